@@ -85,7 +85,7 @@ pub struct AgentPackage {
 }
 
 /// The program name that is replaced by the path of the running binary.
-pub const OWN_BINARY_PLACEHOLDER: &str = "{self}";
+pub const OWN_EXECUTABLE_PLACEHOLDER: &str = "{self}";
 
 /// The agents of a server, by id and alias.
 #[derive(Clone, Debug)]

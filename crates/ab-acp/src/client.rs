@@ -15,11 +15,11 @@ use crate::bounds::{CANCEL_TIMEOUT, INITIALIZE_TIMEOUT, MAX_MESSAGE_LINE_BYTES, 
 use crate::failure::AcpError;
 use crate::mcp_server::McpServer;
 use crate::permission::{PermissionQuestion, ReplySlot};
-use crate::profile::{AgentProfile, PROTOCOL_VERSION};
+use crate::profile::{AgentCapabilities, PROTOCOL_VERSION};
 use crate::rpc::{
     AUTH_REQUIRED, Arrival, AtInputEnd, Inbox, Incoming, Route, Rpc, RpcError, RpcSettings,
 };
-use crate::update::SessionUpdate;
+use crate::session_update::SessionUpdate;
 
 const INITIALIZE: &str = "initialize";
 const AUTHENTICATE: &str = "authenticate";
@@ -178,7 +178,7 @@ struct State {
     replaying: Mutex<HashSet<AcpSessionId>>,
     replayed: AtomicU64,
     questions: Mutex<Vec<(AcpSessionId, Weak<ReplySlot>)>>,
-    profile: OnceLock<AgentProfile>,
+    profile: OnceLock<AgentCapabilities>,
 }
 
 #[derive(Debug)]
@@ -215,7 +215,7 @@ impl AcpClient {
 
     /// Performs the handshake. Must be called first. File system and terminal methods are not
     /// advertised.
-    pub async fn initialize(&self) -> Result<&AgentProfile, AcpError> {
+    pub async fn initialize(&self) -> Result<&AgentCapabilities, AcpError> {
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": {
@@ -229,12 +229,12 @@ impl AcpClient {
             },
         });
         let answer = self.rpc.request(INITIALIZE, params, self.settings.initialize_timeout).await?;
-        let profile = AgentProfile::parse(&answer)?;
+        let profile = AgentCapabilities::parse(&answer)?;
         Ok(self.state.profile.get_or_init(|| profile))
     }
 
     /// The agent's answer to [`AcpClient::initialize`].
-    pub fn profile(&self) -> Option<&AgentProfile> {
+    pub fn agent_capabilities(&self) -> Option<&AgentCapabilities> {
         self.state.profile.get()
     }
 
@@ -253,14 +253,14 @@ impl AcpClient {
 
     /// Reopens a session after the agent was started again: by `session/resume` if the agent
     /// supports it, else by `session/load`. The history that the agent sends again is dropped.
-    pub async fn reopen_session(
+    pub async fn load_or_resume_session(
         &self,
         session: &AcpSessionId,
         setup: &SessionSetup,
     ) -> Result<SessionReopenMethod, AcpError> {
         let mut params = self.session_params(setup)?;
         params["sessionId"] = session.as_str().into();
-        let profile = self.profile();
+        let profile = self.agent_capabilities();
         if profile.is_some_and(|profile| profile.resumes_sessions) {
             self.logged_in(SESSION_RESUME, params).await?;
             return Ok(SessionReopenMethod::Resumed);
@@ -336,7 +336,7 @@ impl AcpClient {
     }
 
     fn session_params(&self, setup: &SessionSetup) -> Result<Value, AcpError> {
-        let takes_http = self.profile().is_some_and(|profile| profile.mcp_http);
+        let takes_http = self.agent_capabilities().is_some_and(|profile| profile.mcp_http);
         let is_http = |server: &McpServer| matches!(server, McpServer::Http { .. });
         if !takes_http && setup.mcp_servers.iter().any(is_http) {
             return Err(AcpError::Unsupported { what: "MCP servers over HTTP" });
@@ -352,7 +352,8 @@ impl AcpClient {
             Err(AcpError::Refused { error, .. }) if error.code == AUTH_REQUIRED => error,
             answer => return answer,
         };
-        let methods = self.profile().map(|it| it.auth_methods.clone()).unwrap_or_default();
+        let methods =
+            self.agent_capabilities().map(|it| it.auth_methods.clone()).unwrap_or_default();
         let chosen = self.settings.auth_method.as_deref();
         let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
         let Some(id) = chosen else {

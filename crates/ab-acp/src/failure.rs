@@ -56,7 +56,7 @@ impl fmt::Display for AcpError {
             }
             AcpError::NotAcp { lines } => write!(
                 f,
-                "the agent does not speak ACP: {lines} lines in a row are no JSON-RPC messages"
+                "the agent does not speak ACP: {lines} consecutive lines are not JSON-RPC messages"
             ),
             AcpError::Timeout { method, after } => {
                 write!(f, "the agent did not answer {method} within {after:?}")
@@ -83,7 +83,10 @@ impl fmt::Display for AcpError {
             AcpError::Unsupported { what } => write!(f, "the agent does not support {what}"),
             AcpError::TurnUnderWay => f.write_str("a turn of this session is under way"),
             AcpError::Busy { requests } => {
-                write!(f, "{requests} requests to the agent wait for an answer already")
+                write!(
+                    f,
+                    "too many requests: {requests} requests to the agent already wait for a response"
+                )
             }
         }
     }

@@ -7,21 +7,21 @@
 
 mod envelope;
 mod failure;
-mod ground;
 mod installing;
 mod pending;
 mod process;
 mod replay;
+mod sandbox;
 mod server;
 mod source;
 
-pub use envelope::{InvalidRpcMessage, RpcId, RpcMessageKind, replace_line_breaks};
+pub use envelope::{InvalidRpcMessage, RpcId, RpcMessageKind, replace_line_breaks_by_spaces};
 pub use failure::{AgentExit, AgentGatewayError};
-pub use ground::AgentSandboxSettings;
 pub use installing::{AgentProgram, AgentProgramOrigin};
 pub use replay::{ReplayBatch, ReplayEvent, ReplayLimits};
+pub use sandbox::AgentSandboxSettings;
 pub use server::ReplayReader;
-pub use source::{AgentLaunchPlan, AgentResolution, AgentResolver, InstallPolicy};
+pub use source::{AgentLaunchPlan, AgentLookupResult, AgentResolver, InstallPolicy};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,7 +133,7 @@ impl AgentGateway {
     /// # Errors
     ///
     /// See [`AgentGatewayError`]. A body that is not a message starts no agent.
-    pub async fn post(
+    pub async fn post_message(
         &self,
         id: &str,
         agent: Option<&str>,
@@ -218,7 +218,7 @@ impl AgentGateway {
     /// # Errors
     ///
     /// There is no such server.
-    pub fn subscribe(
+    pub fn subscribe_to_messages(
         &self,
         id: &str,
         last_event_id: Option<u64>,

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::agent_readiness::{HostEnvironment, filled, npm_platform};
 use crate::catalog::AgentCatalogEntry;
-use crate::resolve::{HostEnvironment, filled, npm_platform};
 
 /// Written last. A directory without this file is not an installation.
 const STAMP: &str = "installed.json";
@@ -61,7 +61,7 @@ pub struct InstalledAgent {
 
 /// The result of a request to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installation {
+pub struct InstallResult {
     pub agent: InstalledAgent,
     /// Whether it was already installed, so that nothing was done.
     pub was_there: bool,
@@ -150,12 +150,12 @@ impl std::fmt::Display for InstallError {
             }
             InstallError::RegistryRefused { said } => write!(f, "the registry refused the package: {said}"),
             InstallError::IntegrityMismatch { said } => {
-                write!(f, "the registry sent something else than the pinned package: {said}")
+                write!(f, "the registry sent a different package than the pinned one: {said}")
             }
             InstallError::DiskFull { said } => write!(f, "the disk is full: {said}"),
             InstallError::NpmFailed { said } => write!(f, "npm failed: {said}"),
             InstallError::Incomplete { missing } => {
-                write!(f, "the installed packages have no {}", missing.display())
+                write!(f, "the installed package does not contain {}", missing.display())
             }
             InstallError::Io { act, error } => write!(f, "cannot {act}: {error}"),
         }
@@ -216,7 +216,7 @@ impl AgentInstallDir {
         host: &HostEnvironment,
         reinstall: Reinstall,
         progress: &mut (dyn FnMut(InstallStep) + Send),
-    ) -> Result<Installation, InstallError> {
+    ) -> Result<InstallResult, InstallError> {
         let id = entry.id.clone();
         let (Some(package), Some(lock)) = (&entry.package, lock_file(&id)) else {
             return Err(InstallError::NoPackage { id, get: entry.get.clone() });
@@ -236,7 +236,7 @@ impl AgentInstallDir {
             |present: &InstalledAgent| present.node.as_ref().is_none_or(|it| it.is_file());
         let present = self.find_installed(entry).filter(is_whole);
         if let Some(present) = present.filter(|_| reinstall == Reinstall::No) {
-            return Ok(Installation { agent: present, was_there: true });
+            return Ok(InstallResult { agent: present, was_there: true });
         }
         let npm = host.program("npm").ok_or(InstallError::NoNpm)?;
         let node = match entry.node {
@@ -254,7 +254,7 @@ impl AgentInstallDir {
             let started = entry.argv.iter().take(2).find(|argument| argument.contains("{agent}"));
             started.map(|argument| PathBuf::from(filled(argument, path, node)))
         });
-        Ok(Installation { agent: filling.await?, was_there: false })
+        Ok(InstallResult { agent: filling.await?, was_there: false })
     }
 
     /// The machine's Node.js if it is new enough, else one that we install.
@@ -563,7 +563,7 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
         for (script, expect) in [
             (
                 "echo 'npm error code EINTEGRITY' >&2; echo 'npm error sha512-a wanted' >&2; exit 1",
-                "something else than the pinned package: sha512-a wanted",
+                "different package than the pinned one: sha512-a wanted",
             ),
             (
                 "echo 'npm error code ENOSPC' >&2; echo 'npm error write' >&2; exit 1",
@@ -580,7 +580,7 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             ),
             ("echo 'npm ERR! code ECONNREFUSED' >&2; exit 1", "cannot be reached"),
             ("echo oops >&2; exit 3", "npm failed: exit status: 3"),
-            ("exit 0", "the installed packages have no "),
+            ("exit 0", "the installed package does not contain "),
         ] {
             let machine = Machine::with_npm(script);
             let error = machine.install(Reinstall::No).await.unwrap_err().to_string();

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use ab_core::process::{ExecLimits, StdinMode};
 use ab_core::{Error, ErrorCode, ErrorKind, Result, WsPath};
 use ab_host::Toolchain;
-use ab_local::{LaunchRequest, LaunchedProcess, Launcher};
+use ab_local::{LaunchedProgram, ProgramLaunchRequest, SandboxProgramLauncher};
 
-use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
 /// The parameters of a launch beside the catalog entry.
 #[derive(Clone, Default)]
-pub struct LaunchSetup {
+pub struct AgentLaunchOptions {
     /// The running `agent-backend` binary, for entries whose program is `{self}`. The sandbox must
     /// show it.
     pub own_binary: Option<PathBuf>,
@@ -26,9 +26,9 @@ pub struct LaunchSetup {
 }
 
 /// Values of credentials and variables are left out.
-impl fmt::Debug for LaunchSetup {
+impl fmt::Debug for AgentLaunchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaunchSetup")
+        f.debug_struct("AgentLaunchOptions")
             .field("own_binary", &self.own_binary)
             .field("credentials", &self.credentials.keys())
             .field("env", &self.env.keys())
@@ -43,12 +43,12 @@ pub struct LaunchedAgent {
     pub client: AcpClient,
     pub events: AgentEvents,
     /// The process, with its standard error.
-    pub launched: LaunchedProcess,
+    pub launched: LaunchedProgram,
 }
 
 /// A directory or file of an agent's entry as a toolchain. The `bin` of a directory is added to `PATH`
 /// if it exists, else the directory itself.
-pub fn agent_toolchain(path: &Path) -> Toolchain {
+pub fn toolchain_for_agent_path(path: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(path);
     if toolchain.bin.is_empty() && !path.is_file() {
         toolchain.bin.push(path.to_owned());
@@ -59,16 +59,17 @@ pub fn agent_toolchain(path: &Path) -> Toolchain {
 /// Starts the agent at the root of the workspace.
 ///
 /// # Errors
-/// Those of [`Launcher::start`], and `Invalid` when the entry needs the path of our own binary and the
+/// Those of [`SandboxProgramLauncher::start`], and `Invalid` when the entry needs the path of our own binary and the
 /// setup has none.
 pub async fn launch_agent(
-    launcher: &Launcher,
+    launcher: &SandboxProgramLauncher,
     entry: &AgentCatalogEntry,
-    setup: &LaunchSetup,
+    setup: &AgentLaunchOptions,
 ) -> Result<LaunchedAgent> {
     let mut launched = launcher.start(request(entry, setup)?).await?;
     let (Some(input), Some(output)) = (launched.stdout.take(), launched.stdin.take()) else {
-        let message = format!("agent {}: the launcher gave no streams", entry.id);
+        let message =
+            format!("agent {}: it was started without standard input and output", entry.id);
         return Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message));
     };
     let settings =
@@ -78,9 +79,13 @@ pub async fn launch_agent(
 }
 
 /// The launch request for an entry.
-pub(crate) fn request(entry: &AgentCatalogEntry, setup: &LaunchSetup) -> Result<LaunchRequest> {
+pub(crate) fn request(
+    entry: &AgentCatalogEntry,
+    setup: &AgentLaunchOptions,
+) -> Result<ProgramLaunchRequest> {
     let mut argv = entry.argv.clone();
-    if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY_PLACEHOLDER) {
+    if let Some(program) = argv.first_mut().filter(|program| *program == OWN_EXECUTABLE_PLACEHOLDER)
+    {
         let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
         let Some(own) = own else {
             let message = format!("agent {}: the path of agent-backend is unknown", entry.id);
@@ -96,7 +101,7 @@ pub(crate) fn request(entry: &AgentCatalogEntry, setup: &LaunchSetup) -> Result<
         }
     }
     env.extend(setup.env.clone());
-    let mut launch = LaunchRequest::new(argv);
+    let mut launch = ProgramLaunchRequest::new(argv);
     launch.env = env;
     launch.cwd = WsPath::root();
     launch.stdin = StdinMode::Piped;
@@ -119,10 +124,13 @@ mod tests {
 
     #[test]
     fn own_binary_replaces_its_placeholder() {
-        let setup = LaunchSetup { own_binary: Some("/opt/ab".into()), ..LaunchSetup::default() };
+        let setup = AgentLaunchOptions {
+            own_binary: Some("/opt/ab".into()),
+            ..AgentLaunchOptions::default()
+        };
         assert_eq!(request(&entry(), &setup).unwrap().argv, ["/opt/ab", "agent", "script"]);
         assert_eq!(
-            request(&entry(), &LaunchSetup::default()).unwrap_err().kind(),
+            request(&entry(), &AgentLaunchOptions::default()).unwrap_err().kind(),
             ErrorKind::Invalid
         );
     }
@@ -135,10 +143,10 @@ mod tests {
             credentials: vec!["KEY_A".into(), "KEY_C".into()],
             ..entry()
         };
-        let setup = LaunchSetup {
+        let setup = AgentLaunchOptions {
             credentials: map(&[("KEY_A", "a"), ("KEY_B", "b")]),
             env: map(&[("HOME", "session")]),
-            ..LaunchSetup::default()
+            ..AgentLaunchOptions::default()
         };
         let launch = request(&entry, &setup).unwrap();
         assert_eq!(launch.env, map(&[("MODE", "entry"), ("HOME", "session"), ("KEY_A", "a")]));

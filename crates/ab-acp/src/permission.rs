@@ -110,7 +110,7 @@ impl PermissionQuestion {
     }
 
     /// Whether an answer would still reach the agent.
-    pub fn is_open(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         self.slot.is_open()
     }
 

@@ -9,7 +9,7 @@ pub(crate) const PROTOCOL_VERSION: u64 = 1;
 
 /// An agent's name and what it offers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AgentProfile {
+pub struct AgentCapabilities {
     pub name: Option<String>,
     pub title: Option<String>,
     pub version: Option<String>,
@@ -38,13 +38,13 @@ pub struct AuthMethod {
     pub description: Option<String>,
 }
 
-impl AgentProfile {
+impl AgentCapabilities {
     /// Parses an answer to `initialize`. The shape of the answer decides, not its version number:
     /// some agents echo any number that the client sends, and answer in the shape of version 1.
-    pub(crate) fn parse(answer: &Value) -> Result<AgentProfile, AcpError> {
+    pub(crate) fn parse(answer: &Value) -> Result<AgentCapabilities, AcpError> {
         let bad = |reason: String| AcpError::BadAnswer { method: "initialize".into(), reason };
         let Some(object) = answer.as_object() else {
-            return Err(bad("it is no object".to_owned()));
+            return Err(bad("it is not an object".to_owned()));
         };
         if !object.contains_key("agentCapabilities") && object.contains_key("capabilities") {
             let version = &answer["protocolVersion"];
@@ -66,7 +66,7 @@ impl AgentProfile {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let info = &answer["agentInfo"];
         let methods = answer["authMethods"].as_array().map_or(&[][..], Vec::as_slice);
-        Ok(AgentProfile {
+        Ok(AgentCapabilities {
             name: text(&info["name"]),
             title: text(&info["title"]),
             version: text(&info["version"]),
@@ -101,24 +101,24 @@ mod tests {
     fn shape_decides_about_the_version() {
         // goose echoes the version number of the request.
         let goose = json!({ "protocolVersion": 2, "agentCapabilities": { "loadSession": true } });
-        assert!(AgentProfile::parse(&goose).unwrap().loads_sessions);
+        assert!(AgentCapabilities::parse(&goose).unwrap().loads_sessions);
         let second = json!({ "protocolVersion": 2, "info": {}, "capabilities": {} });
-        let error = AgentProfile::parse(&second).unwrap_err().to_string();
+        let error = AgentCapabilities::parse(&second).unwrap_err().to_string();
         assert!(error.contains("another protocol version (2)"), "{error}");
         for answer in [json!({}), json!(null), json!("ok"), json!({ "x": 1 })] {
-            AgentProfile::parse(&answer).unwrap_err();
+            AgentCapabilities::parse(&answer).unwrap_err();
         }
     }
 
     #[test]
     fn missing_members_mean_no() {
-        let profile = AgentProfile::parse(&json!({ "protocolVersion": 1 })).unwrap();
-        assert_eq!(profile, AgentProfile::default());
+        let profile = AgentCapabilities::parse(&json!({ "protocolVersion": 1 })).unwrap();
+        assert_eq!(profile, AgentCapabilities::default());
     }
 
     #[test]
     fn all_members_are_read() {
-        let profile = AgentProfile::parse(&json!({
+        let profile = AgentCapabilities::parse(&json!({
             "protocolVersion": 1,
             "agentInfo": { "name": "a", "title": "A", "version": "1.2" },
             "agentCapabilities": {

@@ -429,7 +429,7 @@ async fn reading<R: AsyncRead + Unpin>(
                 }
                 let Ok(permit) = unanswered.clone().try_acquire_owned() else {
                     let text = format!(
-                        "{MAX_PENDING_INCOMING_REQUESTS} requests wait for an answer already"
+                        "too many requests: {MAX_PENDING_INCOMING_REQUESTS} already wait for a response"
                     );
                     let error = RpcError::new(message::TOO_MANY_REQUESTS, text);
                     place.send(Outgoing::Line(message::response(&id, Err(error))));
@@ -444,7 +444,7 @@ async fn reading<R: AsyncRead + Unpin>(
             return shared.why();
         };
         if queue.send(Queued { incoming, _bytes: permit }).await.is_err() {
-            return AcpError::closed("the reader of the agent's messages has gone");
+            return AcpError::closed("the receiver of the agent's messages was dropped");
         }
     }
 }
@@ -476,7 +476,7 @@ async fn writing<W: AsyncWrite + Unpin>(
 impl InvalidLine {
     fn new(line: &[u8]) -> InvalidLine {
         let why = match serde_json::from_slice::<Value>(line) {
-            Ok(_) => "it is no request, notification or response".to_owned(),
+            Ok(_) => "it is not a request, notification or response".to_owned(),
             Err(error) => error.to_string(),
         };
         InvalidLine { beginning: beginning(line), why, kind: RpcMessageKind::parse(line).ok() }

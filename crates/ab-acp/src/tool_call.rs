@@ -8,7 +8,7 @@ use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
 use crate::bounds::{MAX_TERMINAL_OUTPUT_BYTES, MAX_TRACKED_TOOL_CALLS};
-use crate::update::ContentBlock;
+use crate::session_update::ContentBlock;
 
 /// Time limit for comparing the lines of one diff. After that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);
@@ -334,7 +334,7 @@ fn replace<T>(value: &mut T, new: Option<T>) {
 /// an older call starts a new one, and so does the announcement of a call with the id of one that has
 /// ended or is of an earlier turn.
 #[derive(Debug, Default)]
-pub struct ToolCalls {
+pub struct ToolCallTracker {
     calls: HashMap<ToolCallId, Tracked>,
     order: VecDeque<ToolCallId>,
     /// The number of turns that have ended.
@@ -358,7 +358,7 @@ pub struct MergedToolCall<'a> {
     pub ended: bool,
 }
 
-impl ToolCalls {
+impl ToolCallTracker {
     /// Merges a change into its call.
     pub fn merge(&mut self, update: ToolCallUpdate) -> MergedToolCall<'_> {
         let id = update.id.clone();
@@ -401,7 +401,7 @@ impl ToolCalls {
     }
 
     /// Calls that have not ended, oldest first. At the end of a turn none should be left.
-    pub fn unfinished(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn unfinished_calls(&self) -> impl Iterator<Item = &ToolCall> {
         let calls = self.order.iter().filter_map(|id| self.get(id));
         calls.filter(|call| !call.status.has_ended())
     }
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn changes_are_merged_by_id() {
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCallTracker::default();
         let merged = calls.merge(change(json!({
             "toolCallId": "1", "title": "Write a.txt", "kind": "edit", "status": "pending",
             "locations": [{ "path": "a.txt", "line": 3 }],
@@ -428,7 +428,7 @@ mod tests {
         calls.merge(change(
             json!({ "toolCallId": "1", "status": "in_progress", "rawInput": { "a": 1 } }),
         ));
-        assert_eq!(calls.unfinished().count(), 1);
+        assert_eq!(calls.unfinished_calls().count(), 1);
         let merged = calls.merge(change(json!({
             "toolCallId": "1", "status": "completed",
             "content": [
@@ -446,12 +446,12 @@ mod tests {
         assert_eq!(counts, [ChangedLineCounts { added: 2, removed: 1 }]);
         let again = calls.merge(change(json!({ "toolCallId": "1", "status": "completed" })));
         assert!(!again.ended, "it had ended before");
-        assert_eq!(calls.unfinished().count(), 0);
+        assert_eq!(calls.unfinished_calls().count(), 0);
     }
 
     #[test]
     fn update_of_an_unknown_call_starts_one() {
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCallTracker::default();
         let merged = calls
             .merge(change(json!({ "toolCallId": "x", "status": "failed", "rawOutput": "no" })));
         assert!(merged.is_new && merged.ended);
@@ -464,7 +464,7 @@ mod tests {
             change(json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "status": status }))
         };
         let updated = |status: &str| change(json!({ "toolCallId": "1", "status": status }));
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCallTracker::default();
         assert!(calls.merge(announced("pending")).is_new);
         assert!(!calls.merge(announced("in_progress")).is_new, "it has not ended");
         assert!(calls.merge(announced("completed")).ended);
@@ -474,7 +474,7 @@ mod tests {
         assert!(!calls.merge(updated("in_progress")).is_new, "an update of the earlier call");
         let merged = calls.merge(announced("completed"));
         assert!(merged.is_new && merged.ended);
-        assert_eq!(calls.unfinished().count(), 0);
+        assert_eq!(calls.unfinished_calls().count(), 0);
     }
 
     #[test]
@@ -482,7 +482,7 @@ mod tests {
         let chunk = |key: &str, data: &str| {
             change(json!({ "toolCallId": "x", "_meta": { key: { "data": data } } }))
         };
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCallTracker::default();
         calls.merge(chunk("terminal_output_delta", "one\n"));
         calls.merge(chunk("terminal_output", "two\n"));
         let end =
@@ -501,12 +501,12 @@ mod tests {
 
     #[test]
     fn the_oldest_calls_are_forgotten() {
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCallTracker::default();
         for number in 0..=MAX_TRACKED_TOOL_CALLS {
             calls.merge(change(json!({ "toolCallId": number.to_string() })));
         }
         assert!(calls.get(&ToolCallId("0".into())).is_none());
-        assert_eq!(calls.unfinished().count(), MAX_TRACKED_TOOL_CALLS);
+        assert_eq!(calls.unfinished_calls().count(), MAX_TRACKED_TOOL_CALLS);
     }
 
     #[test]

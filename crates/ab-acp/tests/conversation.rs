@@ -1,7 +1,7 @@
 //! What a well-behaved agent and the client say to each other.
 
+use ab_acp::session_update::{PlanEntryStatus, SessionUpdate};
 use ab_acp::tool_call::{ChangedLineCounts, FileDiff, ToolCallId, ToolCallStatus, ToolKind};
-use ab_acp::update::{PlanEntryStatus, SessionUpdate};
 use ab_acp::{
     AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, SessionReopenMethod,
     StopReason,
@@ -34,7 +34,7 @@ async fn built_in_scenario_writes_notes_and_reports() {
     assert_eq!(diffs[0].line_counts(), ChangedLineCounts { added: lines, removed: 0 });
     let list = watched.calls.get(&ToolCallId("call-1-2".into())).unwrap();
     assert_eq!((list.title.as_str(), list.output_text().as_str()), ("Run ls", "NOTES.md"));
-    assert_eq!(watched.calls.unfinished().count(), 0);
+    assert_eq!(watched.calls.unfinished_calls().count(), 0);
 
     let last = watched.updates.iter().rev().find_map(|update| match update {
         SessionUpdate::Plan(entries) => Some(entries),
@@ -157,7 +157,7 @@ async fn restarted_agent_goes_on_with_its_session() {
         let scenario = format!("[agent]\nresume = {resume}\n{turns}");
         let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
         stage.client.initialize().await.unwrap();
-        let reopened = stage.client.reopen_session(&session, &place.setup()).await.unwrap();
+        let reopened = stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap();
         assert_eq!(reopened, expected);
         let (watched, result) = stage.turn(&session, "go on", ALLOW).await;
         result.unwrap();
@@ -166,7 +166,7 @@ async fn restarted_agent_goes_on_with_its_session() {
     let scenario = format!("[agent]\nload = false\n{turns}");
     let stage = Stage::start(&place, &scenario, ClientSettings::default());
     stage.client.initialize().await.unwrap();
-    let error = stage.client.reopen_session(&session, &place.setup()).await.unwrap_err();
+    let error = stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap_err();
     assert!(matches!(error, AcpError::Unsupported { .. }), "{error}");
 }
 
@@ -188,7 +188,7 @@ async fn question_outlives_its_client() {
     drop(question);
     let mut stage = Stage::start(&place, "", ClientSettings::default());
     stage.client.initialize().await.unwrap();
-    stage.client.reopen_session(&session, &place.setup()).await.unwrap();
+    stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap();
     let (watched, end) = stage.turn(&session, "Go on", PermissionAnswer::Allow).await;
     end.unwrap();
     assert_eq!(watched.asked.len(), 1, "{watched:?}");
@@ -202,7 +202,7 @@ async fn unknown_session_cannot_be_reopened() {
     let stage = Stage::start(&place, "", ClientSettings::default());
     stage.client.initialize().await.unwrap();
     let unknown = ab_acp::AcpSessionId::new("00ff");
-    let error = stage.client.reopen_session(&unknown, &place.setup()).await.unwrap_err();
+    let error = stage.client.load_or_resume_session(&unknown, &place.setup()).await.unwrap_err();
     assert!(error.to_string().contains("unknown session: 00ff"), "{error}");
 }
 
@@ -236,9 +236,9 @@ async fn cancelling_answers_open_questions() {
             break question;
         }
     };
-    assert!(question.is_open());
+    assert!(question.is_unanswered());
     stage.client.cancel_turn(&session).await.unwrap();
-    assert!(!question.is_open() && !question.answer(&ALLOW), "it has its answer");
+    assert!(!question.is_unanswered() && !question.answer(&ALLOW), "it has its answer");
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
     assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
     assert!(!place.cwd().join("NOTES.md").exists());

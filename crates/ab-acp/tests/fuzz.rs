@@ -1,6 +1,6 @@
 //! Whatever bytes arrive, the scanner of messages agrees with a parser, and forwards one line.
 
-use ab_acp::gateway::{RpcMessageKind, replace_line_breaks};
+use ab_acp::gateway::{RpcMessageKind, replace_line_breaks_by_spaces};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -71,7 +71,7 @@ fn fuzz_envelope() {
                 };
                 prop_assert!(agrees, "{envelope:?} {object:?}");
             }
-            let line = replace_line_breaks(&bytes);
+            let line = replace_line_breaks_by_spaces(&bytes);
             prop_assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
             prop_assert_eq!(&RpcMessageKind::parse(&line), &scanned);
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ab_acp::bounds::{MAX_CONSECUTIVE_INVALID_LINES, MAX_QUEUED_MESSAGES};
-use ab_acp::script::ScriptedAgentExit;
+use ab_acp::scripted_agent::ScriptedAgentExit;
 use ab_acp::{AcpClient, AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -21,7 +21,7 @@ async fn played(stage: &mut Stage, place: &Place) -> Result<(), AcpError> {
 
 #[tokio::test]
 async fn crash_at_every_line_is_an_error() {
-    let built_in = include_str!("../src/script/default.toml");
+    let built_in = include_str!("../src/scripted_agent/default.toml");
     let mut crashes = 0;
     for lines in 0.. {
         let place = Place::new();

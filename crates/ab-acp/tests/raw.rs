@@ -1,6 +1,8 @@
 //! Bytes on the scripted agent's input, and the lines that it answers.
 
-use ab_acp::script::{AgentScenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent};
+use ab_acp::scripted_agent::{
+    AgentScenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent,
+};
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf,

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{AgentScenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent};
-use ab_acp::tool_call::ToolCalls;
-use ab_acp::update::SessionUpdate;
+use ab_acp::scripted_agent::{
+    AgentScenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent,
+};
+use ab_acp::session_update::SessionUpdate;
+use ab_acp::tool_call::ToolCallTracker;
 use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PermissionAnswer,
     PromptPart, SessionSetup, TurnEnd,
@@ -58,7 +60,7 @@ pub(crate) struct Watched {
     pub(crate) said: String,
     pub(crate) thought: String,
     pub(crate) updates: Vec<SessionUpdate>,
-    pub(crate) calls: ToolCalls,
+    pub(crate) calls: ToolCallTracker,
     pub(crate) asked: Vec<String>,
     pub(crate) noise: Vec<String>,
 }

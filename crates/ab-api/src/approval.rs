@@ -58,7 +58,7 @@ pub struct Approval {
 
 impl Approval {
     /// A pending approval without an owner: the caller sets the session, space or run.
-    pub fn pending(subject: ApprovalSubject, created_at: Time) -> Self {
+    pub fn new_pending(subject: ApprovalSubject, created_at: Time) -> Self {
         Self {
             id: ApprovalId::generate(),
             session_id: None,
@@ -241,13 +241,13 @@ pub struct ApprovalDecider {
 
 impl ApprovalDecider {
     /// A rule of the server itself.
-    pub fn server_rule(name: &str) -> ApprovalDecider {
+    pub fn for_server_rule(name: &str) -> ApprovalDecider {
         let (kind, via) = (DeciderKind::Rule, Some(DecisionChannel::Server));
         ApprovalDecider { kind, name: name.to_owned(), via }
     }
 
     /// The end of the time to decide.
-    pub fn timeout() -> ApprovalDecider {
+    pub fn for_timeout() -> ApprovalDecider {
         let (kind, via) = (DeciderKind::Timeout, Some(DecisionChannel::Server));
         ApprovalDecider { kind, name: "expiry".to_owned(), via }
     }

@@ -53,7 +53,7 @@ pub struct SessionUsage {
 
 impl SessionUsage {
     /// Input and output tokens together.
-    pub fn tokens(&self) -> Option<u64> {
+    pub fn total_tokens(&self) -> Option<u64> {
         match (self.input_tokens, self.output_tokens) {
             (None, None) => None,
             (input, output) => Some(input.unwrap_or_default() + output.unwrap_or_default()),
@@ -68,11 +68,17 @@ impl SessionUsage {
 
 impl SessionBudget {
     /// The first part of the budget that is used up since `start`, in words; `None` if nothing is.
-    pub fn exhausted(&self, start: &SessionUsage, now: &SessionUsage) -> Option<String> {
+    pub fn describe_exceeded_limit(
+        &self,
+        start: &SessionUsage,
+        now: &SessionUsage,
+    ) -> Option<String> {
         let since = |now: u64, start: u64| now.saturating_sub(start);
         let turns = since(now.turns, start.turns);
         let seconds = since(now.wall_millis, start.wall_millis) / 1000;
-        let tokens = now.tokens().map(|tokens| since(tokens, start.tokens().unwrap_or_default()));
+        let tokens = now
+            .total_tokens()
+            .map(|tokens| since(tokens, start.total_tokens().unwrap_or_default()));
         let micros = now.cost_micros.map(|cost| since(cost, start.cost_micros.unwrap_or_default()));
         let cost = micros.map(|micros| micros as f64 / 1e6);
         if let Some(limit) = self.turns.filter(|limit| turns >= *limit) {
@@ -131,7 +137,7 @@ mod tests {
         };
         let start = SessionUsage { turns: 1, ..SessionUsage::default() };
         let check = |now: SessionUsage, expect: Option<&str>| {
-            assert_eq!(budget.exhausted(&start, &now).as_deref(), expect, "{now:?}");
+            assert_eq!(budget.describe_exceeded_limit(&start, &now).as_deref(), expect, "{now:?}");
         };
         check(start, None);
         check(SessionUsage { turns: 4, ..start }, Some("3 of 3 turns"));

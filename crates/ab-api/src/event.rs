@@ -263,7 +263,7 @@ pub enum OutputStream {
 
 impl Event {
     /// An event with the current time.
-    pub fn now(kind: EventKind) -> Self {
+    pub fn at_current_time(kind: EventKind) -> Self {
         Self { kind, ts: Time::now() }
     }
 }
@@ -304,7 +304,7 @@ const TELLING_MEMBERS: [&str; 6] = ["command", "path", "file_path", "pattern", "
 /// A short description of a tool call, to show beside the tool's name: the command, path or similar
 /// member of its input, its only text member, or the whole input. `None` if that adds nothing to
 /// the name.
-pub fn tool_subject<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
+pub fn describe_tool_input<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
     let members: Map<String, Value> = serde_json::from_str(tool_input).unwrap_or_default();
     let telling = TELLING_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str());
     let only = members.values().next().filter(|_| members.len() == 1).and_then(Value::as_str);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn tool_calls_are_told_by_what_they_are_about() {
         let check = |name: &str, input: &str, expected: Option<&str>| {
-            assert_eq!(tool_subject(name, input).as_deref(), expected, "{name} {input}");
+            assert_eq!(describe_tool_input(name, input).as_deref(), expected, "{name} {input}");
         };
         check("exec", r#"{"cwd":"x","command":"ls"}"#, Some("ls"));
         check("read", r#"{"path":"a/b"}"#, Some("a/b"));

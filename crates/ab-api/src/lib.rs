@@ -46,7 +46,7 @@ pub use catalog::{
 pub use draft::{Draft, DraftContent, DraftCreatedResponse};
 pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
-    LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, tool_subject,
+    LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, describe_tool_input,
 };
 pub use id::{
     ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId, UploadId,
@@ -72,4 +72,4 @@ pub use task::{
 };
 pub use time::{Time, TimeError};
 pub use upload::{TaskAttachment, Upload, UploadKind, UploadRequest, UploadStatus};
-pub use violation::{FieldViolations, Violation, ViolationKind};
+pub use violation::{FieldViolation, FieldViolationKind, FieldViolations};

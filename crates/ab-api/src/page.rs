@@ -72,7 +72,7 @@ impl PageRequest {
     }
 
     /// A page of `items` of a list that has `total` entries.
-    pub fn build_page<T>(&self, items: Vec<T>, total: u64) -> Page<T> {
+    pub fn build_response_page<T>(&self, items: Vec<T>, total: u64) -> Page<T> {
         let end = self.offset() + u64::from(self.per_page());
         let next_page = (end < total).then(|| self.page().saturating_add(1));
         Page { items, page: self.page(), per_page: self.per_page(), next_page, total }

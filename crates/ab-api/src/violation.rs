@@ -5,18 +5,18 @@ use std::fmt;
 
 /// One thing that is wrong with one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct FieldViolation {
     /// The path of the field, such as `repo.url`. Empty for the body as a whole.
     pub field: String,
     /// What is wrong, such as `is required`.
     pub message: String,
     /// Whether the request is malformed or asks for something unavailable.
-    pub kind: ViolationKind,
+    pub kind: FieldViolationKind,
 }
 
-/// The kind of a [`Violation`]. It decides the HTTP status.
+/// The kind of a [`FieldViolation`]. It decides the HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ViolationKind {
+pub enum FieldViolationKind {
     /// The value is missing, has the wrong type, or is not acceptable: 400.
     Invalid,
     /// The request is well formed, but this server cannot do it: 422.
@@ -25,21 +25,21 @@ pub enum ViolationKind {
 
 /// Everything that is wrong with a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FieldViolations(Vec<Violation>);
+pub struct FieldViolations(Vec<FieldViolation>);
 
 impl FieldViolations {
     /// Adds a value that is not valid.
     pub fn add_invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.add(field.into(), message.into(), ViolationKind::Invalid);
+        self.add(field.into(), message.into(), FieldViolationKind::Invalid);
     }
 
     /// Adds a value that this server does not support.
     pub fn add_unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.add(field.into(), message.into(), ViolationKind::Unavailable);
+        self.add(field.into(), message.into(), FieldViolationKind::Unavailable);
     }
 
     /// All violations in the order in which they were found.
-    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+    pub fn iter(&self) -> impl Iterator<Item = &FieldViolation> {
         self.0.iter()
     }
 
@@ -50,7 +50,7 @@ impl FieldViolations {
 
     /// The HTTP status: 422 when every violation is about something unavailable, else 400.
     pub fn http_status(&self) -> u16 {
-        let is_unavailable = |it: &Violation| it.kind == ViolationKind::Unavailable;
+        let is_unavailable = |it: &FieldViolation| it.kind == FieldViolationKind::Unavailable;
         if self.0.iter().all(is_unavailable) { 422 } else { 400 }
     }
 
@@ -72,12 +72,12 @@ impl FieldViolations {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
 
-    fn add(&mut self, field: String, message: String, kind: ViolationKind) {
-        self.0.push(Violation { field, message, kind });
+    fn add(&mut self, field: String, message: String, kind: FieldViolationKind) {
+        self.0.push(FieldViolation { field, message, kind });
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for FieldViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => f.write_str(&self.message),

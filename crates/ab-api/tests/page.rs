@@ -7,7 +7,7 @@ fn next_page_is_null_on_the_last_page() {
     let check = |page, per_page, total, next| {
         let request = PageRequest { page: Some(page), per_page: Some(per_page) };
         assert_eq!(
-            request.build_page(vec![(); 0], total).next_page,
+            request.build_response_page(vec![(); 0], total).next_page,
             next,
             "{request:?} of {total}"
         );

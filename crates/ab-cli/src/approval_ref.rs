@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use ab_api::ApprovalId;
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use agent_backend::serve_client::ApprovalQuery;
 
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ impl ApprovalRef {
     /// # Errors
     ///
     /// A usage error if no approval or more than one has this prefix, and errors of the server.
-    pub(crate) async fn find(&self, client: &SessionClient) -> Result<ApprovalId, Failure> {
+    pub(crate) async fn find(&self, client: &ServeClient) -> Result<ApprovalId, Failure> {
         let ApprovalRef(text) = self;
         if let Ok(id) = text.parse() {
             return Ok(id);

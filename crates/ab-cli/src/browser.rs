@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Duration;
 
-use ab_host::tool::{HostProgram, HostProgramRequest};
+use ab_host::host_program::{HostProgram, HostProgramRequest};
 
 /// The program that opens links is killed after this time. On some desktops it runs until the
 /// browser is closed.

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::catalog::AgentCatalog;
-use ab_control::CrashPoint;
-use ab_core::effective::{Isolation, NetworkAccess};
-use ab_executor::{DEFAULT_APPROVAL_WAIT, DEFAULT_SETUP_TIMEOUT};
+use ab_control::CrashTestPoint;
+use ab_core::effective_policy::{Isolation, NetworkAccess};
+use ab_executor::{DEFAULT_APPROVAL_WAIT_TIMEOUT, DEFAULT_SETUP_TIMEOUT};
 use ab_host::Toolchain;
-use ab_policy::RuleFile;
-use ab_spaces::SpaceCrashPoint;
+use ab_policy::PolicyRuleFile;
+use ab_spaces::SpaceCrashTestPoint;
 use clap::{Args, ValueEnum};
 
 use self::file::ConfigFile;
@@ -103,11 +103,11 @@ pub(crate) struct ServeFlags {
 
     /// For tests: the server kills itself there. docs/decisions/0028-crash-points.md explains it
     #[arg(long, value_name = "POINT", hide = true)]
-    crash_at: Option<CrashPoint>,
+    crash_at: Option<CrashTestPoint>,
 
     /// The same for runs of spaces
     #[arg(long, value_name = "POINT", hide = true, value_parser = space_crash_point)]
-    space_crash_at: Option<SpaceCrashPoint>,
+    space_crash_at: Option<SpaceCrashTestPoint>,
 }
 
 /// Flags of `exec`, `mcp` and `daemon` that also apply to sessions.
@@ -184,8 +184,8 @@ pub(crate) struct Config {
     /// The built-in agents and those of the file.
     pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
-    pub(crate) crash_at: Option<CrashPoint>,
-    pub(crate) space_crash_at: Option<SpaceCrashPoint>,
+    pub(crate) crash_at: Option<CrashTestPoint>,
+    pub(crate) space_crash_at: Option<SpaceCrashTestPoint>,
 }
 
 /// Settings that apply to every session.
@@ -208,9 +208,9 @@ pub(crate) struct SessionConfig {
     pub(crate) templates: Setting<Templates>,
 }
 
-fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
+fn space_crash_point(text: &str) -> Result<SpaceCrashTestPoint, String> {
     text.parse().map_err(|()| {
-        let known = SpaceCrashPoint::ALL.map(SpaceCrashPoint::as_str).join(", ");
+        let known = SpaceCrashTestPoint::ALL.map(SpaceCrashTestPoint::as_str).join(", ");
         format!("must be one of {known}")
     })
 }
@@ -226,7 +226,7 @@ pub(crate) struct ToolchainChoice {
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     path: Option<PathBuf>,
-    pub(crate) file: RuleFile,
+    pub(crate) file: PolicyRuleFile,
 }
 
 impl Config {
@@ -382,7 +382,7 @@ impl SessionConfig {
                 "sessions.approval-timeout",
                 defaults.approval_timeout.as_secs(),
             )?,
-            approval_wait: time("sessions.approval-wait", DEFAULT_APPROVAL_WAIT.as_secs())?,
+            approval_wait: time("sessions.approval-wait", DEFAULT_APPROVAL_WAIT_TIMEOUT.as_secs())?,
             stop_grace: time("sessions.stop-grace", defaults.stop_grace.as_secs())?,
             max_running: sources.pick(
                 "sessions.max-running",

@@ -10,8 +10,8 @@ pub(crate) use view::View;
 use ab_api::{ChangeCounts, Event, EventKind, Session, SessionActivity, SessionId, SessionStatus};
 use ab_core::ConnectionStatus;
 use ab_core::error::escape_unprintable;
-use agent_backend::SessionClient;
-use agent_backend::serve_client::StreamedEvent;
+use agent_backend::ServeClient;
+use agent_backend::serve_client::SessionEventStreamItem;
 use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 
@@ -51,12 +51,12 @@ pub(crate) struct FollowOptions {
 ///
 /// Errors of the server. An interrupt detaches and ends with exit code 130; the session goes on.
 pub(crate) async fn follow(
-    client: SessionClient,
+    client: ServeClient,
     id: SessionId,
     options: FollowOptions,
     terminal: &mut Terminal,
 ) -> Result<Session, Failure> {
-    let mut events = client.events(id);
+    let mut events = client.follow_events(id);
     let mut status = events.watch_status();
     let mut is_away = false;
     let mut signals = Signals::watch();
@@ -72,7 +72,7 @@ pub(crate) async fn follow(
                     view.clear();
                     talk(&format!("session {id} may continue; to follow it again: {}\n", options.come_back));
                 })?;
-                let Some(StreamedEvent { event, .. }) = event else { break };
+                let Some(SessionEventStreamItem { event, .. }) = event else { break };
                 view.show(&event, &options, terminal)?;
                 on_event(&mut questions, &client, id, &event, terminal).await?;
                 if is_idle(&event) && client.session(id).await?.activity == Some(SessionActivity::Idle) {
@@ -134,7 +134,7 @@ pub(crate) fn summary(session: &Session) -> String {
 /// Opens and closes questions as the events of a session tell.
 async fn on_event(
     questions: &mut Questions,
-    client: &SessionClient,
+    client: &ServeClient,
     session: SessionId,
     event: &Event,
     terminal: &mut Terminal,

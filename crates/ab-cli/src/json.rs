@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ab_core::effective::EffectivePolicy;
+use ab_core::effective_policy::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
 use ab_core::search::{IgnoredEntryCounts, SearchLineRole, SearchMatch, SearchResults};
 use ab_core::{ApprovalId, DirEntry, Error, Listing, LostCallEffect, LostCallId, Stat};
@@ -18,7 +18,7 @@ pub(crate) fn error(error: &Error) -> Value {
         "hint": error.hint(),
         "effect": error.lost_call_effect().map(LostCallEffect::as_str),
         "ticket": error.lost_call_id().map(LostCallId::as_str),
-        "approval": error.approval().map(ApprovalId::as_str),
+        "approval": error.pending_approval_id().map(ApprovalId::as_str),
     })
 }
 

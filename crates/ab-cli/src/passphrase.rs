@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use agent_backend::remote::Secret;
+use agent_backend::remote::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use rustix::termios::{tcgetattr, tcsetattr};
 
@@ -22,14 +22,14 @@ const BACKSPACES: [u8; 2] = [8, 127];
 const START_OVER: u8 = 21;
 
 /// The first line of a file, or of standard input if that is `-`.
-pub(crate) fn in_file(path: &Path) -> Result<Secret, Failure> {
+pub(crate) fn in_file(path: &Path) -> Result<SecretText, Failure> {
     secrets::shield();
     let text = String::from_utf8_lossy(&input::secret_file(path)?).into_owned();
     Ok(text.lines().next().unwrap_or_default().into())
 }
 
 /// Asks a person for the passphrase of a private key.
-pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
+pub(crate) fn asked(key: &Path) -> Result<SecretText, Failure> {
     let key = key.display().to_string();
     if !has_person() {
         return Err(Failure::usage(format!("the key {key} is encrypted")).with_hint(
@@ -41,7 +41,7 @@ pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
 }
 
 /// Asks a person for a password.
-pub(crate) fn asked_password(whose: &str) -> Result<Secret, Failure> {
+pub(crate) fn asked_password(whose: &str) -> Result<SecretText, Failure> {
     if !has_person() {
         return Err(Failure::usage("--ask-password needs a terminal")
             .with_hint("give the password with --password-file FILE, or - for standard input"));
@@ -53,7 +53,7 @@ fn has_person() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-fn typed(what: &str) -> Result<Secret, Failure> {
+fn typed(what: &str) -> Result<SecretText, Failure> {
     secrets::shield();
     let fails = |error| Failure::input(format!("read the {what}"), error);
     let quiet = Quiet::enter().map_err(fails)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::terminal::{Format, Terminal, talk};
 
 /// Shorter transfers show no progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two updates.
 const PACE: Duration = Duration::from_millis(200);
 const CLEAR: &str = "\r\u{1b}[K";
@@ -50,7 +50,7 @@ impl Progress {
         }
         let now = Instant::now();
         let since = self.shown.map_or(now - self.begun, |shown| now - shown);
-        if since >= self.shown.map_or(PATIENCE, |_| PACE) {
+        if since >= self.shown.map_or(TIMEOUT, |_| PACE) {
             self.shown = Some(now);
             talk(&format!("{CLEAR}{}", line(self.done, self.total, now - self.begun)));
         }

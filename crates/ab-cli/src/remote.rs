@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use ab_core::{Backend, Error, ErrorCause, ErrorKind};
 use agent_backend::RemoteConfig;
 use agent_backend::remote::{
-    CleartextTokenPolicy, Credential, Fingerprint, HostKeyCheck, KnownHosts, RemoteEndpoint, Secret,
+    CleartextTokenPolicy, Credential, HostKeyCheck, HostKeyFingerprint, KnownHosts, RemoteEndpoint,
+    SecretText,
 };
 use clap::Args;
 
@@ -273,7 +274,7 @@ impl RemoteFlags {
     /// How the host key is checked; `None` if the default applies.
     fn host_key_check(&self, endpoint: &RemoteEndpoint) -> Result<Option<HostKeyCheck>, Failure> {
         if let Some(text) = &self.host_key {
-            let pin: Fingerprint = text.parse().map_err(senseless)?;
+            let pin: HostKeyFingerprint = text.parse().map_err(senseless)?;
             return Ok(Some(HostKeyCheck::Pin(pin)));
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
@@ -303,7 +304,11 @@ impl RemoteFlags {
 }
 
 /// Sets the passphrase of the key that was added last, or asks for it.
-fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
+fn unlock(
+    config: &mut RemoteConfig,
+    path: &Path,
+    known: Option<&SecretText>,
+) -> Result<(), Failure> {
     let RemoteEndpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
     if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
         && text.is_encrypted_private_key()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Error, ErrorCode, ErrorKind};
 use agent_backend::remote::CleartextTokenPolicy;
-use agent_backend::{SessionClient, SessionClientSettings};
+use agent_backend::{ServeClient, ServeClientSettings};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ impl ServerFlags {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if no server is named and none runs here.
-    pub(crate) fn client(&self) -> Result<SessionClient, Failure> {
+    pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
         let named = self.server.clone().or_else(from_environment);
         let mut token = match &self.token_file {
             Some(path) => Some(token::in_file(path)?),
@@ -67,12 +67,12 @@ impl ServerFlags {
                 url
             }
         };
-        let mut settings = SessionClientSettings::new(url);
+        let mut settings = ServeClientSettings::new(url);
         settings.token = token.map(Into::into);
         if self.allow_insecure_token {
             settings.token_in_clear = CleartextTokenPolicy::Accepted;
         }
-        Ok(SessionClient::new(settings)?)
+        Ok(ServeClient::new(settings)?)
     }
 
     /// The flags that reach the same server again, with a space before each.

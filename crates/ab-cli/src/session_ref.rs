@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use ab_api::SessionId;
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ impl SessionRef {
     /// # Errors
     ///
     /// A usage error if no session or more than one has this prefix, and errors of the server.
-    pub(crate) async fn find(&self, client: &SessionClient) -> Result<SessionId, Failure> {
+    pub(crate) async fn find(&self, client: &ServeClient) -> Result<SessionId, Failure> {
         let SessionRef(text) = self;
         if let Ok(id) = text.parse() {
             return Ok(id);

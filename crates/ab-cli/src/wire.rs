@@ -3,28 +3,28 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ab_acp::agent_readiness::HostEnvironment;
 use ab_acp::catalog::{
-    AgentCatalogEntry, AgentSettingRule, AgentSettingType, OWN_BINARY_PLACEHOLDER,
+    AgentCatalogEntry, AgentSettingRule, AgentSettingType, OWN_EXECUTABLE_PLACEHOLDER,
 };
 use ab_acp::gateway::{
     AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings, InstallPolicy,
 };
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::HostEnvironment;
 use ab_api::{
     AgentDescription, AgentSetting, AgentSettingKind, NetworkMode, RuntimeDescription, RuntimeType,
 };
-use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
+use ab_control::{ControlPlane, ControlPlaneSettings, CrashTestHook, CrashTestPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use ab_local::LocalWorkspaceConfig;
 use ab_remote::{HostKey, SshAccess, SshServerSettings};
 use ab_server::{
-    ControlPlaneRoutes, HttpAccessPolicy, HttpApp, SpacesRoutes, TaskCatalog, TaskDefaults,
+    ControlPlaneRoutes, HttpAccessPolicy, HttpApp, SpacesRoutes, TaskChoices, TaskDefaults,
     settings_schema_path,
 };
-use ab_spaces::{SpaceCrashHook, Spaces, SpacesError, SpacesSettings};
+use ab_spaces::{SpaceCrashTestHook, Spaces, SpacesError, SpacesSettings};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -120,19 +120,19 @@ pub(crate) async fn assemble(
 async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     let sessions = &config.sessions;
     let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
-    template.options.exec = ExecSettings {
+    template.options.exec = LocalExecSettings {
         isolation: sessions.isolation.value,
         minimum_isolation: sessions.minimum_isolation.value,
         // Without tokens a command on the network could approve its own requests.
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
         temporary_dir: crate::workspace::temporary_dir(),
-        ..ExecSettings::default()
+        ..LocalExecSettings::default()
     };
     template.policy.rules = sessions.rules.value.file.clone();
     let mut settings = SpacesSettings::new(config.data_dir.value.join(SPACES), template);
     if let Some(point) = config.space_crash_at {
-        settings.crash_hook = SpaceCrashHook::new(move |reached| {
+        settings.crash_hook = SpaceCrashTestHook::new(move |reached| {
             if reached == point {
                 // This call does not return: the signal is delivered first.
                 let _ = kill_process(getpid(), Signal::KILL);
@@ -173,7 +173,7 @@ pub(crate) async fn gateway(
         },
         ..AgentResolver::default()
     };
-    let ground = AgentSandboxSettings {
+    let sandbox_settings = AgentSandboxSettings {
         root: served.map(|served| served.path().to_owned()),
         servers_dir: Some(config.data_dir.value.join(AGENT_SERVERS)),
         hidden_paths: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
@@ -184,13 +184,13 @@ pub(crate) async fn gateway(
         toolchains: sessions.toolchains.value.toolchains.clone(),
         refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };
-    ground.clear_servers_dir().await?;
-    Ok(AgentGateway::new(AgentGatewaySettings::new(agents, ground)))
+    sandbox_settings.remove_leftover_server_dirs().await?;
+    Ok(AgentGateway::new(AgentGatewaySettings::new(agents, sandbox_settings)))
 }
 
 /// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or printed.
-fn crash_hook(point: CrashPoint) -> CrashHook {
-    CrashHook::new(move |reached| {
+fn crash_hook(point: CrashTestPoint) -> CrashTestHook {
+    CrashTestHook::new(move |reached| {
         if reached == point {
             // This call does not return: the signal is delivered first.
             let _ = kill_process(getpid(), Signal::KILL);
@@ -200,8 +200,8 @@ fn crash_hook(point: CrashPoint) -> CrashHook {
 
 /// The agents, runtimes and defaults of tasks. `resource_limits`: whether the executor enforces
 /// limits.
-fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
-    let mut catalog = TaskCatalog { resource_limits, ..TaskCatalog::default() };
+fn catalog(config: &Config, resource_limits: bool) -> TaskChoices {
+    let mut catalog = TaskChoices { resource_limits, ..TaskChoices::default() };
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
@@ -261,7 +261,7 @@ fn setting(name: &str, rule: &AgentSettingRule) -> AgentSetting {
 fn versions(entry: &AgentCatalogEntry) -> Vec<String> {
     let latest = "latest".to_owned();
     match entry.argv.first() {
-        Some(program) if program == OWN_BINARY_PLACEHOLDER => {
+        Some(program) if program == OWN_EXECUTABLE_PLACEHOLDER => {
             vec![latest, env!("CARGO_PKG_VERSION").to_owned()]
         }
         Some(_) | None => vec![latest],

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, ScopeOptions};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig};
 use clap::Args;
 
@@ -44,7 +44,7 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let (exec, policy) = (ExecSettings::default(), CommandPolicySettings::default());
+        let (exec, policy) = (LocalExecSettings::default(), CommandPolicySettings::default());
         self.open_with(Starter::Person, exec, policy).await
     }
 
@@ -53,7 +53,7 @@ impl WorkspaceFlags {
     pub(crate) async fn open_with(
         &self,
         starter: Starter,
-        exec: ExecSettings,
+        exec: LocalExecSettings,
         policy: CommandPolicySettings,
     ) -> Result<Opened, Failure> {
         let root = match self.elsewhere.url()? {

@@ -45,7 +45,7 @@ async fn gone(directory: &Path) {
 }
 
 async fn text(client: &agent_backend::mcp::Client, tool: &str, arguments: Value) -> String {
-    let result = client.call(tool, arguments).await.unwrap();
+    let result = client.call_tool(tool, arguments).await.unwrap();
     result
         .content
         .iter()
@@ -69,7 +69,7 @@ async fn memory_is_served_by_the_live_handle() {
     text(&client, "write_file", json!({ "path": "there.txt", "content": "by a tool" })).await;
     assert_eq!(backend.read_text("there.txt").await.unwrap(), "by a tool");
     let names: Vec<String> =
-        client.tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
+        client.list_tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
     assert!(names.contains(&"grep".to_owned()) && !names.contains(&"exec".to_owned()), "{names:?}");
     backend.destroy().await.unwrap();
 }
@@ -79,7 +79,7 @@ async fn rules_of_the_handle_hold_for_the_client() {
     let directory = TempDir::new().unwrap();
     let backend = agent_backend::local(directory.path()).unwrap();
     let client = backend.mcp_client(options()).await.unwrap();
-    let refused = client.call("exec", json!({ "command": "sudo ls" })).await.unwrap();
+    let refused = client.call_tool("exec", json!({ "command": "sudo ls" })).await.unwrap();
     assert_eq!(refused.is_error, Some(true));
     let said = text(&client, "exec", json!({ "command": "sudo ls" })).await;
     assert!(said.contains("sudo"), "{said}");
@@ -95,7 +95,7 @@ async fn restrictions_and_mounts_of_the_handle_hold_for_the_client() {
     let hidden = vec![backend.parse_path("secret.txt").unwrap()];
     let restricted = backend.restrict(PathRestrictions { hidden, ..Default::default() }).unwrap();
     let client = restricted.mcp_client(options()).await.unwrap();
-    let read = client.call("read_text_file", json!({ "path": "secret.txt" })).await.unwrap();
+    let read = client.call_tool("read_text_file", json!({ "path": "secret.txt" })).await.unwrap();
     assert_eq!(read.is_error, Some(true));
 
     let notes = agent_backend::memory();
@@ -112,7 +112,7 @@ async fn a_plain_local_workspace_is_opened_by_flags() {
     let (directory, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut config = LocalWorkspaceConfig::new(root.path()).prevent_dangerous_commands(false);
     config.options.exec.isolation = ab_core::Isolation::None;
-    config.options.exec.shell = agent_backend::Shell::Sh;
+    config.options.exec.shell = agent_backend::CommandShell::Sh;
     let backend = agent_backend::local_with(config).unwrap();
     let client = backend.mcp_client(noting(directory.path())).await.unwrap();
     let shown = root.path().to_str().unwrap();
@@ -151,7 +151,8 @@ async fn a_scope_confines_the_server() {
     assert!(given.ends_with(&["--scopePath".to_owned(), "tenants/ada".to_owned()]), "{given:?}");
     text(&client, "write_file", json!({ "path": "f", "content": "mine" })).await;
     assert_eq!(backend.read_text("tenants/ada/f").await.unwrap(), "mine");
-    let out = client.call("read_text_file", json!({ "path": "../../outside.txt" })).await.unwrap();
+    let out =
+        client.call_tool("read_text_file", json!({ "path": "../../outside.txt" })).await.unwrap();
     assert_eq!(out.is_error, Some(true));
 
     let memory = agent_backend::memory();
@@ -166,10 +167,10 @@ async fn destroying_the_backend_ends_client_and_program() {
     for backend in [agent_backend::memory(), plain(TempDir::new().unwrap().path())] {
         let directory = TempDir::new().unwrap();
         let client = backend.mcp_client(noting(directory.path())).await.unwrap();
-        client.tools().await.unwrap();
+        client.list_tools().await.unwrap();
         backend.destroy().await.unwrap();
         gone(directory.path()).await;
-        let error = client.tools().await.unwrap_err();
+        let error = client.list_tools().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
         let error = backend.mcp_client(options()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Destroyed, "{error}");

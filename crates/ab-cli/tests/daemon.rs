@@ -214,7 +214,7 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--auth-token", "a", "--auth-token-file", file]), "cannot be used"),
         (with(&["--auth-token", "a", "--no-auth"]), "cannot be used"),
         (with(&["--tls-cert", file]), "--tls-key"),
-        (with(&["--tls-cert", file, "--tls-key", file]), "holds no certificate"),
+        (with(&["--tls-cert", file, "--tls-key", file]), "contains no certificate"),
         (with(&["--log-format", "xml"]), "xml"),
         (with(&["--log-level", "loud"]), "one of error"),
         (with(&["--max-body", "lots"]), "--max-body"),

@@ -32,7 +32,7 @@ fn options() -> McpOptions {
 
 async fn read(backend: &Backend, path: &str) -> String {
     let client = backend.mcp_client(options()).await.unwrap();
-    let result = client.call("read_text_file", json!({ "path": path })).await.unwrap();
+    let result = client.call_tool("read_text_file", json!({ "path": path })).await.unwrap();
     result.content.iter().filter_map(|it| it.as_text()).map(|it| it.text.clone()).collect()
 }
 
@@ -43,7 +43,7 @@ async fn a_remote_workspace_has_the_tools_of_its_daemon() {
     let root = stage.root().to_str().unwrap().to_owned();
     let backend = agent_backend::remote_with(config(&daemon).root(root)).unwrap();
     let client = backend.mcp_client(options()).await.unwrap();
-    let tools = client.tools().await.unwrap();
+    let tools = client.list_tools().await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "exec"), "{tools:?}");
     // Tools do not need the other connection.
     assert_eq!(backend.status(), ConnectionStatus::Disconnected);
@@ -53,16 +53,16 @@ async fn a_remote_workspace_has_the_tools_of_its_daemon() {
     assert_eq!(read(&scope, "b.txt").await, "inside\n");
     let options = McpOptions { scope: Some("in".to_owned()), ..options() };
     let inside = backend.mcp_client(options).await.unwrap();
-    let refused = inside.call("read_text_file", json!({ "path": "../a.txt" })).await.unwrap();
+    let refused = inside.call_tool("read_text_file", json!({ "path": "../a.txt" })).await.unwrap();
     assert_eq!(refused.is_error, Some(true));
     // Many at once, each a request of its own.
     let calls: Vec<_> =
-        (0..20).map(|_| client.call("read_text_file", json!({ "path": "a.txt" }))).collect();
+        (0..20).map(|_| client.call_tool("read_text_file", json!({ "path": "a.txt" }))).collect();
     for call in calls {
         assert_ne!(call.await.unwrap().is_error, Some(true));
     }
     backend.destroy().await.unwrap();
-    let late = client.call("read_text_file", json!({ "path": "a.txt" })).await.unwrap_err();
+    let late = client.call_tool("read_text_file", json!({ "path": "a.txt" })).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Disconnected);
     assert_eq!(daemon.end().0, 0);
 }

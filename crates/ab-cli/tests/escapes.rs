@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeAttempt, EscapeOutcome, EscapeTestbed, SandboxOption,
 };
@@ -35,23 +35,23 @@ impl Binary {
         Binary { mode, told: Mutex::default() }
     }
 
-    fn command(&self, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
-        self.of("exec", ground, wishes)
+    fn command(&self, testbed: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
+        self.of("exec", testbed, wishes)
     }
 
     /// A subcommand that takes the flags of walls.
-    fn of(&self, subcommand: &str, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
-        let mut command = command(BINARY, &ground.workspace_dir());
+    fn of(&self, subcommand: &str, testbed: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
+        let mut command = command(BINARY, &testbed.workspace_dir());
         command.args([subcommand, "--profile", "off", "--isolation", self.mode]);
         // Attempts are made in every mode, also where what they wish for is not enforced.
         command.args(["--accept-unenforced", "network,hide,read-only,memory,processes"]);
-        command.env("ESCAPE_SECRET", ground.secret());
+        command.env("ESCAPE_SECRET", testbed.secret());
         for wish in wishes {
             match wish {
                 SandboxOption::NoNetwork => command.args(["--network", "none"]),
                 SandboxOption::ReadOnly(path) => command.args(["--read-only", path]),
                 SandboxOption::Hidden(path) => command.args(["--hide", path]),
-                SandboxOption::BindOutside => command.arg("--bind").arg(ground.outside_dir()),
+                SandboxOption::BindOutside => command.arg("--bind").arg(testbed.outside_dir()),
                 SandboxOption::Scope(path) => command.args(["--scope", path]),
                 SandboxOption::Terminal => command.arg("--pty"),
                 SandboxOption::Limited => command.args([
@@ -67,8 +67,8 @@ impl Binary {
 }
 
 impl CommandRunner for Binary {
-    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
-        let mut command = self.command(ground, wishes);
+    fn run(&self, testbed: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
+        let mut command = self.command(testbed, wishes);
         command.args(["--timeout", "60s", "--", line]);
         let ran = run(command, b"");
         let stdout = String::from_utf8_lossy(&ran.out).into_owned();
@@ -78,7 +78,7 @@ impl CommandRunner for Binary {
 
     fn claimed_control_strength(
         &self,
-        ground: &EscapeTestbed,
+        testbed: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength {
@@ -88,7 +88,7 @@ impl CommandRunner for Binary {
         let mut told = self.told.lock().unwrap();
         let policy = told.entry(wishes.clone()).or_insert_with(|| {
             // What stands in the way of a start does not stand in the way of the answer.
-            let mut command = self.command(ground, &wishes);
+            let mut command = self.command(testbed, &wishes);
             command.args(["--explain", "--json"]);
             run(command, b"").value()
         });

@@ -270,7 +270,7 @@ fn package_that_is_not_the_pinned_one_is_refused() {
     });
     let Some(ran) = install(&stage, &format!("http://{address}")) else { return };
     assert_ne!(ran.code, 0);
-    assert!(ran.err.contains("something else than the pinned package"), "{}", ran.err);
+    assert!(ran.err.contains("different package than the pinned one"), "{}", ran.err);
     assert_eq!(installed(&stage), [""; 0].map(Path::new));
 }
 

@@ -183,7 +183,7 @@ type State = [Option<u64>; 2];
 /// A command that holds a file open and goes on for longer than anybody waits.
 async fn left_running(backend: &Backend, stage: &Stage, name: &str) {
     let line = Line::Shell(format!("exec 9>>{name}; sleep 100000"));
-    let request = backend.exec_request(line, ExecOptions::default()).unwrap();
+    let request = backend.build_exec_request(line, ExecOptions::default()).unwrap();
     // The client may still have to hear that the daemon before this one is gone.
     while let Err(error) = backend.spawn_detached(request.clone()).await {
         assert!(is_interrupted(&error), "{error}");

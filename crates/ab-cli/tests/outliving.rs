@@ -31,13 +31,13 @@ pub(crate) fn held(stage: &Stage, name: &str) -> usize {
 }
 
 /// Longer than anything here takes on a busy host.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for what comes by itself.
 pub(crate) fn comes(what: &str, is_there: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_there() {
-        assert!(start.elapsed() < PATIENCE, "{what} never came");
+        assert!(start.elapsed() < TIMEOUT, "{what} never came");
         std::thread::yield_now();
     }
 }
@@ -219,7 +219,7 @@ fn killed_at_any_moment(stage: &Stage, starter: &[&str]) {
         // A closed pipe would end what is left at its first word.
         let child = start(Stdio::null());
         let begun = Instant::now();
-        while marked_below(child.id(), &token) < count && begun.elapsed() < PATIENCE {}
+        while marked_below(child.id(), &token) < count && begun.elapsed() < TIMEOUT {}
         end(child);
     }
     comes("the end of all of them", || marked(&token).is_empty());

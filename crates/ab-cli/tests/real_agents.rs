@@ -8,9 +8,9 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::time::{Duration, Instant};
 
+use ab_acp::agent_readiness::HostEnvironment;
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::install::{AgentInstallDir, Reinstall};
-use ab_acp::resolve::HostEnvironment;
 use ab_testkit::peers::ThirdPartyPrograms;
 use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
 use serde_json::Value;
@@ -28,7 +28,7 @@ const PROMPT: &str = "Make the file";
 const SOAKED: &str = "AB_SOAK_AGENTS";
 
 /// An installed agent, and a model that lets it make a file with its shell and print its key.
-struct Ground {
+struct Fixture {
     vendor: Vendor,
     peers: ThirdPartyPrograms,
     model: ScriptedLanguageModel,
@@ -36,9 +36,9 @@ struct Ground {
     auth_method: Option<String>,
 }
 
-impl Ground {
+impl Fixture {
     /// Nothing where the peers or bwrap are missing.
-    async fn new(agent: &str) -> Option<Ground> {
+    async fn new(agent: &str) -> Option<Fixture> {
         let vendor = vendor(agent);
         let peers = ThirdPartyPrograms::find_or_skip(agent)?;
         if !stands("bwrap") {
@@ -55,7 +55,7 @@ impl Ground {
             vec![LanguageModelStep::Run(command), LanguageModelStep::Say("It is made.".to_owned())];
         let model = ScriptedLanguageModel::start(steps).await;
         let auth_method = entry.auth_method.clone();
-        Some(Ground { vendor, peers, model, version: installed.agent.version, auth_method })
+        Some(Fixture { vendor, peers, model, version: installed.agent.version, auth_method })
     }
 
     fn content(&self) -> String {
@@ -151,19 +151,19 @@ impl Ground {
 /// A line of the table in docs/verification.md.
 #[expect(clippy::print_stderr, reason = "`cargo xtask soak agents` shows it")]
 async fn edits_by_task_and_through_the_gateway(agent: &str) {
-    let Some(ground) = Ground::new(agent).await else { return };
-    let ground = tokio::task::spawn_blocking(move || {
-        let (gateway, task) = (ground.by_gateway(), ground.by_task());
+    let Some(fixture) = Fixture::new(agent).await else { return };
+    let fixture = tokio::task::spawn_blocking(move || {
+        let (gateway, task) = (fixture.by_gateway(), fixture.by_task());
         let (gateway, task) = (gateway.as_secs_f32(), task.as_secs_f32());
         eprintln!(
             "| `{}` | {} | {gateway:.1} s | {task:.1} s |",
-            ground.vendor.agent, ground.version
+            fixture.vendor.agent, fixture.version
         );
-        ground
+        fixture
     });
-    let ground = ground.await.unwrap();
-    let requests = ground.model.requests();
-    let api = ground.vendor.api;
+    let fixture = fixture.await.unwrap();
+    let requests = fixture.model.requests();
+    let api = fixture.vendor.api;
     assert!(requests.iter().any(|path| path.ends_with(api)), "no {api} in {requests:?}");
 }
 

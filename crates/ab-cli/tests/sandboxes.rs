@@ -4,12 +4,12 @@ use std::path::Path;
 
 use ab_api::{ApproveOrDeny, SessionStatus};
 use agent_backend::agent::{
-    AgentDefinition, AgentSession, AgentSessionId, BackendFactory, DaemonSandboxes,
+    AgentDefinition, AgentSession, AgentSessionId, BackendFactory, DaemonSandboxProvider,
     FilesystemToolset, RemotePerSession, SandboxPerSession, SandboxProvider, ServeSessionWorkspace,
-    SessionOptions, ShellToolset, SshSandboxes,
+    SessionOptions, ShellToolset, SshSandboxProvider,
 };
 use agent_backend::remote::HostKeyCheck;
-use agent_backend::{ErrorKind, RemoteConfig, SessionClient, SessionClientSettings};
+use agent_backend::{ErrorKind, RemoteConfig, ServeClient, ServeClientSettings};
 use serde_json::json;
 
 use crate::daemon::Daemon;
@@ -33,17 +33,17 @@ fn definition(factory: impl BackendFactory + 'static) -> AgentDefinition {
 async fn works(session: &AgentSession, content: &str) {
     let tools = session.tools().await.unwrap();
     let write = json!({ "path": "notes.txt", "content": content });
-    let written = tools.call("write_file", write).await;
+    let written = tools.call_tool("write_file", write).await;
     assert!(!written.is_error, "{written:?}");
-    let ran = tools.call("exec", json!({ "command": "cat notes.txt" })).await;
+    let ran = tools.call_tool("exec", json!({ "command": "cat notes.txt" })).await;
     assert_eq!(ran.all_text(), content);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
     let base = tempfile::tempdir().unwrap();
-    let sandboxes =
-        DaemonSandboxes::new(BINARY, base.path().join("new")).arguments(["--isolation", "none"]);
+    let sandboxes = DaemonSandboxProvider::new(BINARY, base.path().join("new"))
+        .add_program_arguments(["--isolation", "none"]);
     let agents = definition(SandboxPerSession::new(sandboxes.clone()));
     let ada = start(&agents, "ada").await;
     let grace = start(&agents, "grace").await;
@@ -51,15 +51,15 @@ async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
     works(&grace, "grace's").await;
     let home = |id: &str| base.path().join("new").join(id).join("home");
     assert_eq!(std::fs::read(home("ada").join("notes.txt")).unwrap(), b"ada's");
-    let found = sandboxes.get(ada.context()).await.unwrap().unwrap();
-    assert_eq!(found.home(), home("ada").to_str().unwrap());
+    let found = sandboxes.find_existing(ada.context()).await.unwrap().unwrap();
+    assert_eq!(found.working_directory(), home("ada").to_str().unwrap());
     let outside = ada.require_backend().unwrap().read("../../grace/home/notes.txt").await;
     assert_eq!(outside.unwrap_err().kind(), ErrorKind::Escape);
     // A session that is resumed uses the daemon that runs, and starts it where it was stopped.
     let again = start(&agents, "ada").await;
     let text = again.require_backend().unwrap().read_text("notes.txt").await.unwrap();
     assert_eq!(text, "ada's");
-    sandboxes.stop(ada.id()).await;
+    sandboxes.stop_daemon(ada.id()).await;
     let resumed = start(&agents, "ada").await;
     let text = resumed.require_backend().unwrap().read_text("notes.txt").await.unwrap();
     assert_eq!(text, "ada's");
@@ -69,9 +69,13 @@ async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
 async fn a_daemon_that_does_not_start_is_an_error_that_says_why() {
     let base = tempfile::tempdir().unwrap();
     for (sandboxes, says) in [
-        (DaemonSandboxes::new("/no/such/program", base.path()), "cannot start /no/such/program"),
         (
-            DaemonSandboxes::new(BINARY, base.path()).arguments(["--no-such-flag"]),
+            DaemonSandboxProvider::new("/no/such/program", base.path()),
+            "cannot start /no/such/program",
+        ),
+        (
+            DaemonSandboxProvider::new(BINARY, base.path())
+                .add_program_arguments(["--no-such-flag"]),
             "the daemon ended",
         ),
     ] {
@@ -87,7 +91,7 @@ fn a_daemon_ends_when_its_starter_is_killed() {
     use std::process::{Command, Stdio};
 
     let base = tempfile::tempdir().unwrap();
-    // The starter holds the input of the daemon open, as DaemonSandboxes does.
+    // The starter holds the input of the daemon open, as DaemonSandboxProvider does.
     let mut starter = Command::new("sh")
         .args(["-c", "echo t0ken; exec sleep 1000"])
         .stdout(Stdio::piped())
@@ -131,7 +135,7 @@ async fn a_directory_of_an_ssh_host_is_made_for_a_session_and_found_again() {
     let stage = Stage::new();
     let (daemon, config) = ssh(&stage);
     let base = stage.root().to_str().unwrap().to_owned();
-    let agents = definition(SandboxPerSession::new(SshSandboxes::new(config, base)));
+    let agents = definition(SandboxPerSession::new(SshSandboxProvider::new(config, base)));
     let ada = start(&agents, "ada").await;
     works(&ada, "by ssh").await;
     assert_eq!(std::fs::read(stage.root().join("ada/notes.txt")).unwrap(), b"by ssh");
@@ -163,8 +167,8 @@ async fn a_remote_daemon_has_a_directory_for_each_session() {
 async fn the_workspace_of_a_session_of_serve_can_be_worked_in() {
     let Some(server) = Server::start(None).await else { return };
     let id = server.create("scripted").await;
-    let settings = SessionClientSettings::new(format!("http://{}", server.address)).token(ADMIN);
-    let client = SessionClient::new(settings).unwrap();
+    let settings = ServeClientSettings::new(format!("http://{}", server.address)).token(ADMIN);
+    let client = ServeClient::new(settings).unwrap();
     // It asks before it writes, and so waits while its workspace is there.
     let asked = server.asked(id).await;
     let agents = definition(ServeSessionWorkspace::new(client.clone(), id));

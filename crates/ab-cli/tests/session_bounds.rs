@@ -60,7 +60,7 @@ async fn fork_bomb_of_an_agent_is_contained() {
             assert!(said.contains("alive"), "{said}");
         }
         assert_eq!(session.limits.and_then(|limits| limits.processes), Some(96));
-        server.control.cancel(id).await.unwrap();
+        server.control.cancel_session(id).await.unwrap();
         server.assert_clean(0).await;
     }
 }
@@ -139,7 +139,7 @@ async fn paused_session_stands_still_until_it_is_resumed() {
     let path = |act: &str| format!("/api/v1/sessions/{id}/{act}");
     let post = async |act: &str| ask(&server, "POST", &path(act), Some(ADMIN), &json!({})).await.0;
     assert_eq!(post("resume").await, 409, "it is not paused");
-    let tree = server.control.store().session(id).await.unwrap().workspace.mount_path.unwrap();
+    let tree = server.control.store().get_session(id).await.unwrap().workspace.mount_path.unwrap();
     // The command works.
     let begun = busy(tree.as_ref());
     while busy(tree.as_ref()) <= begun {
@@ -175,11 +175,11 @@ async fn paused_session_can_be_stopped_and_cancelled() {
     ] {
         let id = server.create("scenario").await;
         server.said(id, "ready").await;
-        server.control.pause(id).await.unwrap();
+        server.control.pause_session(id).await.unwrap();
         reaches(&server, id, SessionStatus::Paused).await;
         match expect {
-            SessionStatus::Stopped => server.control.stop(id).await.unwrap(),
-            _ => server.control.cancel(id).await.unwrap(),
+            SessionStatus::Stopped => server.control.stop_session(id).await.unwrap(),
+            _ => server.control.cancel_session(id).await.unwrap(),
         };
         let session = server.ended(id).await;
         assert_eq!((session.status, session.end_reason), (expect, Some(reason)));

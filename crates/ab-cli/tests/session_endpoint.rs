@@ -5,7 +5,7 @@ use ab_api::{
     ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, EventKind,
     SessionId, SessionStatus,
 };
-use ab_policy::RuleFile;
+use ab_policy::PolicyRuleFile;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -229,12 +229,12 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
             { run = "touch second" }, { say = "second: {output}\n" },
         ]"#;
     let change = |settings: &mut ab_executor::ExecutorSettings| {
-        settings.rules = RuleFile::parse(rules).unwrap();
+        settings.rules = PolicyRuleFile::parse(rules).unwrap();
     };
     let Some(server) = Server::start_with(Some(steps), change).await else { return };
     let id = server.create("scenario").await;
     let first = approval(&server, id, 0).await;
-    let stored = server.control.store().approval(first).await.unwrap();
+    let stored = server.control.store().get_approval(first).await.unwrap();
     assert_eq!(stored.subject.title, "Run touch first");
     assert_eq!(stored.subject.digest.as_ref().map(String::len), Some(64));
     let detail = stored.subject.detail.unwrap();
@@ -249,7 +249,7 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
     let (story, said) = (server.story(id).await, said(&server, id).await);
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
     assert!(said.contains("not approved by person:ann (not today)"), "{said}");
-    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    let diff = server.control.store().get_session_artifact(id, "diff").await.unwrap();
     assert!(diff.contains("first") && !diff.contains("second"), "{diff}");
     server.assert_clean(0).await;
 }
@@ -278,7 +278,7 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
     std::fs::create_dir(home.path().join(".vendor")).unwrap();
     std::fs::write(home.path().join(".vendor/login"), LOGIN).unwrap();
     let change = |settings: &mut ab_executor::ExecutorSettings| {
-        settings.rules = RuleFile::parse(rules).unwrap();
+        settings.rules = PolicyRuleFile::parse(rules).unwrap();
         settings.environment.push(("HOME".into(), home.path().into()));
         let login_files = vec![".vendor/login".to_owned()];
         let entry = AgentCatalogEntry {
@@ -291,14 +291,14 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
     let Some(server) = Server::start_with(Some(&steps), change).await else { return };
     let id = server.create("scenario").await;
     let asked = approval(&server, id, 0).await;
-    let stored = server.control.store().approval(asked).await.unwrap();
+    let stored = server.control.store().get_approval(asked).await.unwrap();
     assert_eq!(stored.subject.title, "Run touch made-[credential]");
     assert!(!format!("{stored:?}").contains(LOGIN), "{stored:?}");
     server.decide(asked, ApproveOrDeny::Approve).await;
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
-    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    let diff = server.control.store().get_session_artifact(id, "diff").await.unwrap();
     assert!(diff.contains("+[credential] [credential]"), "{diff}");
     assert!(!diff.contains(LOGIN) && !diff.contains(RENEWED), "{diff}");
     // The branch is the agent's work as it is.
@@ -329,7 +329,7 @@ async fn token_of_a_session_opens_its_endpoint_alone() {
     let unknown = endpoint(SessionId::generate());
     assert_eq!(ask(&server, "POST", &unknown, Some(ADMIN), &read).await.0, 404);
 
-    let description = serde_json::to_value(ab_server::openapi()).unwrap();
+    let description = serde_json::to_value(ab_server::openapi_description()).unwrap();
     let mut seen = 0;
     for (template, item) in description["paths"].as_object().unwrap() {
         if template == "/api/v1/sessions/{id}/mcp" {
@@ -348,11 +348,11 @@ async fn token_of_a_session_opens_its_endpoint_alone() {
     }
     assert!(seen > 10, "{seen}");
 
-    server.control.cancel(own).await.unwrap();
+    server.control.cancel_session(own).await.unwrap();
     server.ended(own).await;
     assert_eq!(ask(&server, "POST", &endpoint(own), Some(ADMIN), &read).await.0, 410);
     assert_eq!(ask(&server, "POST", &endpoint(own), Some(token), &read).await.0, 401);
-    server.control.cancel(other).await.unwrap();
+    server.control.cancel_session(other).await.unwrap();
     server.ended(other).await;
     server.assert_clean(0).await;
 }

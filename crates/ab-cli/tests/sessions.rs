@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use ab_api::{
     ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, EventKind, Session,
     SessionEndReason, SessionId, SessionStatus, TaskCapabilities, TaskRequest, ToolExecutionStatus,
@@ -14,7 +14,7 @@ use ab_api::{
 use ab_control::{ControlPlane, ControlPlaneError, ControlPlaneSettings};
 use ab_executor::{ExecutorSettings, LocalExecutor, SessionAttempt};
 use ab_server::{
-    AccessToken, ControlPlaneRoutes, HttpAccessPolicy, HttpApp, HttpServer, TaskCatalog,
+    AccessToken, ControlPlaneRoutes, HttpAccessPolicy, HttpApp, HttpServer, TaskChoices,
 };
 use ab_store::{DataDir, EventLogScope, Store};
 use tempfile::TempDir;
@@ -70,7 +70,7 @@ impl Server {
         let mut settings = ExecutorSettings::new(data, BINARY);
         settings.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
         let argv =
-            [OWN_BINARY_PLACEHOLDER, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
+            [OWN_EXECUTABLE_PLACEHOLDER, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
         let scenario = AgentCatalogEntry {
             id: "scenario".to_owned(),
             argv,
@@ -86,7 +86,7 @@ impl Server {
         let endpoints = executor.running_session_workspaces();
         let control =
             ControlPlane::start(store, executor, ControlPlaneSettings::default()).await.unwrap();
-        let surface = ControlPlaneRoutes::new(control.clone(), TaskCatalog::default());
+        let surface = ControlPlaneRoutes::new(control.clone(), TaskChoices::default());
         let token = Some(AccessToken::new(ADMIN));
         let app = HttpApp::new(HttpAccessPolicy { token, ..HttpAccessPolicy::default() })
             .with_control_plane_routes(surface.with_session_workspaces(endpoints));
@@ -135,13 +135,13 @@ impl Server {
         id: SessionId,
         pick: impl Fn(&EventKind) -> Option<T>,
     ) -> T {
-        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
+        let mut follow = self.control.follow_events(EventLogScope::Session(id), 0);
         loop {
             let record = follow.next().await.unwrap();
-            if let Some(picked) = pick(&record.event().unwrap().kind) {
+            if let Some(picked) = pick(&record.parse_event().unwrap().kind) {
                 return picked;
             }
-            assert!(!record.ends_stream(), "the session ended: {:?}", self.story(id).await);
+            assert!(!record.is_last_of_stream(), "the session ended: {:?}", self.story(id).await);
         }
     }
 
@@ -169,15 +169,15 @@ impl Server {
     }
 
     pub(crate) async fn ended(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
-        while !follow.next().await.unwrap().ends_stream() {}
-        self.control.store().session(id).await.unwrap()
+        let mut follow = self.control.follow_events(EventLogScope::Session(id), 0);
+        while !follow.next().await.unwrap().is_last_of_stream() {}
+        self.control.store().get_session(id).await.unwrap()
     }
 
     pub(crate) async fn events(&self, id: SessionId) -> Vec<EventKind> {
         let records =
             self.control.store().event_records(EventLogScope::Session(id), 0, 1000).await.unwrap();
-        records.iter().map(|record| record.event().unwrap().kind).collect()
+        records.iter().map(|record| record.parse_event().unwrap().kind).collect()
     }
 
     /// The types of all events, without repetitions; statuses by their names.
@@ -292,7 +292,7 @@ async fn task_becomes_a_branch_of_the_source() {
     assert!(branches[0].starts_with("ah/describe-the-project-"), "{branches:?}");
     let notes = git(&server.source(), &["show", &format!("{}:NOTES.md", branches[0])]);
     assert!(notes.contains("Describe the project"), "{notes}");
-    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    let diff = server.control.store().get_session_artifact(id, "diff").await.unwrap();
     assert!(diff.contains("+++ b/NOTES.md"), "{diff}");
     server.assert_clean(0).await;
 }
@@ -312,7 +312,7 @@ async fn readers_of_the_diff_do_not_disturb_the_delivery() {
         let job =
             SessionAttempt { session: record.session, generation: record.progress.generation };
         // There is no diff before the workspace is made, and none after it is removed.
-        let _ = control.executor().diff(&job).await;
+        let _ = control.executor().session_diff(&job).await;
     };
     let (session, (), (), ()) = tokio::join!(server.ended(id), reader(), reader(), reader());
     assert_eq!(session.status, SessionStatus::Completed, "{:?}", session.end_detail);
@@ -348,7 +348,7 @@ async fn crashed_agent_fails_its_session_and_the_work_is_kept() {
     let story = server.story(id).await;
     assert_eq!(reason, (SessionStatus::Failed, Some(SessionEndReason::Agent)), "{story:#?}");
     assert_eq!(session.end_detail.as_deref(), Some("the agent ended with exit code 9"));
-    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    let diff = server.control.store().get_session_artifact(id, "diff").await.unwrap();
     assert!(diff.contains("half.txt"), "{diff}");
     assert_eq!(server.branches(), [""; 0]);
     server.assert_clean(1).await;
@@ -364,7 +364,7 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     server.said(before, "ready").await;
     let running = server.control.continue_session(before, None, None).await;
     assert!(matches!(running, Err(ControlPlaneError::NotEnded(_))), "{running:?}");
-    server.control.stop(before).await.unwrap();
+    server.control.stop_session(before).await.unwrap();
     let ended = server.ended(before).await;
     assert_eq!(ended.status, SessionStatus::Stopped);
 
@@ -374,22 +374,22 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     let twice = server.control.continue_session(before, None, None).await;
     assert!(matches!(twice, Err(ControlPlaneError::WorkspaceGone(_))), "{twice:?}");
     server.said(next, "ready").await;
-    let session = server.control.store().session(next).await.unwrap();
+    let session = server.control.store().get_session(next).await.unwrap();
     assert_eq!((session.continues, session.prompt.as_str()), (Some(before), "Go on"));
     assert_eq!(session.workspace.mount_path, ended.workspace.mount_path);
     let story = server.story(next).await;
     let says = format!("log Continues session {before} in its workspace.");
     assert!(story.contains(&says), "{story:?}");
     // The earlier session no longer owns the workspace.
-    server.control.cancel(before).await.unwrap();
+    server.control.cancel_session(before).await.unwrap();
     let tree = PathBuf::from(session.workspace.mount_path.unwrap());
     assert_eq!(std::fs::read_to_string(tree.join("first.txt")).unwrap(), "one\n");
 
-    server.control.stop(next).await.unwrap();
+    server.control.stop_session(next).await.unwrap();
     server.ended(next).await;
     let third = server.control.continue_session(next, None, None).await.unwrap();
     server.said(third, "ready").await;
-    server.control.cancel(third).await.unwrap();
+    server.control.cancel_session(third).await.unwrap();
     let third = server.ended(third).await;
     assert_eq!(third.workspace.made_by, Some(before));
     let gone = server.control.continue_session(third.id, None, None).await;
@@ -416,7 +416,7 @@ async fn stopped_agent_may_wrap_up() {
     let Some(server) = Server::start(Some(steps)).await else { return };
     let id = server.create("scenario").await;
     server.said(id, "ready").await;
-    server.control.stop(id).await.unwrap();
+    server.control.stop_session(id).await.unwrap();
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
     assert_eq!(reason, (SessionStatus::Stopped, Some(SessionEndReason::Stopped)));
@@ -430,7 +430,7 @@ async fn cancelled_agent_is_killed_and_its_workspace_removed() {
     let Some(server) = Server::start(Some(steps)).await else { return };
     let id = server.create("scenario").await;
     server.said(id, "ready").await;
-    server.control.cancel(id).await.unwrap();
+    server.control.cancel_session(id).await.unwrap();
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
     assert_eq!(reason, (SessionStatus::Cancelled, Some(SessionEndReason::Cancelled)));

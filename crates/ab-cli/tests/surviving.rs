@@ -8,7 +8,7 @@ mod callers;
 mod crashes;
 mod disk;
 mod endings;
-pub(crate) mod ground;
+pub(crate) mod fixture;
 mod http;
 mod queue;
 mod several;

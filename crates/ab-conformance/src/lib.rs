@@ -13,7 +13,7 @@ mod talk;
 
 use std::hash::{BuildHasher, RandomState};
 
-use ab_mcp::ServerExtension;
+use ab_mcp::McpServerExtension;
 use async_trait::async_trait;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
@@ -59,7 +59,7 @@ impl ConformanceExtension {
 }
 
 #[async_trait]
-impl ServerExtension for ConformanceExtension {
+impl McpServerExtension for ConformanceExtension {
     #[expect(deprecated, reason = "the revisions that have logging are still served")]
     fn capabilities(&self) -> ServerCapabilities {
         ServerCapabilities::builder()

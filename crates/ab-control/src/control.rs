@@ -22,9 +22,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::crash::CrashPoint;
+use crate::crash::CrashTestPoint;
 use crate::driver::{Command, Driver, SessionRequest};
-use crate::machine::{self, IllegalInput, SessionInput, SessionState};
+use crate::session_machine::{self, IllegalSessionInput, SessionInput, SessionState};
 use crate::settings::ControlPlaneSettings;
 
 /// Maximum number of queued commands for one driver.
@@ -83,7 +83,7 @@ pub enum ControlPlaneError {
     /// The session has ended and takes no more commands.
     Ended(SessionStatus),
     /// The command is not valid in the session's status.
-    Illegal(IllegalInput),
+    Illegal(IllegalSessionInput),
     /// The session has not ended, so no other session can continue it.
     NotEnded(SessionStatus),
     /// The session has ended, and its workspace is no longer available.
@@ -125,7 +125,7 @@ impl fmt::Display for ControlPlaneError {
                 "prompt 1 is the task itself: cancel the session and create another task instead",
             ),
             Self::QueueFull { limit } => {
-                write!(f, "{limit} prompts wait in the queue of the session, which is the most")
+                write!(f, "the queue of the session is full: {limit} prompts wait")
             }
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::Store(error) => error.fmt(f),
@@ -167,7 +167,7 @@ impl ControlPlane {
             tasks: TaskTracker::new(),
         });
         let control = Self { plane };
-        for record in control.plane.store.live_sessions().await? {
+        for record in control.plane.store.unfinished_sessions().await? {
             control.take_up(record).await?;
         }
         let plane = Arc::clone(&control.plane);
@@ -249,7 +249,7 @@ impl ControlPlane {
         let new = new.collect();
         match self.plane.store.create_sessions(new).await? {
             CreateSessionOutcome::New => {
-                self.plane.reach(CrashPoint::Created);
+                self.plane.reach(CrashTestPoint::Created);
                 for session in sessions {
                     let state = state(&session);
                     self.spawn(session, state, false);
@@ -329,7 +329,7 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`ControlPlaneError::NotFound`], and errors of the store.
-    pub async fn stop(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
+    pub async fn stop_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Stop).await
     }
 
@@ -338,7 +338,7 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`ControlPlaneError::NotFound`], and errors of the store.
-    pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
+    pub async fn cancel_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         let session = self.command(id, SessionInput::Cancel).await?;
         if session.status.is_terminal() {
             self.plane.cleanup(id).await?;
@@ -351,7 +351,7 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
-    pub async fn pause(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
+    pub async fn pause_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Pause).await
     }
 
@@ -361,7 +361,7 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::Illegal`] if its status does not allow it;
     /// [`ControlPlaneError::Ended`].
-    pub async fn resume(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
+    pub async fn resume_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Resume).await
     }
 
@@ -370,7 +370,7 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`ControlPlaneError::Illegal`] if the session is not idle; [`ControlPlaneError::Ended`].
-    pub async fn finish(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
+    pub async fn finish_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Finish).await
     }
 
@@ -389,7 +389,7 @@ impl ControlPlane {
     }
 
     /// Follows the events of a session, or of all, after a cursor.
-    pub fn subscribe(&self, scope: EventLogScope, after: u64) -> EventLogReader {
+    pub fn follow_events(&self, scope: EventLogScope, after: u64) -> EventLogReader {
         self.plane.store.follow_events(scope, after)
     }
 
@@ -436,12 +436,12 @@ impl ControlPlane {
         input: SessionInput,
     ) -> Result<Session, ControlPlaneError> {
         match self.request(id, SessionRequest::Input(input)).await {
-            Ok(_) => Ok(self.plane.store.session(id).await?),
+            Ok(_) => Ok(self.plane.store.get_session(id).await?),
             // Ending an ended session has no effect.
             Err(ControlPlaneError::Ended(_))
                 if matches!(input, SessionInput::Stop | SessionInput::Cancel) =>
             {
-                Ok(self.plane.store.session(id).await?)
+                Ok(self.plane.store.get_session(id).await?)
             }
             Err(error) => Err(error),
         }
@@ -467,7 +467,7 @@ impl ControlPlane {
 
     /// Why a session without a driver takes no request.
     async fn refusal(&self, id: SessionId) -> ControlPlaneError {
-        match self.plane.store.session(id).await {
+        match self.plane.store.get_session(id).await {
             Ok(session) if session.status.is_terminal() => ControlPlaneError::Ended(session.status),
             Ok(_) => ControlPlaneError::ShuttingDown,
             Err(error) => error.into(),
@@ -481,7 +481,7 @@ impl ControlPlane {
         else {
             return Ok(());
         };
-        self.plane.reach(CrashPoint::TakenUp);
+        self.plane.reach(CrashTestPoint::TakenUp);
         self.spawn(session, state, true);
         Ok(())
     }
@@ -520,7 +520,7 @@ fn first_answer(answer: &str) -> Result<Vec<SessionId>, ControlPlaneError> {
 }
 
 impl Plane {
-    pub(crate) fn reach(&self, point: CrashPoint) {
+    pub(crate) fn reach(&self, point: CrashTestPoint) {
         self.settings.crash_hook.reach(point);
     }
 
@@ -541,13 +541,16 @@ impl Plane {
                 (SessionState::new(session.keep_open), SessionInput::Failed(reason))
             }
         };
-        let Ok((next, kinds)) = machine::apply_input(&state, input) else { return Ok(None) };
+        let Ok((next, kinds)) = session_machine::apply_session_input(&state, input) else {
+            return Ok(None);
+        };
         let now = Time::now();
         let open_tools = self.cancelled_tools(session.id).await?;
         let mut events: Vec<_> =
             open_tools.into_iter().map(|kind| Event { kind, ts: now }).collect();
         if next != state {
-            let message = format!("{cause} A prompt that the agent may have is not repeated.");
+            let message =
+                format!("{cause} A prompt that the agent may have received is not sent again.");
             let kind = EventKind::Log {
                 level: LogLevel::Warn,
                 message,
@@ -572,7 +575,7 @@ impl Plane {
     ) -> Result<Vec<EventKind>, StoreError> {
         let mut open = Vec::<EventKind>::new();
         for record in self.store.last_event_records(id, Some("tool"), MAX_OPEN_TOOLS).await? {
-            let kind = record.event()?.kind;
+            let kind = record.parse_event()?.kind;
             let EventKind::Tool { tool_execution_id, tool_status, .. } = &kind else { continue };
             let is_same = |known: &EventKind| {
                 matches!(known, EventKind::Tool { tool_execution_id: known, .. }
@@ -595,13 +598,13 @@ impl Plane {
     async fn expire_approvals(&self) {
         while !self.shutdown.is_cancelled() {
             // Subscribed before the read: an approval that is added after it wakes this task.
-            let change = self.store.approval_change();
+            let change = self.store.wait_for_approval_change();
             let wait = match self.store.next_approval_expiry().await {
                 Ok(Some(next)) => until(next),
                 Ok(None) => MAX_EXPIRY_WAIT,
                 Err(StoreError::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot see which approvals expire");
+                    tracing::warn!(%error, "cannot read the expiry times of approvals");
                     EXPIRY_RETRY
                 }
             };
@@ -622,7 +625,7 @@ impl Plane {
             let token = CleanupToken(cleanup.token.clone());
             match self.remove_made(&token).await {
                 Ok(()) => {
-                    self.reach(CrashPoint::CleanedUp);
+                    self.reach(CrashTestPoint::CleanedUp);
                     self.store.remove_pending_cleanup(cleanup.token).await?;
                 }
                 // The token is kept, and the next start tries again.
@@ -635,13 +638,13 @@ impl Plane {
     /// Removes the resources that the token names. Two removals of the same directory can disturb
     /// each other, so a failed attempt is repeated.
     async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
-        let mut outcome = self.executor.cleanup(token).await;
+        let mut outcome = self.executor.clean_up_session(token).await;
         for pause in CLEANUP_RETRIES {
             if outcome.is_ok() {
                 break;
             }
             tokio::time::sleep(pause).await;
-            outcome = self.executor.cleanup(token).await;
+            outcome = self.executor.clean_up_session(token).await;
         }
         outcome
     }
@@ -655,7 +658,7 @@ impl Plane {
     /// Removes leftovers of a crash between the end of a session and its cleanup.
     async fn collect_leftovers(&self) {
         if let Err(error) = self.try_collect_leftovers().await {
-            tracing::warn!(%error, "cannot collect leftovers");
+            tracing::warn!(%error, "cannot remove leftover workspaces");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Crash points: places between two effects at which tests kill the server.
 //!
-//! Tests iterate over [`CrashPoint::ALL`]. The control plane only reports which point it reaches;
+//! Tests iterate over [`CrashTestPoint::ALL`]. The control plane only reports which point it reaches;
 //! the composition root decides what happens there. By default nothing happens.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A place where an effect has happened and is not recorded, or is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CrashPoint {
+pub enum CrashTestPoint {
     /// The session is stored; no driver runs yet.
     Created,
     /// The cleanup token is stored; nothing is made yet.
@@ -56,7 +56,7 @@ pub enum CrashPoint {
     DecisionTold,
 }
 
-impl CrashPoint {
+impl CrashTestPoint {
     pub const ALL: [Self; 22] = [
         Self::Created,
         Self::CleanupStored,
@@ -111,58 +111,58 @@ impl CrashPoint {
     }
 }
 
-impl fmt::Display for CrashPoint {
+impl fmt::Display for CrashTestPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for CrashPoint {
-    type Err = UnknownCrashPoint;
+impl FromStr for CrashTestPoint {
+    type Err = UnknownCrashTestPoint;
 
-    fn from_str(text: &str) -> Result<Self, UnknownCrashPoint> {
+    fn from_str(text: &str) -> Result<Self, UnknownCrashTestPoint> {
         let found = Self::ALL.into_iter().find(|point| point.as_str() == text);
-        found.ok_or_else(|| UnknownCrashPoint { text: text.to_owned() })
+        found.ok_or_else(|| UnknownCrashTestPoint { text: text.to_owned() })
     }
 }
 
 /// A text that is not the name of a crash point.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownCrashPoint {
+pub struct UnknownCrashTestPoint {
     text: String,
 }
 
-impl fmt::Display for UnknownCrashPoint {
+impl fmt::Display for UnknownCrashTestPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = CrashPoint::ALL.map(CrashPoint::as_str).join(", ");
+        let known = CrashTestPoint::ALL.map(CrashTestPoint::as_str).join(", ");
         write!(f, "unknown crash point {:?}: must be one of {known}", self.text)
     }
 }
 
-impl std::error::Error for UnknownCrashPoint {}
+impl std::error::Error for UnknownCrashTestPoint {}
 
 /// Called at crash points. Does nothing by default.
 #[derive(Clone, Default)]
-pub struct CrashHook {
-    reached: Option<Arc<dyn Fn(CrashPoint) + Send + Sync>>,
+pub struct CrashTestHook {
+    reached: Option<Arc<dyn Fn(CrashTestPoint) + Send + Sync>>,
 }
 
-impl CrashHook {
+impl CrashTestHook {
     /// Calls `reached` at every crash point. The call blocks the driver of the session.
-    pub fn new(reached: impl Fn(CrashPoint) + Send + Sync + 'static) -> Self {
+    pub fn new(reached: impl Fn(CrashTestPoint) + Send + Sync + 'static) -> Self {
         Self { reached: Some(Arc::new(reached)) }
     }
 
-    pub(crate) fn reach(&self, point: CrashPoint) {
+    pub(crate) fn reach(&self, point: CrashTestPoint) {
         if let Some(reached) = &self.reached {
             reached(point);
         }
     }
 }
 
-impl fmt::Debug for CrashHook {
+impl fmt::Debug for CrashTestHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CrashHook").field("is_set", &self.reached.is_some()).finish()
+        f.debug_struct("CrashTestHook").field("is_set", &self.reached.is_some()).finish()
     }
 }
 
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn every_point_is_found_by_its_name() {
-        for point in CrashPoint::ALL {
+        for point in CrashTestPoint::ALL {
             assert_eq!(point.as_str().parse(), Ok(point));
         }
-        let error = "nowhere".parse::<CrashPoint>().expect_err("no such point").to_string();
+        let error = "nowhere".parse::<CrashTestPoint>().expect_err("no such point").to_string();
         assert!(error.contains("\"nowhere\"") && error.contains("reloaded"), "{error}");
     }
 }

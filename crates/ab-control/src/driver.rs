@@ -14,7 +14,7 @@ use ab_api::{
     SessionStatus, Time,
 };
 use ab_executor::{AgentReport, SessionAttempt, TurnOutcome};
-use ab_store::{PromptChange, PromptChangeOutcome, SessionRecord, StoreError};
+use ab_store::{SessionPromptChange, SessionPromptChangeOutcome, SessionRecord, StoreError};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::FuturesUnordered;
@@ -24,8 +24,10 @@ use tokio::time::Instant;
 use self::effect::{Doing, Done};
 use self::waiting::{AwaitedDecision, Decided, Inherited};
 use crate::control::{ControlPlaneError, Plane};
-use crate::crash::CrashPoint;
-use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState};
+use crate::crash::CrashTestPoint;
+use crate::session_machine::{
+    self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase, SessionState,
+};
 
 /// Maximum number of queued reports. A full queue slows the agent down.
 const REPORTS: usize = 256;
@@ -37,7 +39,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// How long a driver waits before it retries after an error of the store.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-const AGENT_GONE: &str = "the agent ended without a word";
+const AGENT_GONE: &str = "the agent ended without reporting a reason";
 
 /// A command from a person.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ pub(crate) enum SessionRequest {
     /// A change of the prompt queue, with its input for the state machine. A new text for a prompt has no input.
     Prompts {
         input: Option<SessionInput>,
-        change: PromptChange,
+        change: SessionPromptChange,
     },
 }
 
@@ -135,14 +137,14 @@ impl Driver {
             }
         }
         while let Err(error) = self.drive().await {
-            tracing::error!(session = %id, %error, "cannot store what happens in a session");
+            tracing::error!(session = %id, %error, "cannot store the events of a session");
             self.end_processes(Duration::ZERO).await;
             if !self.recover(error).await {
                 return;
             }
         }
         let Some(ending) = self.state.ending() else { return };
-        self.plane.reach(CrashPoint::Ended);
+        self.plane.reach(CrashTestPoint::Ended);
         if Plane::removes_workspace(ending.status)
             && let Err(error) = self.plane.cleanup(id).await
         {
@@ -199,7 +201,7 @@ impl Driver {
         self.inherit_approvals().await?;
         while self.state.ending().is_none() {
             self.apply_budget_decision().await?;
-            if let Some(effect) = machine::next_action(&self.state)
+            if let Some(effect) = session_machine::next_session_action(&self.state)
                 && self.may_begin(effect).await?
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
             {
@@ -238,8 +240,8 @@ impl Driver {
     /// Waits for the next thing to do. Commands come before reports, so that an agent that never
     /// stops reporting cannot delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
-        let is_idle = self.state.phase == SessionPhase::Running(RunningPhase::Idle)
-            && machine::next_action(&self.state).is_none()
+        let is_idle = self.state.phase == SessionPhase::Running(RunningSessionPhase::Idle)
+            && session_machine::next_session_action(&self.state).is_none()
             && !self.is_waiting_for_decisions();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
@@ -280,9 +282,9 @@ impl Driver {
             }
             let most = self.plane.settings.max_running;
             let note = format!(
-                "All {most} places for running sessions are taken. This one starts when another one ends."
+                "The maximum of {most} running sessions is reached. This session starts when another one ends."
             );
-            self.append(vec![Event::now(log(LogLevel::Info, note))]).await?;
+            self.append(vec![Event::at_current_time(log(LogLevel::Info, note))]).await?;
         }
         if matches!(effect, SessionAction::Stop | SessionAction::Kill) {
             let reason = "the session ended".to_owned();
@@ -295,7 +297,7 @@ impl Driver {
         match done {
             Done::Placed(permit) => {
                 self.permit = Some(permit);
-                self.session.workspace.host = Some(self.plane.executor.describe().id);
+                self.session.workspace.host = Some(self.plane.executor.describe_executor().id);
                 self.commit(SessionInput::ExecutorAssigned, Vec::new()).await
             }
             Done::Provisioned(made) => {
@@ -360,7 +362,7 @@ impl Driver {
             match report {
                 AgentReport::Event(kind) => {
                     self.note_changes(&kind);
-                    events.push(Event::now(kind));
+                    events.push(Event::at_current_time(kind));
                     if events.len() < BATCH {
                         next = self.reports.as_mut().and_then(|reports| reports.try_recv().ok());
                     }
@@ -376,7 +378,7 @@ impl Driver {
 
     async fn take_other(&mut self, report: AgentReport) -> Result<(), StoreError> {
         match report {
-            AgentReport::Event(kind) => self.append(vec![Event::now(kind)]).await,
+            AgentReport::Event(kind) => self.append(vec![Event::at_current_time(kind)]).await,
             AgentReport::Question(question) => self.ask(question).await,
             AgentReport::TurnEnded(TurnOutcome::Done) => {
                 self.drop_inherited().await?;
@@ -411,8 +413,11 @@ impl Driver {
             match self.plane.store.append_events(self.session.id, vec![event]).await {
                 Err(error @ StoreError::TooLarge { .. }) => {
                     let note =
-                        log(LogLevel::Warn, format!("An event {name:?} is left out: {error}."));
-                    self.plane.store.append_events(self.session.id, vec![Event::now(note)]).await?;
+                        log(LogLevel::Warn, format!("An event {name:?} was not stored: {error}."));
+                    self.plane
+                        .store
+                        .append_events(self.session.id, vec![Event::at_current_time(note)])
+                        .await?;
                 }
                 outcome => outcome?,
             }
@@ -436,7 +441,7 @@ impl Driver {
         };
         // An error of the database ends this attempt; the caller gets it too.
         let failure = match &outcome {
-            Err(ControlPlaneError::Store(error)) if error.is_failure() => Some(error.clone()),
+            Err(ControlPlaneError::Store(error)) if error.is_server_fault() => Some(error.clone()),
             Err(ControlPlaneError::ShuttingDown) => Some(StoreError::Closed),
             _ => None,
         };
@@ -446,8 +451,8 @@ impl Driver {
     }
 
     async fn obey_input(&mut self, input: SessionInput) -> Result<(), ControlPlaneError> {
-        let (next, kinds) =
-            machine::apply_input(&self.state, input).map_err(ControlPlaneError::Illegal)?;
+        let (next, kinds) = session_machine::apply_session_input(&self.state, input)
+            .map_err(ControlPlaneError::Illegal)?;
         let stored = self.store(next, kinds, Vec::new()).await;
         if input == SessionInput::Cancel {
             // Further reports of a cancelled agent are dropped.
@@ -482,7 +487,7 @@ impl Driver {
         input: SessionInput,
         events: Vec<EventKind>,
     ) -> Result<(), StoreError> {
-        match machine::apply_input(&self.state, input) {
+        match session_machine::apply_session_input(&self.state, input) {
             Ok((next, kinds)) => self.store(next, kinds, events).await,
             Err(illegal) => {
                 tracing::debug!(session = %self.session.id, %illegal, "a late report is ignored");
@@ -513,11 +518,12 @@ impl Driver {
         next: SessionState,
         kinds: Vec<EventKind>,
         before: Vec<EventKind>,
-        change: PromptChange,
-    ) -> Result<PromptChangeOutcome, StoreError> {
+        change: SessionPromptChange,
+    ) -> Result<SessionPromptChangeOutcome, StoreError> {
         let (record, events) = self.changed(next, kinds, before);
-        let outcome = self.plane.store.change_prompts(record.clone(), change, events).await?;
-        if let PromptChangeOutcome::Changed(_) = outcome {
+        let outcome =
+            self.plane.store.change_session_prompts(record.clone(), change, events).await?;
+        if let SessionPromptChangeOutcome::Changed(_) = outcome {
             self.state = next;
             self.session = record.session;
         }
@@ -563,7 +569,7 @@ impl Driver {
 
     async fn end_processes(&mut self, grace: Duration) {
         let id = self.session.id;
-        if let Err(error) = self.plane.executor.terminate(id, grace).await {
+        if let Err(error) = self.plane.executor.terminate_session(id, grace).await {
             tracing::warn!(session = %id, %error, "cannot end the session's processes");
         }
     }

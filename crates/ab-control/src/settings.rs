@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ab_store::UploadLimits;
 
-use crate::crash::CrashHook;
+use crate::crash::CrashTestHook;
 
 /// Settings with their defaults.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct ControlPlaneSettings {
     /// Bounds of uploads.
     pub uploads: UploadLimits,
     /// Called at crash points. Does nothing outside of tests.
-    pub crash_hook: CrashHook,
+    pub crash_hook: CrashTestHook,
 }
 
 impl Default for ControlPlaneSettings {
@@ -31,7 +31,7 @@ impl Default for ControlPlaneSettings {
             idle_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
             uploads: UploadLimits::default(),
-            crash_hook: CrashHook::default(),
+            crash_hook: CrashTestHook::default(),
         }
     }
 }

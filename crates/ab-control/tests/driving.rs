@@ -12,7 +12,7 @@ use ab_store::{ApprovalFilter, StoreError};
 use crate::fake::{Fake, Fault, Point, Script, prompt, scene, start, task};
 
 /// Longer waits count as failures.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_task_becomes_a_delivered_session() {
@@ -42,7 +42,10 @@ async fn a_task_becomes_a_delivered_session() {
         "completed",
     ];
     assert_eq!(story, expect);
-    assert_eq!(scene.control.store().artifact(id, "diff").await.expect("kept"), "a diff");
+    assert_eq!(
+        scene.control.store().get_session_artifact(id, "diff").await.expect("kept"),
+        "a diff"
+    );
     scene.control.shutdown().await;
     assert_eq!(scene.control.store().pending_cleanups(None).await.expect("list"), []);
 }
@@ -91,7 +94,7 @@ async fn a_question_waits_for_its_decision() {
         scene.event(id, "approvalRequested").await;
         let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(id) };
         let store = scene.control.store();
-        let (open, _) = store.approvals(filter, PageRequest::default()).await.expect("list");
+        let (open, _) = store.list_approvals(filter, PageRequest::default()).await.expect("list");
         let by = ApprovalDecider { kind: DeciderKind::Person, name: "ana".to_owned(), via: None };
         let decision = ApprovalDecision::from(choice);
         scene
@@ -115,9 +118,9 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         scene.event(id, "approvalRequested").await;
         for _ in 0..2 {
             if is_stop {
-                scene.control.stop(id).await.expect("stop");
+                scene.control.stop_session(id).await.expect("stop");
             } else {
-                scene.control.cancel(id).await.expect("cancel");
+                scene.control.cancel_session(id).await.expect("cancel");
             }
         }
         let session = scene.end(id).await;
@@ -126,7 +129,7 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         let story = scene.story(id).await;
         let end = [String::from("approvalDecided"), expect.to_string()];
         assert_eq!(story[story.len() - 2..], end);
-        scene.control.cancel(id).await.expect("cancel an ended session");
+        scene.control.cancel_session(id).await.expect("cancel an ended session");
         let cleanups = scene.control.store().pending_cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
         let error = scene.control.queue_prompt(id, prompt("more"), None).await.expect_err("ended");
@@ -139,9 +142,9 @@ async fn an_agent_that_never_stops_talking_is_cancelled() {
     let scene = scene(Fake::new(Script::Flood)).await;
     let id = scene.create(false).await;
     scene.executor.called("prompt 1 fix").await;
-    let cancelled = tokio::time::timeout(PATIENCE, scene.control.cancel(id)).await;
+    let cancelled = tokio::time::timeout(TIMEOUT, scene.control.cancel_session(id)).await;
     cancelled.expect("a cancel does not wait for the agent").expect("cancel");
-    let session = tokio::time::timeout(PATIENCE, scene.end(id)).await;
+    let session = tokio::time::timeout(TIMEOUT, scene.end(id)).await;
     assert_eq!(session.expect("the session ends").status, SessionStatus::Cancelled);
 }
 
@@ -156,7 +159,7 @@ async fn every_point_can_be_cancelled() {
             point => format!("{point:?}").to_lowercase(),
         };
         scene.executor.called(&call).await;
-        scene.control.cancel(id).await.expect("cancel");
+        scene.control.cancel_session(id).await.expect("cancel");
         assert_eq!(scene.end(id).await.status, SessionStatus::Cancelled, "{point:?}");
         scene.executor.called("cleanup").await;
         scene.control.shutdown().await;
@@ -172,7 +175,7 @@ async fn a_kept_session_takes_prompts_until_it_is_finished() {
     scene.control.queue_prompt(id, prompt("again"), None).await.expect("prompt");
     scene.executor.called("prompt 2 again").await;
     // The turn's end is not known yet, so finishing may come too early once or twice.
-    while let Err(error) = scene.control.finish(id).await {
+    while let Err(error) = scene.control.finish_session(id).await {
         assert!(matches!(error, ControlPlaneError::Illegal(_)), "{error}");
         tokio::task::yield_now().await;
     }
@@ -184,13 +187,13 @@ async fn a_paused_session_goes_on() {
     let scene = scene(Fake::new(Script::Silence)).await;
     let id = scene.create(false).await;
     scene.event(id, "thought").await;
-    scene.control.pause(id).await.expect("pause");
+    scene.control.pause_session(id).await.expect("pause");
     scene.event(id, r#""status":"paused""#).await;
-    scene.control.resume(id).await.expect("resume");
+    scene.control.resume_session(id).await.expect("resume");
     scene.executor.called("resume").await;
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
     let error = loop {
-        match scene.control.resume(id).await {
+        match scene.control.resume_session(id).await {
             Err(error @ ControlPlaneError::Ended(_)) => break error,
             Err(ControlPlaneError::Illegal(_)) => tokio::task::yield_now().await,
             other => panic!("{other:?}"),
@@ -208,15 +211,15 @@ async fn sessions_beyond_the_limit_stay_queued() {
     scene.event(first, "thought").await;
     let second = scene.create(false).await;
     let third = scene.create(false).await;
-    let status = async |id| scene.control.store().session(id).await.expect("read").status;
+    let status = async |id| scene.control.store().get_session(id).await.expect("read").status;
     scene.event(second, "log").await;
     assert_eq!(status(second).await, SessionStatus::Queued);
     let events = scene.control.store().last_event_records(second, Some("log"), 1).await;
     let told = events.expect("read")[0].json.clone();
-    assert!(told.contains("All 1 places for running sessions are taken"), "{told}");
-    scene.control.stop(third).await.expect("stop");
+    assert!(told.contains("The maximum of 1 running sessions is reached"), "{told}");
+    scene.control.stop_session(third).await.expect("stop");
     assert_eq!(scene.end(third).await.status, SessionStatus::Cancelled);
-    scene.control.cancel(first).await.expect("cancel");
+    scene.control.cancel_session(first).await.expect("cancel");
     scene.event(second, "thought").await;
     assert_eq!(status(first).await, SessionStatus::Cancelled);
 }
@@ -238,6 +241,6 @@ async fn a_repeated_request_gives_the_same_session() {
 #[tokio::test]
 async fn unknown_sessions_are_not_found() {
     let scene = scene(Fake::new(Script::Work)).await;
-    let error = scene.control.stop(SessionId::generate()).await.expect_err("unknown");
+    let error = scene.control.stop_session(SessionId::generate()).await.expect_err("unknown");
     assert!(matches!(error, ControlPlaneError::NotFound), "{error}");
 }

@@ -11,9 +11,9 @@ use ab_api::{
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
-    AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
-    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, RepoBranchList,
-    SessionAttempt, TurnOutcome,
+    AgentLaunchMode, AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken,
+    DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo, ProvisionedWorkspace,
+    RepoBranchList, SessionAttempt, TurnOutcome,
 };
 use ab_store::{DataDir, EventLogScope, Store};
 use async_trait::async_trait;
@@ -117,7 +117,7 @@ pub(crate) fn thought(text: &str) -> EventKind {
 
 #[async_trait]
 impl Executor for Fake {
-    fn describe(&self) -> ExecutorDescription {
+    fn describe_executor(&self) -> ExecutorDescription {
         ExecutorDescription {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
@@ -140,7 +140,10 @@ impl Executor for Fake {
         CleanupToken(format!("fake:{}", job.session.id))
     }
 
-    async fn provision(&self, _: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
+    async fn provision_workspace(
+        &self,
+        _: &SessionAttempt,
+    ) -> Result<ProvisionedWorkspace, ExecutorError> {
         self.note("provision");
         self.reach(Point::Provision).await?;
         Ok(ProvisionedWorkspace {
@@ -151,13 +154,13 @@ impl Executor for Fake {
         })
     }
 
-    async fn launch(
+    async fn launch_agent(
         &self,
         _: &SessionAttempt,
-        mode: LaunchMode,
+        mode: AgentLaunchMode,
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError> {
-        let is_reload = matches!(mode, LaunchMode::Reload { .. });
+        let is_reload = matches!(mode, AgentLaunchMode::Reload { .. });
         self.note(if is_reload { "reload" } else { "launch" });
         self.reach(Point::Launch).await?;
         if is_reload && !self.can_reload {
@@ -168,7 +171,7 @@ impl Executor for Fake {
         Ok(LaunchedAgentInfo { agent: Some("fake 1.0".to_owned()), ..LaunchedAgentInfo::default() })
     }
 
-    async fn prompt(
+    async fn send_prompt(
         &self,
         _: &SessionAttempt,
         number: u32,
@@ -207,7 +210,13 @@ impl Executor for Fake {
         Ok(())
     }
 
-    async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
+    async fn set_approval_id_of_question(
+        &self,
+        _: &SessionAttempt,
+        _: &AgentQuestionId,
+        _: ApprovalId,
+    ) {
+    }
 
     async fn answer_question(
         &self,
@@ -222,28 +231,28 @@ impl Executor for Fake {
         Ok(())
     }
 
-    async fn pause(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn pause_session(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         self.note("pause");
         Ok(())
     }
 
-    async fn resume(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn resume_session(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         self.note("resume");
         Ok(())
     }
 
-    async fn deliver(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
+    async fn deliver_result(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
         self.note("deliver");
         self.reach(Point::Deliver).await?;
         let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
         Ok(DeliveryOutcome { result, ..DeliveryOutcome::default() })
     }
 
-    async fn diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
+    async fn session_diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
         Ok("a diff".to_owned())
     }
 
-    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
+    async fn list_repo_branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
         let commit = "0123456789012345678901234567890123456789".to_owned();
         if url.contains("unreachable") {
             let detail = "cannot read it".to_owned();
@@ -260,12 +269,12 @@ impl Executor for Fake {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
-    async fn terminate(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
+    async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
         self.note("terminate");
         self.reach(Point::Terminate).await
     }
 
-    async fn cleanup(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
+    async fn clean_up_session(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
         self.note("cleanup");
         self.reach(Point::Cleanup).await
     }
@@ -307,14 +316,14 @@ impl Scene {
 
     /// Waits for the end of a session.
     pub(crate) async fn end(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
-        while !follow.next().await.expect("an event").ends_stream() {}
-        self.control.store().session(id).await.expect("read")
+        let mut follow = self.control.follow_events(EventLogScope::Session(id), 0);
+        while !follow.next().await.expect("an event").is_last_of_stream() {}
+        self.control.store().get_session(id).await.expect("read")
     }
 
     /// Waits for an event whose JSON contains `text`.
     pub(crate) async fn event(&self, id: SessionId, text: &str) {
-        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
+        let mut follow = self.control.follow_events(EventLogScope::Session(id), 0);
         while !follow.next().await.expect("an event").json.contains(text) {}
     }
 
@@ -326,10 +335,11 @@ impl Scene {
             .event_records(EventLogScope::Session(id), 0, 1000)
             .await
             .expect("read");
-        let name = |record: &ab_store::EventRecord| match record.event().expect("an event").kind {
-            EventKind::Status { status, .. } => status.to_string(),
-            kind => kind.name().to_owned(),
-        };
+        let name =
+            |record: &ab_store::EventRecord| match record.parse_event().expect("an event").kind {
+                EventKind::Status { status, .. } => status.to_string(),
+                kind => kind.name().to_owned(),
+            };
         records.iter().map(|record| name(record)).collect()
     }
 }

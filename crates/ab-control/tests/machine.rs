@@ -1,9 +1,9 @@
 //! Properties of the machine.
 
 use ab_api::{EventKind, SessionEndReason, SessionStatus};
-use ab_control::machine::{
-    RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState, apply_input,
-    next_action, representative_states,
+use ab_control::session_machine::{
+    RunningSessionPhase, SessionAction, SessionInput, SessionPhase, SessionState,
+    apply_session_input, example_session_states, next_session_action,
 };
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn walk(keep_open: bool, inputs: &[SessionInput]) -> Vec<SessionState> {
     let mut states = vec![SessionState::new(keep_open)];
     for &input in inputs {
         let last = states[states.len() - 1];
-        if let Ok((next, _)) = apply_input(&last, input) {
+        if let Ok((next, _)) = apply_session_input(&last, input) {
             states.push(next);
         }
     }
@@ -63,11 +63,11 @@ proptest! {
     ) {
         for state in walk(keep_open, &inputs) {
             for input in [SessionInput::Stop, SessionInput::Cancel] {
-                let (once, _) = apply_input(&state, input).expect("always legal");
-                let (twice, events) = apply_input(&once, input).expect("always legal");
+                let (once, _) = apply_session_input(&state, input).expect("always legal");
+                let (twice, events) = apply_session_input(&once, input).expect("always legal");
                 prop_assert_eq!(once, twice);
                 prop_assert_eq!(events, vec![]);
-                prop_assert!(once.status().is_terminal() || next_action(&once).is_some());
+                prop_assert!(once.status().is_terminal() || next_session_action(&once).is_some());
             }
         }
     }
@@ -84,7 +84,7 @@ proptest! {
             prop_assert!(after.turn <= after.prompts);
             prop_assert!(after.prompts + 1 >= before.prompts);
             if after.turn > before.turn {
-                prop_assert_eq!(next_action(&before), Some(SessionAction::Prompt(after.turn)));
+                prop_assert_eq!(next_session_action(&before), Some(SessionAction::Prompt(after.turn)));
                 given += 1;
                 prop_assert_eq!(after.turn, given);
             }
@@ -109,7 +109,7 @@ proptest! {
     ) {
         let mut state = SessionState::new(keep_open);
         for input in inputs {
-            let Ok((next, events)) = apply_input(&state, input) else { continue };
+            let Ok((next, events)) = apply_session_input(&state, input) else { continue };
             let told: Vec<_> = events
                 .iter()
                 .map(|event| match event {
@@ -127,10 +127,10 @@ proptest! {
     fn the_way_to_the_end_is_short(keep_open: bool, inputs in prop::collection::vec(any_input(), 0..40)) {
         for state in walk(keep_open, &inputs) {
             // An executor that does everything it is asked for, and an agent that ends its turns.
-            let mut now = apply_input(&state, SessionInput::Stop).expect("always legal").0;
+            let mut now = apply_session_input(&state, SessionInput::Stop).expect("always legal").0;
             for _ in 0..3 {
-                if let Some(effect) = next_action(&now) {
-                    now = apply_input(&now, success(effect)).expect("what is wanted is legal").0;
+                if let Some(effect) = next_session_action(&now) {
+                    now = apply_session_input(&now, success(effect)).expect("what is wanted is legal").0;
                 }
             }
             prop_assert!(now.status().is_terminal(), "{:?} to {:?}", state, now);
@@ -143,21 +143,21 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 0..60),
     ) {
         for state in walk(keep_open, &inputs) {
-            let (after, _) = apply_input(&state, SessionInput::Restarted).expect("always legal");
+            let (after, _) = apply_session_input(&state, SessionInput::Restarted).expect("always legal");
             prop_assert_eq!(after.turn, state.turn);
             prop_assert!(!after.attached || after.ending().is_some() || after.phase == SessionPhase::Queued);
-            prop_assert!(!matches!(after.phase, SessionPhase::Running(RunningPhase::Idle | RunningPhase::Turn)));
+            prop_assert!(!matches!(after.phase, SessionPhase::Running(RunningSessionPhase::Idle | RunningSessionPhase::Turn)));
         }
     }
 }
 
 #[test]
 fn what_is_wanted_is_legal() {
-    for state in representative_states() {
-        if let Some(effect) = next_action(&state) {
-            apply_input(&state, success(effect)).expect("the success of a wanted effect");
+    for state in example_session_states() {
+        if let Some(effect) = next_session_action(&state) {
+            apply_session_input(&state, success(effect)).expect("the success of a wanted effect");
             if !matches!(state.phase, SessionPhase::Closing { .. }) {
-                apply_input(&state, SessionInput::Failed(SessionEndReason::Agent))
+                apply_session_input(&state, SessionInput::Failed(SessionEndReason::Agent))
                     .expect("its failure");
             }
         }
@@ -169,14 +169,14 @@ fn a_plain_session_runs_to_completion() {
     let mut state = SessionState::new(false);
     let mut statuses = vec![state.status()];
     for _ in 0..20 {
-        let input = match next_action(&state) {
+        let input = match next_session_action(&state) {
             Some(effect) => success(effect),
-            None if state.phase == SessionPhase::Running(RunningPhase::Turn) => {
+            None if state.phase == SessionPhase::Running(RunningSessionPhase::Turn) => {
                 SessionInput::TurnEnded
             }
             None => break,
         };
-        state = apply_input(&state, input).expect("legal").0;
+        state = apply_session_input(&state, input).expect("legal").0;
         statuses.push(state.status());
     }
     statuses.dedup();
@@ -191,9 +191,9 @@ fn a_plain_session_runs_to_completion() {
 
 #[test]
 fn ended_sessions_take_no_prompt() {
-    for state in representative_states() {
+    for state in example_session_states() {
         let is_over = state.status().is_terminal();
-        let outcome = apply_input(&state, SessionInput::Prompt);
+        let outcome = apply_session_input(&state, SessionInput::Prompt);
         assert!(!is_over || outcome.is_err(), "{state:?}");
     }
 }
@@ -201,13 +201,13 @@ fn ended_sessions_take_no_prompt() {
 #[test]
 fn a_cancel_overtakes_a_stop() {
     let running = SessionState {
-        phase: SessionPhase::Running(RunningPhase::Turn),
+        phase: SessionPhase::Running(RunningSessionPhase::Turn),
         ..SessionState::new(false)
     };
-    let stopping = apply_input(&running, SessionInput::Stop).expect("legal").0;
-    assert_eq!(next_action(&stopping), Some(SessionAction::Stop));
-    let cancelled = apply_input(&stopping, SessionInput::Cancel).expect("legal").0;
-    assert_eq!(next_action(&cancelled), Some(SessionAction::Kill));
-    let ended = apply_input(&cancelled, SessionInput::Closed).expect("legal").0;
+    let stopping = apply_session_input(&running, SessionInput::Stop).expect("legal").0;
+    assert_eq!(next_session_action(&stopping), Some(SessionAction::Stop));
+    let cancelled = apply_session_input(&stopping, SessionInput::Cancel).expect("legal").0;
+    assert_eq!(next_session_action(&cancelled), Some(SessionAction::Kill));
+    let ended = apply_session_input(&cancelled, SessionInput::Closed).expect("legal").0;
     assert_eq!(ended.status(), SessionStatus::Cancelled);
 }

@@ -25,23 +25,24 @@ async fn queued_prompts_are_listed_changed_and_withdrawn() {
         let queued = scene.control.queue_prompt(id, prompt(text), None).await.expect("queue");
         assert_eq!(queued.status, PromptStatus::Queued);
     }
-    scene.control.rewrite_prompt(id, 4, "vier".to_owned()).await.expect("change");
-    let gone = scene.control.withdraw_prompt(id, 2).await.expect("withdraw");
+    scene.control.replace_queued_prompt(id, 4, "vier".to_owned()).await.expect("change");
+    let gone = scene.control.withdraw_queued_prompt(id, 2).await.expect("withdraw");
     assert_eq!(gone.status, PromptStatus::Withdrawn);
     let expect = ["1 sent fix", "2 withdrawn two", "3 queued three", "4 queued vier"];
     assert_eq!(listed(&scene, id).await, expect);
-    let again = scene.control.withdraw_prompt(id, 2).await.expect_err("it is not in the queue");
+    let again =
+        scene.control.withdraw_queued_prompt(id, 2).await.expect_err("it is not in the queue");
     let is_refused =
         matches!(again, ControlPlaneError::Store(StoreError::NotQueued(PromptStatus::Withdrawn)));
     assert!(is_refused, "{again}");
-    let sent = scene.control.rewrite_prompt(id, 1, "x".to_owned()).await.expect_err("sent");
+    let sent = scene.control.replace_queued_prompt(id, 1, "x".to_owned()).await.expect_err("sent");
     assert!(
         matches!(sent, ControlPlaneError::Store(StoreError::NotQueued(PromptStatus::Sent))),
         "{sent}"
     );
-    let unknown = scene.control.withdraw_prompt(id, 9).await.expect_err("unknown");
+    let unknown = scene.control.withdraw_queued_prompt(id, 9).await.expect_err("unknown");
     assert!(matches!(unknown, ControlPlaneError::NoPrompt(9)), "{unknown}");
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
     assert_eq!(scene.end(id).await.status, SessionStatus::Cancelled);
     let expect = ["1 interrupted fix", "2 withdrawn two", "3 withdrawn three", "4 withdrawn vier"];
     assert_eq!(listed(&scene, id).await, expect);
@@ -64,7 +65,7 @@ async fn prompt_for_now_cancels_the_turn_and_goes_first() {
     let calls = scene.executor.calls();
     let expect = ["prompt 1 fix", "cancel 1", "prompt 2 now", "cancel 2", "prompt 3 again"];
     assert_eq!(calls[2..], expect, "each turn is cancelled once");
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
     scene.end(id).await;
 }
 
@@ -73,13 +74,13 @@ async fn paused_session_takes_prompts_for_later_only() {
     let scene = scene(Fake::new(Script::Silence)).await;
     let id = scene.create(false).await;
     scene.event(id, "thought").await;
-    scene.control.pause(id).await.expect("pause");
+    scene.control.pause_session(id).await.expect("pause");
     scene.event(id, r#""status":"paused""#).await;
     scene.control.queue_prompt(id, prompt("later"), None).await.expect("queue");
     let now = PromptRequest { prompt: "now".to_owned(), now: true };
     let refused = scene.control.queue_prompt(id, now, None).await.expect_err("it is frozen");
     assert!(matches!(refused, ControlPlaneError::Illegal(_)), "{refused}");
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
 }
 
 #[tokio::test]
@@ -103,7 +104,7 @@ async fn repeated_request_queues_one_prompt() {
     assert_eq!(listed(&scene, id).await, ["1 sent fix", "2 queued more"]);
     let error = scene.control.queue_prompt(id, prompt("x"), key("b")).await.expect_err("another");
     assert!(matches!(error, ControlPlaneError::Store(StoreError::KeyReused)), "{error}");
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
     scene.end(id).await;
     let kept = scene.control.queue_prompt(id, prompt("more"), key("a")).await.expect("the first");
     assert_eq!((kept.number, kept.status), (2, PromptStatus::Withdrawn));
@@ -133,12 +134,12 @@ async fn prompt_of_the_task_stays_and_the_queue_has_an_end() {
     let scene = scene(Fake { fault, ..Fake::new(Script::Work) }).await;
     let id = scene.create(false).await;
     scene.executor.called("provision").await;
-    let refused = scene.control.withdraw_prompt(id, 1).await.expect_err("the task");
+    let refused = scene.control.withdraw_queued_prompt(id, 1).await.expect_err("the task");
     assert!(matches!(refused, ControlPlaneError::TaskPrompt), "{refused}");
     for _ in 0..99 {
         scene.control.queue_prompt(id, prompt("more"), None).await.expect("queue");
     }
     let full = scene.control.queue_prompt(id, prompt("more"), None).await.expect_err("full");
     assert!(matches!(full, ControlPlaneError::QueueFull { limit: 100 }), "{full}");
-    scene.control.cancel(id).await.expect("cancel");
+    scene.control.cancel_session(id).await.expect("cancel");
 }

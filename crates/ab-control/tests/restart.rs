@@ -64,7 +64,7 @@ async fn an_end_that_was_begun_is_finished() {
     let id = scene.create(false).await;
     scene.event(id, "thought").await;
     // The control plane ends between the stop and its effect.
-    let stopping = scene.control.stop(id).await.expect("stop");
+    let stopping = scene.control.stop_session(id).await.expect("stop");
     assert_eq!(stopping.status, SessionStatus::Stopping);
     let scene = scene.restart(Fake::new(Script::Silence)).await;
     assert_eq!(scene.end(id).await.status, SessionStatus::Stopped);

@@ -118,7 +118,7 @@ impl Backend {
     }
 
     /// How many scopes derived from this handle are alive.
-    pub fn live_scope_count(&self) -> usize {
+    pub fn open_scope_count(&self) -> usize {
         self.life.scopes()
     }
 

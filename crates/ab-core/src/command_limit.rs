@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Call, CallOutcome, Verb};
-use crate::effective::EffectivePolicyControl;
+use crate::effective_policy::EffectivePolicyControl;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 

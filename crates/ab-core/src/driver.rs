@@ -10,7 +10,7 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::Result;
 use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};

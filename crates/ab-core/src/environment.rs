@@ -22,13 +22,13 @@ const SHOWN_NAME: usize = 64;
 
 /// Whether variables of the list may be passed to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeLoadingVariablePolicy {
+pub enum CodeLoadingEnvVariablePolicy {
     /// The command is isolated.
     Allowed,
     Refused,
 }
 
-/// Which names an entry of [`CODE_LOADING_VARIABLES`] matches.
+/// Which names an entry of [`CODE_LOADING_ENV_VARIABLES`] matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvVariableNamePattern {
     Exact(&'static str),
@@ -55,7 +55,7 @@ impl fmt::Display for EnvVariableNamePattern {
 
 /// Variables that load code or name programs, with the reason.
 #[derive(Clone, Copy, Debug)]
-pub struct CodeLoadingVariable {
+pub struct CodeLoadingEnvVariable {
     pub names: EnvVariableNamePattern,
     /// Completes a sentence that ends in "because it".
     pub reason: &'static str,
@@ -70,21 +70,21 @@ enum Harmless {
     When(fn(&str) -> bool),
 }
 
-const fn variable(names: EnvVariableNamePattern, reason: &'static str) -> CodeLoadingVariable {
-    CodeLoadingVariable { names, reason, harmless: Harmless::Never }
+const fn variable(names: EnvVariableNamePattern, reason: &'static str) -> CodeLoadingEnvVariable {
+    CodeLoadingEnvVariable { names, reason, harmless: Harmless::Never }
 }
 
-const fn exactly(name: &'static str, reason: &'static str) -> CodeLoadingVariable {
+const fn exactly(name: &'static str, reason: &'static str) -> CodeLoadingEnvVariable {
     variable(EnvVariableNamePattern::Exact(name), reason)
 }
 
-const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadingVariable {
+const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadingEnvVariable {
     variable(EnvVariableNamePattern::Prefix(prefix), reason)
 }
 
 /// Agents often turn off pagers and editors. These values run nothing of the caller's choice.
-const fn program(name: &'static str) -> CodeLoadingVariable {
-    CodeLoadingVariable {
+const fn program(name: &'static str) -> CodeLoadingEnvVariable {
+    CodeLoadingEnvVariable {
         names: EnvVariableNamePattern::Exact(name),
         reason: NAMES_PROGRAM,
         harmless: Harmless::When(|value| matches!(value, "" | "cat" | "true" | ":")),
@@ -122,7 +122,7 @@ const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
 /// The variables that load code or name programs. Every entry applies to environments and to
 /// assignments in command lines.
-pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
+pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     beginning_with("LD_", LOADS_LIBRARY),
     beginning_with("DYLD_", LOADS_LIBRARY),
     exactly("GLIBC_TUNABLES", "changes the loader and the allocator of every program"),
@@ -158,11 +158,11 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     exactly("GIT_ALLOW_PROTOCOL", "lets git use transports that run programs"),
     exactly("GIT_TEMPLATE_DIR", "puts hooks into new repositories, which git then runs"),
     // Without system settings, git runs less, not more.
-    CodeLoadingVariable {
+    CodeLoadingEnvVariable {
         harmless: Harmless::Always,
         ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT)
     },
-    CodeLoadingVariable {
+    CodeLoadingEnvVariable {
         harmless: Harmless::When(|value| value == "/dev/null"),
         ..beginning_with("GIT_CONFIG", CONFIGURES_GIT)
     },
@@ -190,7 +190,7 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     exactly("LESSKEYIN", RUNS_FROM_LESS),
     exactly("VIMINIT", STARTS_INTERPRETER),
     exactly("EXINIT", STARTS_INTERPRETER),
-    CodeLoadingVariable {
+    CodeLoadingEnvVariable {
         harmless: Harmless::When(loads_nothing),
         ..exactly("NODE_OPTIONS", STARTS_INTERPRETER)
     },
@@ -270,7 +270,7 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     exactly("CARGO_ENCODED_RUSTFLAGS", GIVES_OPTIONS),
     beginning_with("CARGO_BUILD_RUSTC", WRAPS_COMPILER),
     exactly("CARGO_BUILD_RUSTFLAGS", GIVES_OPTIONS),
-    CodeLoadingVariable {
+    CodeLoadingEnvVariable {
         harmless: Harmless::Always,
         ..exactly("CARGO_TARGET_DIR", WRAPS_COMPILER)
     },
@@ -287,11 +287,11 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
 
 /// The entry of the list that applies to `name` with `value`. An unknown value matches every entry
 /// of its name.
-pub fn find_code_loading_variable(
+pub fn find_code_loading_env_variable(
     name: &str,
     value: Option<&str>,
-) -> Option<&'static CodeLoadingVariable> {
-    let rule = CODE_LOADING_VARIABLES.iter().find(|rule| rule.names.cover(name))?;
+) -> Option<&'static CodeLoadingEnvVariable> {
+    let rule = CODE_LOADING_ENV_VARIABLES.iter().find(|rule| rule.names.cover(name))?;
     let harmless = match rule.harmless {
         Harmless::Never => false,
         Harmless::Always => true,
@@ -304,14 +304,14 @@ pub fn find_code_loading_variable(
 pub fn check_env_variable(
     name: &str,
     value: &str,
-    code: CodeLoadingVariablePolicy,
+    code: CodeLoadingEnvVariablePolicy,
 ) -> Result<(), Error> {
     if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(forbidden(name, "names with this prefix are reserved for the backend"));
     }
     // Check this before the form of the name: names of exported shell functions have another form.
-    if code == CodeLoadingVariablePolicy::Refused
-        && let Some(rule) = find_code_loading_variable(name, Some(value))
+    if code == CodeLoadingEnvVariablePolicy::Refused
+        && let Some(rule) = find_code_loading_env_variable(name, Some(value))
     {
         return Err(forbidden(name, &format!("it {}", rule.reason)).with_hint(
             "such variables are allowed with isolation bwrap or landlock and a profile other than strict",
@@ -386,7 +386,7 @@ mod tests {
             ("PYTHONUNBUFFERED", "1"),
             ("LINES", "a\nb"),
         ] {
-            check_env_variable(name, text, CodeLoadingVariablePolicy::Refused).unwrap();
+            check_env_variable(name, text, CodeLoadingEnvVariablePolicy::Refused).unwrap();
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
             ("HOSTALIASES", "x", "network names"),
         ] {
             let error =
-                check_env_variable(name, text, CodeLoadingVariablePolicy::Refused).unwrap_err();
+                check_env_variable(name, text, CodeLoadingEnvVariablePolicy::Refused).unwrap_err();
             assert_eq!(
                 (error.code(), error.kind()),
                 (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
@@ -454,15 +454,15 @@ mod tests {
             ("NODE_OPTIONS", "--require ./x"),
             ("EDITOR", "vim"),
         ] {
-            check_env_variable(name, value, CodeLoadingVariablePolicy::Allowed).unwrap();
+            check_env_variable(name, value, CodeLoadingEnvVariablePolicy::Allowed).unwrap();
             assert!(
-                check_env_variable(name, value, CodeLoadingVariablePolicy::Refused).is_err(),
+                check_env_variable(name, value, CodeLoadingEnvVariablePolicy::Refused).is_err(),
                 "{name}"
             );
         }
         for name in ["AGENT_BACKEND_TOKEN", "BASH_FUNC_ls%%", "A=B", ""] {
             assert!(
-                check_env_variable(name, "x", CodeLoadingVariablePolicy::Allowed).is_err(),
+                check_env_variable(name, "x", CodeLoadingEnvVariablePolicy::Allowed).is_err(),
                 "{name}"
             );
         }
@@ -470,17 +470,21 @@ mod tests {
 
     #[test]
     fn every_entry_is_reached() {
-        for rule in CODE_LOADING_VARIABLES {
+        for rule in CODE_LOADING_ENV_VARIABLES {
             let name = rule.names.to_string().replace('*', "X");
-            let first = CODE_LOADING_VARIABLES.iter().find(|each| each.names.cover(&name)).unwrap();
+            let first =
+                CODE_LOADING_ENV_VARIABLES.iter().find(|each| each.names.cover(&name)).unwrap();
             assert_eq!(first.names, rule.names, "hidden by an earlier entry");
             if matches!(rule.harmless, Harmless::Always) {
                 continue;
             }
-            assert!(find_code_loading_variable(&name, Some("--require ./x")).is_some(), "{name}");
-            assert!(find_code_loading_variable(&name, None).is_some(), "{name}");
+            assert!(
+                find_code_loading_env_variable(&name, Some("--require ./x")).is_some(),
+                "{name}"
+            );
+            assert!(find_code_loading_env_variable(&name, None).is_some(), "{name}");
         }
-        assert!(find_code_loading_variable("GIT_CONFIG_NOSYSTEM", None).is_none());
-        assert!(find_code_loading_variable("FOO", None).is_none());
+        assert!(find_code_loading_env_variable("GIT_CONFIG_NOSYSTEM", None).is_none());
+        assert!(find_code_loading_env_variable("FOO", None).is_none());
     }
 }

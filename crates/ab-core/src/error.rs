@@ -116,7 +116,7 @@ pub enum ErrorKind {
     Denied,
     /// A person refused it, or did not answer in time.
     Rejected,
-    /// A person has not decided yet. The error has the [id](Error::approval) of the approval.
+    /// A person has not decided yet. The error has the [id](Error::pending_approval_id) of the approval.
     Pending,
     Unsupported,
     TooLarge,
@@ -295,21 +295,21 @@ impl Error {
     }
 
     /// The handle does not permit changes at this path.
-    pub fn write_protected(verb: Verb, path: &WsPath) -> Self {
+    pub fn for_write_protected_path(verb: Verb, path: &WsPath) -> Self {
         let message = "this handle cannot change it";
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
     /// The driver does not support this operation.
-    pub fn unsupported(backend: BackendKind, verb: Verb) -> Self {
+    pub fn for_unsupported_verb(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
         Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
             .with_verb(verb)
-            .with_backend(backend)
+            .with_backend_kind(backend)
     }
 
     /// The backend was destroyed before the call.
-    pub fn backend_destroyed(verb: Verb) -> Self {
+    pub fn for_destroyed_backend(verb: Verb) -> Self {
         Self::new(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, "the backend was destroyed")
             .with_verb(verb)
     }
@@ -324,7 +324,7 @@ impl Error {
         self
     }
 
-    pub fn with_backend(mut self, backend: BackendKind) -> Self {
+    pub fn with_backend_kind(mut self, backend: BackendKind) -> Self {
         self.0.backend = Some(backend);
         self
     }
@@ -352,18 +352,18 @@ impl Error {
         self
     }
 
-    pub fn with_exit(mut self, exit: ProcessExit) -> Self {
+    pub fn with_process_exit(mut self, exit: ProcessExit) -> Self {
         self.0.exit = Some(exit);
         self
     }
 
-    pub fn with_output(mut self, output: ExecOutput) -> Self {
+    pub fn with_exec_output(mut self, output: ExecOutput) -> Self {
         self.0.output = Some(Box::new(output));
         self
     }
 
     /// Sets the approval to wait for before the call is repeated.
-    pub fn with_approval(mut self, approval: ApprovalId) -> Self {
+    pub fn with_pending_approval_id(mut self, approval: ApprovalId) -> Self {
         self.0.approval = Some(approval);
         self
     }
@@ -374,7 +374,7 @@ impl Error {
     }
 
     /// Marks the cause as temporary, such as a busy host: the same call may succeed later.
-    pub fn into_transient(mut self) -> Self {
+    pub fn mark_transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
@@ -408,7 +408,7 @@ impl Error {
         self.0.hint.as_deref()
     }
 
-    pub fn backend(&self) -> Option<BackendKind> {
+    pub fn backend_kind(&self) -> Option<BackendKind> {
         self.0.backend
     }
 
@@ -425,17 +425,17 @@ impl Error {
         self.0.command.as_deref()
     }
 
-    pub fn exit(&self) -> Option<&ProcessExit> {
+    pub fn process_exit(&self) -> Option<&ProcessExit> {
         self.0.exit.as_ref()
     }
 
     /// The output of a command before it failed.
-    pub fn output(&self) -> Option<&ExecOutput> {
+    pub fn exec_output(&self) -> Option<&ExecOutput> {
         self.0.output.as_deref()
     }
 
     /// The approval that a [pending](ErrorKind::Pending) call waits for.
-    pub fn approval(&self) -> Option<&ApprovalId> {
+    pub fn pending_approval_id(&self) -> Option<&ApprovalId> {
         self.0.approval.as_ref()
     }
 
@@ -586,9 +586,12 @@ mod tests {
         let odd = Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, "odd")
             .with_path("it's\n\u{1b}[31m");
         assert_eq!(odd.to_string(), "'it's\\n\\u{1b}[31m': odd");
-        let error = Error::unsupported(BackendKind::Memory, Verb::Exec);
+        let error = Error::for_unsupported_verb(BackendKind::Memory, Verb::Exec);
         assert_eq!(error.to_string(), "exec: exec is not supported by a memory backend");
-        assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
+        assert_eq!(
+            (error.verb(), error.backend_kind()),
+            (Some(Verb::Exec), Some(BackendKind::Memory))
+        );
     }
 
     #[test]
@@ -611,7 +614,7 @@ mod tests {
             (Error::new(ErrorCode::Timeout, ErrorKind::Timeout, ""), RetryAdvice::Safe),
             (error(ErrorKind::Conflict, Verb::Write), RetryAdvice::Safe),
             (error(ErrorKind::Unavailable, Verb::Exec), RetryAdvice::Never),
-            (error(ErrorKind::Unavailable, Verb::Exec).into_transient(), RetryAdvice::Safe),
+            (error(ErrorKind::Unavailable, Verb::Exec).mark_transient(), RetryAdvice::Safe),
             (error(ErrorKind::Pending, Verb::Exec), RetryAdvice::Never),
         ] {
             assert_eq!(error.retry_advice(), expect, "{error:?}");

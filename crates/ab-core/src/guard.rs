@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::call::{Actor, Call, CallOutcome, Verb};
-use crate::effective::EffectivePolicyControl;
+use crate::effective_policy::EffectivePolicyControl;
 use crate::error::{Error, Result};
 use crate::journal::JournalGuard;
 

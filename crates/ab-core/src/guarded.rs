@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::call::{Actor, Call, CallOutcome, CallResult, Verb};
 use crate::driver::{BackendInfo, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::Result;
 use crate::guard::{Guard, GuardDecision};
 use crate::lost_call::{LostCallEffect, LostCallId};

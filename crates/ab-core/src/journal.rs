@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::call::{Call, CallOutcome, CallResult, Verb};
-use crate::effective::EffectivePolicyControl;
+use crate::effective_policy::EffectivePolicyControl;
 use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;

@@ -12,14 +12,14 @@ pub mod command_line_check;
 pub mod compare;
 pub mod driver;
 pub mod edit;
-pub mod effective;
+pub mod effective_policy;
 pub mod environment;
 pub mod error;
 pub mod guard;
 mod guarded;
 pub mod journal;
 mod life;
-pub mod lines;
+pub mod line_range;
 mod locator;
 mod lost_call;
 pub mod memory;
@@ -53,14 +53,14 @@ pub use command_limit::ConcurrentCommandLimit;
 pub use command_line_check::{CommandLineCheck, CommandLineCheckContext};
 pub use driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 pub use edit::{Edit, EditOptions, EditReport};
-pub use effective::{
+pub use effective_policy::{
     EffectivePolicy, EffectivePolicyControl, EnforcedControls, Isolation, NetworkAccess,
     PolicyControlKind, PolicyControlStrength,
 };
 pub use error::{Error, ErrorCause, ErrorCode, ErrorKind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, CloseableId};
-pub use lines::LineRange;
+pub use line_range::LineRange;
 pub use locator::{WorkspaceLocator, WorkspaceOpener};
 pub use lost_call::{LostCallEffect, LostCallId, RetryAdvice};
 pub use memory::{MemoryDriver, MemoryDriverOptions};

@@ -107,7 +107,7 @@ impl Life {
     pub(crate) fn check(&self, verb: Verb) -> Result<()> {
         let ending = self.root.ending.load(Ordering::Acquire);
         if ending || self.status() == ConnectionStatus::Destroyed {
-            return Err(Error::backend_destroyed(verb));
+            return Err(Error::for_destroyed_backend(verb));
         }
         Ok(())
     }

@@ -25,12 +25,12 @@ pub enum WorkspaceOpener {
 
 impl WorkspaceLocator {
     /// Opens it with the agent-backend program.
-    pub fn via_program(arguments: Vec<String>) -> WorkspaceLocator {
+    pub fn opened_by_program(arguments: Vec<String>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
     }
 
     /// Opens it through the server that has it.
-    pub fn via_server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceLocator {
+    pub fn opened_by_server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
     }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::backend::WriteContent;
 use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
@@ -98,7 +98,7 @@ impl MemoryDriver {
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::for_destroyed_backend(verb)),
             ConnectionStatus::Connected
             | ConnectionStatus::Connecting
             | ConnectionStatus::Disconnected
@@ -108,7 +108,7 @@ impl MemoryDriver {
 
     fn lacks<T>(&self, verb: Verb) -> Result<T> {
         self.alive(verb)?;
-        Err(Error::unsupported(BackendKind::Memory, verb))
+        Err(Error::for_unsupported_verb(BackendKind::Memory, verb))
     }
 }
 
@@ -130,7 +130,7 @@ impl fmt::Debug for MemoryDriver {
 
 fn misconfigured(message: String) -> Error {
     Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-        .with_backend(BackendKind::Memory)
+        .with_backend_kind(BackendKind::Memory)
 }
 
 #[deny(clippy::missing_trait_methods)]

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::life::Life;
 use crate::lost_call::{LostCallEffect, LostCallId};

@@ -34,7 +34,7 @@ use tokio::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::life::Life;
 use crate::lost_call::{LostCallEffect, LostCallId};
@@ -149,7 +149,7 @@ impl Overlay {
 
     fn lacks<T>(&self, verb: Verb) -> Result<T> {
         self.alive(verb)?;
-        Err(Error::unsupported(BackendKind::Overlay, verb))
+        Err(Error::for_unsupported_verb(BackendKind::Overlay, verb))
     }
 
     fn layer(&self, layer: Layer) -> &dyn Driver {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use access::{AccessRules, AnchoredAccessRules};
+pub use access::{AccessRules, AccessRulesBelowPrefix};
 pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
@@ -204,13 +204,13 @@ impl WsPath {
     }
 
     /// The part of the path below its innermost scope root; empty if the path ends there.
-    pub fn text_below_scope_root(&self) -> &str {
+    pub fn part_below_scope_root(&self) -> &str {
         self.text[self.innermost_scope_root_end()..].trim_start_matches('/')
     }
 
     /// The parts that end in a scope root, each relative to the one before. The rest is
-    /// [`text_below_scope_root`](Self::text_below_scope_root).
-    pub fn nested_scope_root_texts(&self) -> Vec<&str> {
+    /// [`part_below_scope_root`](Self::part_below_scope_root).
+    pub fn scope_root_parts(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
             let part = self.text[start..*end].trim_start_matches('/');
@@ -715,9 +715,9 @@ mod tests {
         let path = outer.join(&inner.join(&file));
         assert_eq!(path.as_str(), "tenants/a/jobs/x/y");
         assert_eq!(path.innermost_scope_root().as_str(), "tenants/a/jobs");
-        assert_eq!(path.text_below_scope_root(), "x/y");
+        assert_eq!(path.part_below_scope_root(), "x/y");
         assert_eq!(outer.join(&file).innermost_scope_root().as_str(), "tenants/a");
-        assert_eq!(outer.join(&WsPath::root()).text_below_scope_root(), "");
+        assert_eq!(outer.join(&WsPath::root()).part_below_scope_root(), "");
         let parts = |path: &WsPath| -> (Vec<String>, String) {
             let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
             (scope_roots.into_iter().map(str::to_owned).collect(), rest.to_owned())

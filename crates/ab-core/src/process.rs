@@ -1,6 +1,6 @@
 //! Commands: the request, and a process as a struct of channels.
 //!
-//! A driver creates both ends with [`Process::new_with_driver_side`], keeps the [`ProcessDriverSide`]
+//! A driver creates both ends with [`Process::new_with_driver_channels`], keeps the [`DriverProcessChannels`]
 //! and returns the [`Process`]. Local and remote processes are the same struct, so callers cannot
 //! tell them apart.
 
@@ -371,7 +371,7 @@ pub struct Process {
 
 /// The driver's side of a [`Process`].
 #[derive(Debug)]
-pub struct ProcessDriverSide {
+pub struct DriverProcessChannels {
     pub output: mpsc::Sender<OutputChunk>,
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<ProcessControlMessage>,
@@ -382,14 +382,17 @@ pub struct ProcessDriverSide {
 
 /// The driver's side of an [attached](Process::new_attached) process.
 #[derive(Debug)]
-pub struct AttachedProcessDriverSide {
+pub struct DriverAttachmentChannels {
     pub output: mpsc::Sender<OutputChunk>,
     /// Resolves when the [`Process`] is dropped.
     pub dropped: oneshot::Receiver<()>,
 }
 
 impl Process {
-    pub fn new_with_driver_side(id: ProcessId, stdin: StdinMode) -> (Process, ProcessDriverSide) {
+    pub fn new_with_driver_channels(
+        id: ProcessId,
+        stdin: StdinMode,
+    ) -> (Process, DriverProcessChannels) {
         let (output_in, output) = mpsc::channel(MAX_QUEUED_OUTPUT_CHUNKS);
         let (control, control_out) = mpsc::channel(MAX_QUEUED_CONTROL_MESSAGES);
         let (stdin, stdin_out) = match stdin {
@@ -401,7 +404,7 @@ impl Process {
         };
         let (ending, setter) = ProcessExitReceiver::channel();
         let (held, leash) = oneshot::channel();
-        let feed = ProcessDriverSide {
+        let feed = DriverProcessChannels {
             output: output_in,
             stdin: stdin_out,
             control: control_out,
@@ -417,11 +420,11 @@ impl Process {
         stdin: Option<mpsc::Sender<Bytes>>,
         control: mpsc::Sender<ProcessControlMessage>,
         ending: ProcessExitReceiver,
-    ) -> (Process, AttachedProcessDriverSide) {
+    ) -> (Process, DriverAttachmentChannels) {
         let (output_in, output) = mpsc::channel(MAX_QUEUED_OUTPUT_CHUNKS);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
-        (process, AttachedProcessDriverSide { output: output_in, dropped: leash })
+        (process, DriverAttachmentChannels { output: output_in, dropped: leash })
     }
 
     /// Waits for the end. Returns `None` if the driver lost the process.

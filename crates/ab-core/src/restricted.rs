@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::call::Verb;
 use crate::driver::{BackendInfo, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{
@@ -104,14 +104,18 @@ impl Restricted {
     /// The path with the rules. Fails if it may not be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
-        if ruled.is_write_protected() { Err(Error::write_protected(verb, path)) } else { Ok(ruled) }
+        if ruled.is_write_protected() {
+            Err(Error::for_write_protected_path(verb, path))
+        } else {
+            Ok(ruled)
+        }
     }
 
     /// The same for a rename or removal: nothing below may be restricted either.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
         if ruled.is_or_contains_restricted_path() {
-            Err(Error::write_protected(verb, path))
+            Err(Error::for_write_protected_path(verb, path))
         } else {
             Ok(ruled)
         }

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Driver, File};
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{

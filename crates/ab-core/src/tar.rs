@@ -195,7 +195,7 @@ impl TarDecoder {
             }
             TarState::Header if !self.has_begun => {
                 check_uncompressed(&self.input)?;
-                fails("it is shorter than one header: this is no tar archive, or it is cut off")
+                fails("it is shorter than one header: this is not a tar archive, or it is cut off")
             }
             TarState::Header if self.input.is_empty() => {
                 fails("it has no end marker of two zero blocks: it is cut off")
@@ -228,7 +228,7 @@ impl TarDecoder {
         }
         if number(&block[148..156])? != checksum(block) {
             return fails(
-                "a header has a wrong checksum: this is no tar archive, or it is damaged",
+                "a header has a wrong checksum: this is not a tar archive, or it is damaged",
             );
         }
         let size = number(&block[124..136])?;
@@ -283,7 +283,7 @@ impl TarDecoder {
             | TarEntryKind::HardLink { .. } => TarState::Skip { left: padded(size)? },
         };
         if path.is_empty() && kind != TarEntryKind::Directory {
-            return fails("an entry that is no directory has no name");
+            return fails("an entry that is not a directory has no name");
         }
         let mut ancestors = path.match_indices('/').map(|(end, _)| &path[..end]);
         if ancestors.any(|ancestor| self.links.contains(ancestor)) {
@@ -421,7 +421,7 @@ fn clean(name: &str) -> Result<String, TarError> {
         return fails(format!("{name:?} leads out of the archive"));
     }
     if name.contains('\0') {
-        return fails("a name has a NUL");
+        return fails("a name contains a NUL byte");
     }
     let segments = name.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
     Ok(segments.collect::<Vec<_>>().join("/"))
@@ -542,7 +542,7 @@ mod tests {
             (b"BZh9".to_vec(), "compressed with bzip2"),
             (vec![b'x'; BLOCK], "number"),
             (Vec::new(), "empty"),
-            (b"garbage".to_vec(), "no tar archive"),
+            (b"garbage".to_vec(), "not a tar archive"),
             (file("cut", b"hello")[..BLOCK + 2].to_vec(), "cut off"),
             (file("cut", b"hello")[..BLOCK / 2].to_vec(), "cut off"),
             (file("cut", b"hello")[..BLOCK + 5].to_vec(), "not padded"),

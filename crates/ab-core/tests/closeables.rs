@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 type Book = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Copy)]
-enum Manner {
+enum CloseBehaviour {
     Fine,
     Fails,
     Panics,
@@ -26,26 +26,26 @@ enum Manner {
 
 struct Resource {
     name: &'static str,
-    manner: Manner,
+    close_behaviour: CloseBehaviour,
     /// Closing takes a permit; without one it waits.
     permits: Semaphore,
     book: Book,
 }
 
 impl Resource {
-    fn new(name: &'static str, manner: Manner, book: &Book) -> Arc<Self> {
+    fn new(name: &'static str, close_behaviour: CloseBehaviour, book: &Book) -> Arc<Self> {
         let permits = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { name, manner, permits, book: book.clone() })
+        Arc::new(Self { name, close_behaviour, permits, book: book.clone() })
     }
 
     fn fine(name: &'static str, book: &Book) -> Arc<Self> {
-        Self::new(name, Manner::Fine, book)
+        Self::new(name, CloseBehaviour::Fine, book)
     }
 
     /// Does not get closed before the test adds a permit.
     fn waiting(name: &'static str, book: &Book) -> Arc<Self> {
         let permits = Semaphore::new(0);
-        Arc::new(Self { name, manner: Manner::Fine, permits, book: book.clone() })
+        Arc::new(Self { name, close_behaviour: CloseBehaviour::Fine, permits, book: book.clone() })
     }
 }
 
@@ -54,13 +54,13 @@ impl Closeable for Resource {
     async fn close(&self) -> Result<()> {
         self.permits.acquire().await.unwrap().forget();
         self.book.lock().unwrap().push(self.name.to_owned());
-        match self.manner {
-            Manner::Fine => Ok(()),
-            Manner::Fails => {
+        match self.close_behaviour {
+            CloseBehaviour::Fine => Ok(()),
+            CloseBehaviour::Fails => {
                 let message = format!("{} does not close", self.name);
                 Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message))
             }
-            Manner::Panics => panic!("{} panics on purpose", self.name),
+            CloseBehaviour::Panics => panic!("{} panics on purpose", self.name),
         }
     }
 }
@@ -127,8 +127,12 @@ async fn closeables_go_to_the_root() {
 #[tokio::test]
 async fn a_failing_close_does_not_stop_the_others() {
     let (driver, backend, book) = world();
-    for (name, manner) in [("one", Manner::Fine), ("two", Manner::Fails), ("three", Manner::Fine)] {
-        backend.register_closeable(Resource::new(name, manner, &book)).await.unwrap();
+    for (name, close_behaviour) in [
+        ("one", CloseBehaviour::Fine),
+        ("two", CloseBehaviour::Fails),
+        ("three", CloseBehaviour::Fine),
+    ] {
+        backend.register_closeable(Resource::new(name, close_behaviour, &book)).await.unwrap();
     }
     let error = backend.destroy().await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (ErrorCode::ExecError, ErrorKind::Io));
@@ -142,13 +146,13 @@ async fn a_failing_close_does_not_stop_the_others() {
 #[tokio::test]
 async fn a_panicking_close_does_not_stop_the_others() {
     let (driver, backend, book) = world();
-    for (name, manner) in [
-        ("one", Manner::Fine),
-        ("two", Manner::Panics),
-        ("three", Manner::Fails),
-        ("four", Manner::Fine),
+    for (name, close_behaviour) in [
+        ("one", CloseBehaviour::Fine),
+        ("two", CloseBehaviour::Panics),
+        ("three", CloseBehaviour::Fails),
+        ("four", CloseBehaviour::Fine),
     ] {
-        backend.register_closeable(Resource::new(name, manner, &book)).await.unwrap();
+        backend.register_closeable(Resource::new(name, close_behaviour, &book)).await.unwrap();
     }
     let error = backend.destroy().await.unwrap_err();
     assert!(error.message().starts_with("2 resources failed to close"), "{error}");
@@ -199,7 +203,8 @@ async fn tracking_after_destroy_closes_at_once() {
         assert_eq!(expect_error(result, ErrorKind::Destroyed).code(), ErrorCode::ConnectionClosed);
     }
     assert_eq!(closed(&book), ["late", "late"]);
-    let result = backend.register_closeable(Resource::new("bad", Manner::Panics, &book)).await;
+    let result =
+        backend.register_closeable(Resource::new("bad", CloseBehaviour::Panics, &book)).await;
     expect_error(result, ErrorKind::Destroyed);
 }
 

@@ -55,7 +55,7 @@ async fn exec_failed() {
         stderr_tail: "no such thing\n".to_owned(),
         ..ProcessExit::default()
     };
-    assert_eq!(error.exit(), Some(&exit));
+    assert_eq!(error.process_exit(), Some(&exit));
     assert_eq!(error.message(), "command ended with exit code 3: no such thing");
 
     let killed = provoked(
@@ -63,7 +63,7 @@ async fn exec_failed() {
         "EXEC_FAILED",
         ErrorKind::Failed,
     );
-    assert_eq!(killed.exit().and_then(|exit| exit.signal), Some(9));
+    assert_eq!(killed.process_exit().and_then(|exit| exit.signal), Some(9));
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn connection_closed() {
 #[tokio::test]
 async fn not_implemented() {
     let error = provoked(memory().exec("ls").await, "NOT_IMPLEMENTED", ErrorKind::Unsupported);
-    assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
+    assert_eq!((error.verb(), error.backend_kind()), (Some(Verb::Exec), Some(BackendKind::Memory)));
 }
 
 #[tokio::test]

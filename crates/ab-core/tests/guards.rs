@@ -56,7 +56,7 @@ struct Story {
     places: (usize, usize),
     work: Work,
     /// How often the caller looks before it goes away.
-    patience: usize,
+    time_limit: usize,
 }
 
 fn story() -> impl Strategy<Value = Story> {
@@ -70,14 +70,20 @@ fn story() -> impl Strategy<Value = Story> {
     let work = select(vec![Work::Succeeds, Work::Fails, Work::NeverEnds]);
     let verb = select(Verb::ALL.to_vec());
     (verb, vec(answer, 0..7), (any::<usize>(), any::<usize>()), work, 0..10usize).prop_map(
-        |(verb, answers, places, work, patience)| Story { verb, answers, places, work, patience },
+        |(verb, answers, places, work, time_limit)| Story {
+            verb,
+            answers,
+            places,
+            work,
+            time_limit,
+        },
     )
 }
 
 /// What must have happened: which gates passed, and how the call ended for them.
 fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallOutcome>) {
     let mut passed = Vec::new();
-    let mut looks = story.patience;
+    let mut looks = story.time_limit;
     if looks == 0 {
         return (passed, None);
     }
@@ -180,7 +186,7 @@ fn every_enter_has_one_exit() {
         let backend = backend(&driver, Guards { trace, journal: None, policy, limits });
 
         let mut future = call(&backend, story.verb);
-        for _ in 0..story.patience {
+        for _ in 0..story.time_limit {
             if future.as_mut().poll(&mut context).is_ready() {
                 break;
             }

@@ -109,14 +109,14 @@ async fn destroy_unregisters_from_the_parent() {
     let (first, second) = (scope(&root, "first"), scope(&root, "second"));
     let nested = scope(&first, "nested");
     assert_eq!(
-        (root.live_scope_count(), first.live_scope_count(), second.live_scope_count()),
+        (root.open_scope_count(), first.open_scope_count(), second.open_scope_count()),
         (2, 1, 0)
     );
     nested.destroy().await.unwrap();
-    assert_eq!((root.live_scope_count(), first.live_scope_count()), (2, 0));
+    assert_eq!((root.open_scope_count(), first.open_scope_count()), (2, 0));
     first.destroy().await.unwrap();
     first.destroy().await.unwrap();
-    assert_eq!(root.live_scope_count(), 1);
+    assert_eq!(root.open_scope_count(), 1);
     assert_eq!((root.status(), first.status()), (Connected, Destroyed));
     assert_eq!((nested.status(), second.status()), (Destroyed, Connected));
 }
@@ -143,18 +143,18 @@ fn dropping_a_scope_unregisters_it() {
     let root = Backend::new(MemoryDriver::new());
     let first = scope(&root, "first");
     let again = first.clone();
-    assert_eq!(root.live_scope_count(), 1);
+    assert_eq!(root.open_scope_count(), 1);
     drop(first);
-    assert_eq!(root.live_scope_count(), 1, "a clone is still alive");
+    assert_eq!(root.open_scope_count(), 1, "a clone is still alive");
     drop(again);
-    assert_eq!(root.live_scope_count(), 0);
+    assert_eq!(root.open_scope_count(), 0);
 
     let outer = scope(&root, "outer");
     let inner = scope(&outer, "inner");
     drop(outer);
-    assert_eq!(root.live_scope_count(), 1, "the inner scope keeps the outer one");
+    assert_eq!(root.open_scope_count(), 1, "the inner scope keeps the outer one");
     drop(inner);
-    assert_eq!(root.live_scope_count(), 0);
+    assert_eq!(root.open_scope_count(), 0);
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn parent_leaves_children_alone() {
     let root = Backend::new(MemoryDriver::new());
     let _child = scope(&root, "child");
     root.destroy().await.unwrap();
-    assert_eq!(root.live_scope_count(), 1, "nobody destroyed the child: it is an orphan");
+    assert_eq!(root.open_scope_count(), 1, "nobody destroyed the child: it is an orphan");
 }
 
 #[tokio::test]

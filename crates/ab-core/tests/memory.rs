@@ -29,7 +29,7 @@ fn holding(data: &[(&str, &str)]) -> Backend {
 fn misconfigured(options: MemoryDriverOptions) -> Error {
     let error = MemoryDriver::with_options(options).unwrap_err();
     assert_eq!((error.code(), error.kind()), (ErrorCode::InvalidConfiguration, ErrorKind::Invalid));
-    assert_eq!(error.backend(), Some(BackendKind::Memory));
+    assert_eq!(error.backend_kind(), Some(BackendKind::Memory));
     error
 }
 
@@ -113,7 +113,7 @@ async fn missing_key_is_key_not_found() {
     ] {
         let error = expect_error_on_path(result, ErrorKind::NotFound, "no/key");
         assert_eq!((error.code(), error.verb()), (ErrorCode::KeyNotFound, Some(verb)));
-        assert_eq!(error.backend(), Some(BackendKind::Memory));
+        assert_eq!(error.backend_kind(), Some(BackendKind::Memory));
     }
 }
 
@@ -175,7 +175,7 @@ async fn stat_is_synthetic() {
 async fn exec_is_not_implemented() {
     let error = expect_error(memory().exec("ls").await, ErrorKind::Unsupported);
     assert_eq!(error.code().as_str(), "NOT_IMPLEMENTED");
-    assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
+    assert_eq!((error.verb(), error.backend_kind()), (Some(Verb::Exec), Some(BackendKind::Memory)));
     assert_eq!(error.message(), "exec is not supported by a memory backend");
 }
 

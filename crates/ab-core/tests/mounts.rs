@@ -340,7 +340,7 @@ async fn a_view_ends_nothing_and_ends_with_its_base() {
     let (base_driver, base) = recorded();
     let (driver, other) = recorded();
     let view = base.mount("mnt", &other).unwrap();
-    assert_eq!((base.live_scope_count(), view.status()), (1, ConnectionStatus::Connected));
+    assert_eq!((base.open_scope_count(), view.status()), (1, ConnectionStatus::Connected));
     let second = view.mount("mnt2", &other).unwrap();
     view.destroy().await.unwrap();
     assert_eq!((base_driver.close_count(), driver.close_count()), (0, 0));

@@ -333,7 +333,10 @@ async fn commands_are_not_for_overlays() {
     let view = recorded().1.overlay(&recorded().1).unwrap().backend().clone();
     assert!(!view.info().capabilities.exec);
     let error = expect_error(view.exec("true").await, ErrorKind::Unsupported);
-    assert_eq!((error.backend(), error.verb()), (Some(BackendKind::Overlay), Some(Verb::Exec)));
+    assert_eq!(
+        (error.backend_kind(), error.verb()),
+        (Some(BackendKind::Overlay), Some(Verb::Exec))
+    );
     expect_error(view.detached_processes().await, ErrorKind::Unsupported);
 }
 

@@ -155,7 +155,7 @@ async fn escaping_scope_path_is_refused() {
         let error = parent.scope(path, ScopeOptions::default()).unwrap_err();
         assert_eq!((error.code(), error.path()), (code, Some(path)));
     }
-    assert_eq!((root.live_scope_count(), outer.live_scope_count()), (1, 0));
+    assert_eq!((root.open_scope_count(), outer.open_scope_count()), (1, 0));
     assert_eq!(driver.recorded_calls(), []);
 }
 

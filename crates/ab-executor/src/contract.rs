@@ -15,12 +15,12 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 ///
 /// Every method can be called again with the same job after a crash or a lost connection: repeating
 /// an effect of one `(session, generation)` gives the same result and makes nothing twice. Futures
-/// may be dropped at any time; [`terminate`](Executor::terminate) and
-/// [`cleanup`](Executor::cleanup) then remove what they had started.
+/// may be dropped at any time; [`terminate_session`](Executor::terminate_session) and
+/// [`clean_up_session`](Executor::clean_up_session) then remove what they had started.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
     /// The description of the executor for clients.
-    fn describe(&self) -> ExecutorDescription;
+    fn describe_executor(&self) -> ExecutorDescription;
 
     /// Checks what a new session names on the executor's machine, and chooses how its workspace is
     /// made. Sources on other machines are not contacted.
@@ -33,25 +33,28 @@ pub trait Executor: fmt::Debug + Send + Sync {
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations>;
 
-    /// Names everything that [`provision`](Executor::provision) of this job may create. It is the
+    /// Names everything that [`provision_workspace`](Executor::provision_workspace) of this job may create. It is the
     /// same for all attempts of a session. The caller stores it first.
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken;
 
     /// Makes the workspace, or finds the one that this session already has.
-    async fn provision(&self, job: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError>;
+    async fn provision_workspace(
+        &self,
+        job: &SessionAttempt,
+    ) -> Result<ProvisionedWorkspace, ExecutorError>;
 
     /// Starts the agent in the session's workspace and opens its conversation. The agent's reports
     /// then go to `reports` until the agent has ended.
-    async fn launch(
+    async fn launch_agent(
         &self,
         job: &SessionAttempt,
-        mode: LaunchMode,
+        mode: AgentLaunchMode,
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError>;
 
     /// Gives the agent the prompt of a turn. Turns are numbered from 1. Returns when the agent has received it; the
     /// end of the turn is reported.
-    async fn prompt(
+    async fn send_prompt(
         &self,
         job: &SessionAttempt,
         turn: u32,
@@ -63,7 +66,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
 
     /// Names the approval that a question is stored as, for callers that do not wait for the decision. Questions that are
     /// no longer open are ignored.
-    async fn name_approval(
+    async fn set_approval_id_of_question(
         &self,
         job: &SessionAttempt,
         question: &AgentQuestionId,
@@ -79,19 +82,19 @@ pub trait Executor: fmt::Debug + Send + Sync {
     ) -> Result<(), ExecutorError>;
 
     /// Freezes every process of the session. If this fails they continue to run.
-    async fn pause(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
+    async fn pause_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
     /// Unfreezes the processes.
-    async fn resume(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
+    async fn resume_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
     /// Delivers the result as the task requests. A delivery can be repeated.
-    async fn deliver(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError>;
+    async fn deliver_result(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError>;
 
     /// The change so far as a unified diff.
-    async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError>;
+    async fn session_diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError>;
 
     /// Asks a repository for its branches. Nothing is transferred.
-    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError>;
+    async fn list_repo_branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError>;
 
     /// What the workspace that the token names occupies on the disk.
     async fn workspace_storage(
@@ -101,11 +104,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
 
     /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
     /// generation. Succeeds if there is none.
-    async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError>;
+    async fn terminate_session(
+        &self,
+        session: SessionId,
+        grace: Duration,
+    ) -> Result<(), ExecutorError>;
 
     /// Removes everything that the token names. Succeeds if there is nothing. Also works for
     /// resources that another process created.
-    async fn cleanup(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
+    async fn clean_up_session(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
 }
 
 /// A session to run, and the number of the attempt.
@@ -146,7 +153,7 @@ pub struct ProvisionedWorkspace {
 
 /// Whether the agent starts a new conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LaunchMode {
+pub enum AgentLaunchMode {
     /// A new conversation.
     New { token: SessionToken },
     /// The stored conversation of the agent. Fails if the agent cannot load it.
@@ -164,7 +171,7 @@ impl SessionToken {
     }
 
     /// The secret itself.
-    pub fn expose(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

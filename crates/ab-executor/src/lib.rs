@@ -7,9 +7,11 @@ mod local;
 mod report;
 
 pub use contract::{
-    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    AgentLaunchMode, CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo,
     ProvisionedWorkspace, RepoBranchList, SessionAttempt, SessionToken,
 };
 pub use endpoints::{RunningSessionWorkspace, RunningSessionWorkspaces};
-pub use local::{DEFAULT_APPROVAL_WAIT, DEFAULT_SETUP_TIMEOUT, ExecutorSettings, LocalExecutor};
+pub use local::{
+    DEFAULT_APPROVAL_WAIT_TIMEOUT, DEFAULT_SETUP_TIMEOUT, ExecutorSettings, LocalExecutor,
+};
 pub use report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};

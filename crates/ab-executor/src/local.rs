@@ -26,9 +26,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment};
 use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
     ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RepoMode, RequestedRuntime,
@@ -38,11 +38,11 @@ use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
 use ab_host::directory::DirectoryUsage;
 use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
-use ab_local::{CommandPolicySettings, Launcher, LocalWorkspace};
-use ab_policy::RuleFile;
+use ab_local::{CommandPolicySettings, LocalWorkspace, SandboxProgramLauncher};
+use ab_policy::PolicyRuleFile;
 use ab_snapshot::{
     CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, PreparedWorkspace,
-    RepoSource, SessionChanges, SnapshotSettings, WorkspaceStore,
+    RepoSource, SessionChanges, SessionWorkspaceStore, SnapshotSettings,
 };
 use async_trait::async_trait;
 
@@ -53,7 +53,7 @@ use self::mask::Mask;
 use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
-    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    AgentLaunchMode, CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo,
     ProvisionedWorkspace, RepoBranchList, SessionAttempt,
 };
 use crate::endpoints::RunningSessionWorkspaces;
@@ -74,7 +74,7 @@ const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you
 pub use setup::DEFAULT_SETUP_TIMEOUT;
 
 /// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
-pub const DEFAULT_APPROVAL_WAIT: Duration = Duration::from_secs(45);
+pub const DEFAULT_APPROVAL_WAIT_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// What a [`LocalExecutor`] is made with.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ pub struct ExecutorSettings {
     /// agents are not offered an MCP endpoint.
     pub server_url: Option<String>,
     /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
-    pub rules: RuleFile,
+    pub rules: PolicyRuleFile,
     /// Default limits on all processes of a session together.
     pub limits: ControlGroupLimits,
     /// How long a command that a rule asks about waits for the decision before its caller is told to come back.
@@ -119,7 +119,7 @@ pub struct ExecutorSettings {
 }
 
 impl ExecutorSettings {
-    /// The built-in agents, the strongest isolation, the limits of [`ControlGroupLimits::for_this_host`], and an empty
+    /// The built-in agents, the strongest isolation, the limits of [`ControlGroupLimits::default_for_this_host`], and an empty
     /// environment.
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
         let data_dir = data_dir.into();
@@ -135,9 +135,9 @@ impl ExecutorSettings {
             allow_disabled_runtime: false,
             refuses_shared_network: false,
             server_url: None,
-            rules: RuleFile::default(),
-            limits: ControlGroupLimits::for_this_host(),
-            approval_wait: DEFAULT_APPROVAL_WAIT,
+            rules: PolicyRuleFile::default(),
+            limits: ControlGroupLimits::default_for_this_host(),
+            approval_wait: DEFAULT_APPROVAL_WAIT_TIMEOUT,
             setup: Vec::new(),
             setup_timeout: DEFAULT_SETUP_TIMEOUT,
         }
@@ -158,18 +158,18 @@ impl ExecutorSettings {
 /// as branches or patches.
 pub struct LocalExecutor {
     settings: ExecutorSettings,
-    workspaces: WorkspaceStore,
+    workspaces: SessionWorkspaceStore,
     running: Mutex<HashMap<SessionId, Arc<Running>>>,
     endpoints: RunningSessionWorkspaces,
     turns: Turns,
 }
 
 /// A session with a sandbox. It is registered before anything starts in it, so that
-/// [`terminate`](Executor::terminate) finds the processes of an interrupted launch.
+/// [`terminate`](Executor::terminate_session) finds the processes of an interrupted launch.
 struct Running {
     generation: u32,
     backend: Backend,
-    launcher: Launcher,
+    launcher: SandboxProgramLauncher,
     /// The control group of the agent, its commands and git. `None` if the host supports none.
     group: Option<ControlGroup>,
     questions: Arc<PolicyQuestions>,
@@ -199,7 +199,7 @@ impl LocalExecutor {
             path: std::env::split_paths(&path).collect(),
             git_environment: operator.cloned().collect(),
         };
-        let workspaces = WorkspaceStore::open(snapshots)
+        let workspaces = SessionWorkspaceStore::open(snapshots)
             .map_err(|error| failed(SessionEndReason::ExecutorLost, error.to_string()))?;
         let endpoints = RunningSessionWorkspaces::default();
         let turns = Turns::default();
@@ -216,10 +216,10 @@ impl LocalExecutor {
     /// # Errors
     ///
     /// What is missing, and what to do about it.
-    fn find_agent(&self, session: &Session) -> Result<ReadyAgent, String> {
+    fn find_agent(&self, session: &Session) -> Result<AgentReadyToLaunch, String> {
         let (directory, host) = (self.agent_directory(), self.agent_host());
         let kind = &session.agent.kind;
-        let agent = resolve::resolve_agent(&self.settings.catalog, kind, &directory, &host);
+        let agent = agent_readiness::resolve_agent(&self.settings.catalog, kind, &directory, &host);
         let mut agent = agent.map_err(|missing| missing.to_string())?;
         agent.entry.apply_settings(&session.agent.settings)?;
         program::check(&agent.entry, &self.toolchains(Some(&agent.entry)), session.runtime.kind)?;
@@ -276,7 +276,7 @@ impl LocalExecutor {
     ) -> Result<PreparedWorkspace, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| failed(reason, error.to_string());
         let token = request::token(&job.session).map_err(because)?;
-        let found = self.workspaces.find(&token).map_err(because)?;
+        let found = self.workspaces.find_workspace(&token).map_err(because)?;
         found.ok_or_else(|| failed(reason, "the session has no workspace"))
     }
 
@@ -306,7 +306,7 @@ impl LocalExecutor {
                 NetworkMode::None => NetworkAccess::None,
             })
             .home_dir(&workspace.home)
-            .policy(handle.policy)
+            .command_policy(handle.policy)
             .backend_options(handle.assembly)
             .mount_read_write_dir(&workspace.bundle_dir);
         if let Some(socket) = &handle.socket {
@@ -331,7 +331,7 @@ impl LocalExecutor {
     /// The host's programs that an agent's sandbox shows, the agent's own first.
     fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
-        own.map(|directory| program::agent_toolchain(directory))
+        own.map(|directory| program::toolchain_for_agent_path(directory))
             .chain(self.settings.toolchains.iter().cloned())
             .collect()
     }
@@ -405,7 +405,11 @@ struct HandleSetup {
 
 impl HandleSetup {
     /// The policy asks people, and the audit log records every change.
-    fn of_session(session: SessionId, rules: &RuleFile, questions: &Arc<PolicyQuestions>) -> Self {
+    fn of_session(
+        session: SessionId,
+        rules: &PolicyRuleFile,
+        questions: &Arc<PolicyQuestions>,
+    ) -> Self {
         let (approver, rules) = (Arc::clone(questions), rules.clone());
         let policy = CommandPolicySettings { approver, rules, ..CommandPolicySettings::default() };
         let journal = JournalGuard::new(Arc::new(AuditLog), JournalVerbosity::Standard);
@@ -424,7 +428,7 @@ struct Brought {
 
 #[async_trait]
 impl Executor for LocalExecutor {
-    fn describe(&self) -> ExecutorDescription {
+    fn describe_executor(&self) -> ExecutorDescription {
         ExecutorDescription {
             id: ID.to_owned(),
             os: std::env::consts::OS.to_owned(),
@@ -454,7 +458,10 @@ impl Executor for LocalExecutor {
         CleanupToken(request::token_text(request::maker(session), request::provider(session)))
     }
 
-    async fn provision(&self, job: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
+    async fn provision_workspace(
+        &self,
+        job: &SessionAttempt,
+    ) -> Result<ProvisionedWorkspace, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::Provision, error.to_string())
         };
@@ -494,16 +501,16 @@ impl Executor for LocalExecutor {
         })
     }
 
-    async fn launch(
+    async fn launch_agent(
         &self,
         job: &SessionAttempt,
-        mode: LaunchMode,
+        mode: AgentLaunchMode,
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError> {
         launch::launch(self, job, &mode, reports).await
     }
 
-    async fn prompt(
+    async fn send_prompt(
         &self,
         job: &SessionAttempt,
         turn: u32,
@@ -522,7 +529,7 @@ impl Executor for LocalExecutor {
         self.agent(job)?.cancel_turn(turn).await
     }
 
-    async fn name_approval(
+    async fn set_approval_id_of_question(
         &self,
         job: &SessionAttempt,
         question: &AgentQuestionId,
@@ -550,21 +557,21 @@ impl Executor for LocalExecutor {
         Ok(())
     }
 
-    async fn pause(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn pause_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
         self.group(job)?
             .freeze()
             .await
             .map_err(|error| failed(SessionEndReason::Agent, error.to_string()))
     }
 
-    async fn resume(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn resume_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
         self.group(job)?
             .thaw()
             .await
             .map_err(|error| failed(SessionEndReason::Agent, error.to_string()))
     }
 
-    async fn deliver(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
+    async fn deliver_result(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::Delivery, error.to_string())
         };
@@ -621,7 +628,7 @@ impl Executor for LocalExecutor {
         Ok(DeliveryOutcome { result, changes, notes })
     }
 
-    async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
+    async fn session_diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
         let _turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } =
             self.collect(job, SessionEndReason::Delivery).await?;
@@ -637,21 +644,19 @@ impl Executor for LocalExecutor {
             (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
                 let mut diff = mask.text(changed.diff);
                 if changed.diff_cut {
-                    diff.push_str(
-                        "\n# The diff is cut here: it is longer than what is kept of it.\n",
-                    );
+                    diff.push_str("\n# The diff is truncated here: the rest is not stored.\n");
                 }
                 Ok(diff)
             }
         }
     }
 
-    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
+    async fn list_repo_branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::Provision, error.to_string())
         };
         let source = RepoSource::parse(url).map_err(because)?;
-        let found = self.workspaces.branches(&source).await.map_err(because)?;
+        let found = self.workspaces.list_branches(&source).await.map_err(because)?;
         let branches = found.branches.into_iter();
         Ok(RepoBranchList {
             default: found.default,
@@ -668,12 +673,16 @@ impl Executor for LocalExecutor {
             failed(SessionEndReason::ExecutorLost, error.to_string())
         };
         let token = ab_snapshot::WorkspaceToken::parse(&token.0).map_err(because)?;
-        let usage = self.workspaces.usage(&token).await.map_err(because)?;
+        let usage = self.workspaces.disk_usage(&token).await.map_err(because)?;
         let DirectoryUsage { bytes, files, is_partial } = usage;
         Ok(WorkspaceStorage { bytes, files, truncated: is_partial })
     }
 
-    async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError> {
+    async fn terminate_session(
+        &self,
+        session: SessionId,
+        grace: Duration,
+    ) -> Result<(), ExecutorError> {
         let Some(running) = self.running().get(&session).cloned() else { return Ok(()) };
         match &running.group {
             Some(_) if grace.is_zero() => clear(running.group.as_ref()).await,
@@ -695,12 +704,12 @@ impl Executor for LocalExecutor {
         Ok(())
     }
 
-    async fn cleanup(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
+    async fn clean_up_session(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::ExecutorLost, error.to_string())
         };
         let token = ab_snapshot::WorkspaceToken::parse(&token.0).map_err(because)?;
-        self.workspaces.cleanup(&token).await.map_err(because)
+        self.workspaces.remove_workspace(&token).await.map_err(because)
     }
 }
 
@@ -716,8 +725,8 @@ impl fmt::Debug for LocalExecutor {
 /// A commit that users can find. The commits of a copy exist only in our repository.
 fn published(workspace: &PreparedWorkspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.provider() {
-        ab_snapshot::WorkspaceProvider::Git => commit.map(ToString::to_string),
-        ab_snapshot::WorkspaceProvider::Copy => None,
+        ab_snapshot::WorkspaceCopyMethod::Git => commit.map(ToString::to_string),
+        ab_snapshot::WorkspaceCopyMethod::Copy => None,
     }
 }
 

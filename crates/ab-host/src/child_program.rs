@@ -91,7 +91,7 @@ impl ChildProcess {
     }
 
     /// Waits briefly for the program to exit, then kills it.
-    pub async fn wait_briefly_then_kill(&mut self) {
+    pub async fn wait_for_exit_or_kill(&mut self) {
         if timeout(GRACE, self.child.wait()).await.is_err() {
             // If the kill fails, the process is reaped when it exits.
             let _ = self.child.kill().await;
@@ -101,18 +101,18 @@ impl ChildProcess {
 
 /// A program of ours that goes on when this process ends. It has no standard input.
 #[derive(Debug)]
-pub struct OutlivingProgram {
+pub struct DetachedChildProgram {
     pub child: Child,
     pub output: ChildStdout,
     pub errors: ChildStderr,
 }
 
-impl OutlivingProgram {
+impl DetachedChildProgram {
     /// Starts `program` in the process group of this process, from which it can leave.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if it cannot be executed, else [`ErrorKind::Io`].
-    pub fn start(program: &Path, arguments: &[OsString]) -> Result<OutlivingProgram> {
+    pub fn start(program: &Path, arguments: &[OsString]) -> Result<DetachedChildProgram> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -121,7 +121,7 @@ impl OutlivingProgram {
             let message = "the program has no pipes";
             return Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message));
         };
-        Ok(OutlivingProgram { child, output, errors })
+        Ok(DetachedChildProgram { child, output, errors })
     }
 }
 

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 
 use crate::blocking;
 
-pub use copy::{CopyLimits, CopyReport};
+pub use copy::{DirectoryCopyLimits, DirectoryCopyReport};
 pub use usage::DirectoryUsage;
 
-/// Copies the directory `from` to `to`, which must not exist. See [`CopyLimits`] for the limits.
+/// Copies the directory `from` to `to`, which must not exist. See [`DirectoryCopyLimits`] for the limits.
 ///
 /// Regular files share their blocks with the original if the file system supports that. Symbolic
 /// links stay links with the same target. Devices, sockets and FIFOs are skipped and counted.
@@ -30,12 +30,16 @@ pub use usage::DirectoryUsage;
 /// # Errors
 /// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. The part that
 /// was already copied stays.
-pub async fn copy_directory(from: &Path, to: &Path, limits: CopyLimits) -> Result<CopyReport> {
+pub async fn copy_directory(
+    from: &Path,
+    to: &Path,
+    limits: DirectoryCopyLimits,
+) -> Result<DirectoryCopyReport> {
     let (from, to) = (from.to_owned(), to.to_owned());
     blocking::run(move |cancel| copy::copy(&from, &to, limits, cancel)).await
 }
 
-/// Unpacks the tar archive `archive` into `to`, which must not exist. See [`CopyLimits`] for the limits.
+/// Unpacks the tar archive `archive` into `to`, which must not exist. See [`DirectoryCopyLimits`] for the limits.
 ///
 /// Every name stays below `to`, and no link in the archive is followed. Files keep their permissions without set-user-ID
 /// and set-group-ID; the owner can read and write them. A later entry replaces an earlier file or link of its name. Hard
@@ -44,7 +48,11 @@ pub async fn copy_directory(from: &Path, to: &Path, limits: CopyLimits) -> Resul
 /// # Errors
 /// The archive is damaged or holds something that is not accepted (see [`ab_core::tar`]), or it exceeds the limits. The
 /// part that was already unpacked stays.
-pub async fn unpack_tar(archive: &Path, to: &Path, limits: CopyLimits) -> Result<CopyReport> {
+pub async fn unpack_tar(
+    archive: &Path,
+    to: &Path,
+    limits: DirectoryCopyLimits,
+) -> Result<DirectoryCopyReport> {
     let (archive, to) = (archive.to_owned(), to.to_owned());
     blocking::run(move |cancel| unpack::unpack(&archive, &to, limits, cancel)).await
 }
@@ -210,7 +218,7 @@ mod tests {
         fs::set_permissions(from.join("sub"), fs::Permissions::from_mode(0o555)).unwrap();
         symlink("/no/such/target", from.join("dangling")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
-        let bounds = CopyLimits { entries: 100, bytes: 1000 };
+        let bounds = DirectoryCopyLimits { entries: 100, bytes: 1000 };
         let report = copy_directory(&from, &to, bounds).await.unwrap();
         assert_eq!((report.files, report.bytes, report.skipped), (1, 10, 1));
         assert_eq!(fs::read(to.join("sub/program")).unwrap(), b"#!/bin/sh\n");
@@ -234,13 +242,13 @@ mod tests {
             fs::write(from.join(name), "0123456789").unwrap();
         }
         for (name, bounds, kind) in [
-            ("entries", CopyLimits { entries: 2, bytes: 1000 }, ErrorKind::TooLarge),
-            ("bytes", CopyLimits { entries: 10, bytes: 25 }, ErrorKind::TooLarge),
+            ("entries", DirectoryCopyLimits { entries: 2, bytes: 1000 }, ErrorKind::TooLarge),
+            ("bytes", DirectoryCopyLimits { entries: 10, bytes: 25 }, ErrorKind::TooLarge),
         ] {
             let error = copy_directory(&from, &place.path().join(name), bounds).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
         }
-        let bounds = CopyLimits::default();
+        let bounds = DirectoryCopyLimits::default();
         let error = copy_directory(&from, &from.join("inside"), bounds).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath, "{error}");
         let (missing, other) = (place.path().join("missing"), place.path().join("other"));

@@ -1,31 +1,31 @@
 //! Runs the commands of the local driver: turns a request into an isolated process.
 //!
-//! `settings` is the configuration, `standing` finds the isolation that works on this host, `scene`
-//! opens what a command may see, `dress` builds the process image, and the supervisor runs it.
+//! `settings` is the configuration, `probe` finds the isolation that works on this host, `visible_files`
+//! opens what a command may see, `image` builds the process image, and the supervisor runs it.
 
 mod binds;
 mod canary;
-mod dress;
 mod ends;
+mod image;
 mod mounts;
 mod placeholder;
 mod policy;
 mod private;
+mod probe;
 mod requirements;
-mod scene;
 mod settings;
-mod standing;
 mod trouble;
+mod visible_files;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::Verb;
-use ab_core::effective::{EffectivePolicy, Isolation};
+use ab_core::effective_policy::{EffectivePolicy, Isolation};
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, ExitCause, Process, ProcessDriverSide, ProcessExit,
+    Command, DriverProcessChannels, ExecLimits, ExecRequest, ExitCause, Process, ProcessExit,
     ProcessId, ProcessInfo, ProcessLifetime,
 };
 use tokio::sync::OnceCell;
@@ -37,20 +37,20 @@ use crate::process::child::Image;
 use crate::process::running::{Reach, Running};
 use crate::process::spawner::{self, FailedStart};
 use crate::process::spool::{Bounds, Spool};
-use crate::process::supervise::{Channels, Reins, Sink, Strays, supervise};
+use crate::process::supervise::{Channels, Sink, Strays, SupervisorInputs, supervise};
 use crate::process::table::{Entry, Place, Table};
 use crate::process::watchdog;
 use placeholder::Placeholder;
-use scene::{Scene, Terms};
+use visible_files::{Terms, VisibleFiles};
 
-pub(crate) use scene::Origin;
+pub(crate) use visible_files::Origin;
 
 pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
-pub use requirements::{SandboxRequirement, check_restrictions_enforceable};
+pub use requirements::{SandboxRequirement, check_path_restrictions_enforceable};
 pub use settings::{
-    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH,
-    SYSTEM_PROGRAM_DIRS, Shell, Toolchain,
+    CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
+    SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, Toolchain,
 };
 
 /// Maximum length of a command line, in bytes.
@@ -59,12 +59,12 @@ pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
 /// Runs the commands of one driver.
 #[derive(Debug)]
 pub(crate) struct Runner {
-    settings: ExecSettings,
+    settings: LocalExecSettings,
     /// Directories and files of the host that commands see beside the workspace.
     mounts: Arc<[mounts::SandboxMount]>,
     table: Arc<Table>,
-    standing: OnceCell<Arc<standing::Standing>>,
-    wardrobe: dress::Wardrobe,
+    probed: OnceCell<Arc<probe::ProbedIsolation>>,
+    image_builder: image::ImageBuilder,
     privates: private::Privates,
 }
 
@@ -72,26 +72,26 @@ pub(crate) struct Runner {
 struct Launched {
     running: Running,
     channels: Channels,
-    remains: Remains,
+    held: HeldResources,
     wall: Option<Duration>,
     strays: Strays,
 }
 
 /// Resources that must outlive a command and are released after its end.
 #[derive(Debug)]
-struct Remains {
+struct HeldResources {
     placeholders: Vec<Placeholder>,
     private: Option<Arc<private::Private>>,
 }
 
 impl Runner {
-    pub(crate) fn new(settings: ExecSettings) -> Self {
+    pub(crate) fn new(settings: LocalExecSettings) -> Self {
         Self {
             mounts: mounts::all(&settings).into(),
             settings,
             table: Table::new(),
-            standing: OnceCell::new(),
-            wardrobe: dress::Wardrobe::default(),
+            probed: OnceCell::new(),
+            image_builder: image::ImageBuilder::default(),
             privates: private::Privates::default(),
         }
     }
@@ -105,12 +105,12 @@ impl Runner {
         let line = request.command.to_shell_line();
         let named = |error: Error| error.with_verb(Verb::Exec).with_command(line.clone());
         check(&request.command).map_err(named)?;
-        let standing = self.standing(shared).await.map_err(named)?;
+        let probed = self.probed(shared).await.map_err(named)?;
         let place = self.table.enter().map_err(named)?;
         if request.lifetime == ProcessLifetime::Detached {
             self.table.reserve(&place, &request.cwd).map_err(named)?;
         }
-        let launched = self.launch(shared, &standing, &request, origin, &place).await;
+        let launched = self.launch(shared, &probed, &request, origin, &place).await;
         let launched = launched.map_err(named)?;
         Ok(match request.lifetime {
             ProcessLifetime::Owned => self.held(launched, &request, place),
@@ -127,16 +127,16 @@ impl Runner {
     }
 
     pub(crate) async fn effective_policy(&self, shared: &Arc<Shared>) -> Result<EffectivePolicy> {
-        let standing = self.standing(shared).await?;
+        let probed = self.probed(shared).await?;
         let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
             // If no command can run, there is no policy to describe.
-            requirements::check_network(&settings, standing.isolation)?;
-            mounts::check_isolation(&mounts, standing.isolation)?;
-            scene::check_file_size(&settings.limits, standing.isolation)?;
+            requirements::check_network(&settings, probed.isolation)?;
+            mounts::check_isolation(&mounts, probed.isolation)?;
+            visible_files::check_file_size(&settings.limits, probed.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
-            scene::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
-            Ok(policy::describe(&settings, &standing))
+            visible_files::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
+            Ok(policy::describe(&settings, &probed))
         })
         .await
     }
@@ -144,86 +144,86 @@ impl Runner {
     /// Ends every process, waits for it, and removes the private directories of commands.
     pub(crate) async fn close(&self) {
         self.table.close().await;
-        self.wardrobe.clear();
+        self.image_builder.clear();
         let lent = self.privates.take();
         blocking::finish(move || drop(lent)).await;
     }
 
     /// The isolation that works on this host, tested once.
-    async fn standing(&self, shared: &Arc<Shared>) -> Result<Arc<standing::Standing>> {
-        let found = self.standing.get_or_try_init(|| standing::find(self, shared)).await?;
+    async fn probed(&self, shared: &Arc<Shared>) -> Result<Arc<probe::ProbedIsolation>> {
+        let found = self.probed.get_or_try_init(|| probe::find(self, shared)).await?;
         Ok(found.clone())
     }
 
-    /// Starts the command with the isolation of `standing`.
+    /// Starts the command with the isolation of `probed`.
     async fn launch(
         &self,
         shared: &Arc<Shared>,
-        standing: &Arc<standing::Standing>,
+        probed: &Arc<probe::ProbedIsolation>,
         request: &ExecRequest,
         origin: Origin,
         place: &Place,
     ) -> Result<Launched> {
-        requirements::check(&self.settings, standing.isolation, request)?;
-        mounts::check_isolation(&self.mounts, standing.isolation)?;
+        requirements::check(&self.settings, probed.isolation, request)?;
+        mounts::check_isolation(&self.mounts, probed.isolation)?;
         let accepted = requirements::accepted(&self.settings, &request.limits);
         let limits = match origin {
             Origin::Caller => request.limits.tightened_by(self.settings.limits),
             Origin::Operator => request.limits,
         };
-        let (isolation, mounts) = (standing.isolation, self.mounts.clone());
+        let (isolation, mounts) = (probed.isolation, self.mounts.clone());
         let total = self.settings.control_group.clone();
         let terms = Terms { isolation, limits, accepted, origin, mounts, total };
-        let scene = scene::open(shared, request, terms).await?;
-        self.launch_in(shared, scene, standing, request, place).await
+        let visible_files = visible_files::open(shared, request, terms).await?;
+        self.launch_in(shared, visible_files, probed, request, place).await
     }
 
-    /// Starts the command with the handles that `scene` opened.
+    /// Starts the command with the handles that `visible_files` opened.
     async fn launch_in(
         &self,
         shared: &Arc<Shared>,
-        scene: Scene,
-        standing: &Arc<standing::Standing>,
+        visible_files: VisibleFiles,
+        probed: &Arc<probe::ProbedIsolation>,
         request: &ExecRequest,
         place: &Place,
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let wall = scene.limits.wall_time;
-        let strays = match scene.origin {
+        let wall = visible_files.limits.wall_time;
+        let strays = match visible_files.origin {
             Origin::Caller => Strays::Left,
             Origin::Operator => Strays::Killed,
         };
-        self.wardrobe.screen(&self.settings, standing, request, &scene).await?;
-        let placement = dress::place(&self.settings, standing, &scene)?;
-        let private = self.private(shared, standing.isolation, request, &placement).await?;
-        let surroundings = dress::Surroundings {
+        self.image_builder.screen(&self.settings, probed, request, &visible_files).await?;
+        let sandbox_paths = image::place(&self.settings, probed, &visible_files)?;
+        let private = self.private(shared, probed.isolation, request, &sandbox_paths).await?;
+        let image_inputs = image::ImageInputs {
             settings: &self.settings,
-            standing,
-            scene: &scene,
-            placement,
+            probed,
+            visible_files: &visible_files,
+            sandbox_paths,
             private: private.as_deref(),
         };
-        let dressed = self.wardrobe.dress(surroundings, request, &cookie)?;
-        let dress::Dressed { image, reach, mut channels } = dressed;
-        let is_loose_bwrap = standing.bwrap.as_ref().is_some_and(|bwrap| !bwrap.own_family);
+        let built = self.image_builder.build_image(image_inputs, request, &cookie)?;
+        let image::BuiltImage { image, reach, mut channels } = built;
+        let is_loose_bwrap = probed.bwrap.as_ref().is_some_and(|bwrap| !bwrap.own_family);
         let is_loose_program =
-            scene.origin == Origin::Operator && standing.isolation != Isolation::Bwrap;
+            visible_files.origin == Origin::Operator && probed.isolation != Isolation::Bwrap;
         if is_loose_bwrap || is_loose_program {
             // If our process is killed, only the watchdog ends these: what a bwrap that was killed
             // during its start leaves behind, and what a program without namespaces has started.
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }
-        let entering = scene.entering().await;
-        let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
+        let entering = visible_files.entering().await;
+        let started = spawner::start(Image { groups: visible_files.entries()?, ..image }).await;
         let (started, mut image) = started.map_err(|error| unstarted(&error))?;
         drop(entering);
         channels.keep_open(&mut image);
-        let (group, placeholders) = scene.into_remains();
+        let (group, placeholders) = visible_files.into_remains();
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
-        let remains = Remains { placeholders, private };
-        Ok(Launched { running, channels, remains, wall, strays })
+        let held = HeldResources { placeholders, private };
+        Ok(Launched { running, channels, held, wall, strays })
     }
 
     /// The private directories of the workspace or scope that a command runs in. `None` if there is
@@ -233,11 +233,11 @@ impl Runner {
         shared: &Arc<Shared>,
         isolation: Isolation,
         request: &ExecRequest,
-        placement: &dress::Placement,
+        sandbox_paths: &image::SandboxPaths,
     ) -> Result<Option<Arc<private::Private>>> {
         let scope_root = request.cwd.innermost_scope_root().as_str().to_owned();
         let tmp = match isolation {
-            Isolation::Bwrap => private::TmpNeed::With(placement.mount_points.clone()),
+            Isolation::Bwrap => private::TmpNeed::With(sandbox_paths.mount_points.clone()),
             Isolation::Landlock => private::TmpNeed::With(BTreeSet::new()),
             Isolation::Auto | Isolation::Software | Isolation::None => private::TmpNeed::None,
         };
@@ -259,14 +259,16 @@ impl Runner {
 
     /// A process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels, remains, wall, strays } = launched;
-        let (process, feed) = Process::new_with_driver_side(self.table.id(&place), request.stdin);
-        let ProcessDriverSide { output, stdin, control, exit: ending, dropped: leash } = feed;
-        let (leash, stop) = (Some(leash), self.table.stop());
-        let reins = Reins { stdin, control, leash, stop, wall, strays };
+        let Launched { running, channels, held, wall, strays } = launched;
+        let (process, feed) =
+            Process::new_with_driver_channels(self.table.id(&place), request.stdin);
+        let DriverProcessChannels { output, stdin, control, exit: ending, dropped: handle_dropped } =
+            feed;
+        let (handle_dropped, stop) = (Some(handle_dropped), self.table.stop());
+        let inputs = SupervisorInputs { stdin, control, handle_dropped, stop, wall, strays };
         tokio::spawn(async move {
-            let (exit, spent) = supervise(running, channels, Sink::Reader(output), reins).await;
-            given_back(remains).await;
+            let (exit, spent) = supervise(running, channels, Sink::Reader(output), inputs).await;
+            release(held).await;
             ending.send(exit);
             drop(place);
             // Let the task that waits for the exit run first.
@@ -284,10 +286,10 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels, remains, wall, strays } = launched;
+        let Launched { running, channels, held, wall, strays } = launched;
         let id = self.table.id(&place);
-        let (process, feed) = Process::new_with_driver_side(id.clone(), request.stdin);
-        let ProcessDriverSide { stdin, control, exit: ending, .. } = feed;
+        let (process, feed) = Process::new_with_driver_channels(id.clone(), request.stdin);
+        let DriverProcessChannels { stdin, control, exit: ending, .. } = feed;
         let bounds = Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary_dir.clone()));
         self.table.add(
@@ -305,11 +307,11 @@ impl Runner {
             },
         );
         let stop = self.table.stop();
-        let reins = Reins { stdin, control, leash: None, stop, wall, strays };
+        let inputs = SupervisorInputs { stdin, control, handle_dropped: None, stop, wall, strays };
         let staying = Staying { table: self.table.clone(), spool: spool.clone(), place };
         tokio::spawn(async move {
-            let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), reins).await;
-            given_back(remains).await;
+            let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), inputs).await;
+            release(held).await;
             staying.has_ended(&exit);
             ending.send(exit);
         });
@@ -370,11 +372,11 @@ fn check(command: &Command) -> Result<()> {
 }
 
 /// Releases the resources of an ended command, on a blocking thread if files are removed.
-async fn given_back(remains: Remains) {
+async fn release(held: HeldResources) {
     // A directory that other commands share stays, so dropping our reference does not block.
-    let last = remains.private.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
-    if last || !remains.placeholders.is_empty() {
-        blocking::finish(move || drop(remains)).await;
+    let last = held.private.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
+    if last || !held.placeholders.is_empty() {
+        blocking::finish(move || drop(held)).await;
     }
 }
 

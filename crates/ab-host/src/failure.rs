@@ -31,7 +31,7 @@ impl<'a> Act<'a> {
                 )
                 .with_hint("links are not followed to create files; name the target instead")
             }
-            Fault::Kept => Error::write_protected(self.verb, self.path),
+            Fault::Kept => Error::for_write_protected_path(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
         }
     }

@@ -142,7 +142,7 @@ impl Jail {
     ) -> Result<(OwnedFd, WsPath), Fault> {
         let way = self.way(path, Missing::Fail)?;
         let (handle, place) = self.open_on(&way, flags, last, Purpose::Look)?;
-        let rules = path.access_rules_if_scope_root();
+        let rules = path.access_rules_if_path_is_scope_root();
         if rules.is_empty() {
             return Ok((handle, place));
         }
@@ -340,7 +340,7 @@ impl Jail {
     ) -> Result<Spot, Fault> {
         let inside = |target: &str| self.inside(target, &way.above);
         let from = walk::Start { base: way.base.as_fd(), place: &way.place };
-        walk::walk(from, way.rest, walk::Manner { last, missing, purpose }, &inside)
+        walk::walk(from, way.rest, walk::WalkOptions { last, missing, purpose }, &inside)
     }
 
     /// The segments of an absolute link target below `above`; `None` if it points elsewhere.

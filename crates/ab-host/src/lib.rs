@@ -7,20 +7,20 @@ mod blocking;
 pub mod child_program;
 pub mod directory;
 mod exec;
-pub mod facilities;
 mod failure;
+pub mod host_features;
+pub mod host_program;
 mod jail;
 mod limits;
 mod local;
 mod process;
 mod sandbox;
 mod stripes;
-pub mod tool;
 
 pub use exec::{
-    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH,
-    SYSTEM_PROGRAM_DIRS, SandboxMount, SandboxRequirement, Shell, Toolchain,
-    check_restrictions_enforceable,
+    CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
+    SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, SandboxMount, SandboxRequirement, Toolchain,
+    check_path_restrictions_enforceable,
 };
 pub use limits::cgroup::{ControlGroup, ControlGroupLimits};
 pub use local::{LocalDriver, LocalDriverOptions, MissingRootPolicy, PathResolutionMode};

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-use ab_core::effective::EffectivePolicy;
+use ab_core::effective_policy::EffectivePolicy;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use ab_core::options::{
@@ -35,7 +35,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, OFlags, fstatfs};
 
 use crate::blocking::{self, Cancel};
-use crate::exec::{ExecSettings, Origin, Runner, SANDBOX_WORKSPACE_PATH};
+use crate::exec::{LocalExecSettings, Origin, Runner, SANDBOX_WORKSPACE_PATH};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 
@@ -73,7 +73,7 @@ pub struct LocalDriverOptions {
     /// Further absolute paths that mean the root, such as the path at which a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
     /// How commands run.
-    pub exec: ExecSettings,
+    pub exec: LocalExecSettings,
 }
 
 /// The driver for a workspace in a directory.
@@ -96,7 +96,7 @@ impl LocalDriver {
         let root = root.as_ref();
         let refused = |message: String| {
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-                .with_backend(BackendKind::Local)
+                .with_backend_kind(BackendKind::Local)
         };
         if root.as_os_str().is_empty() {
             return Err(refused("the workspace root is an empty path".to_owned()));
@@ -138,7 +138,7 @@ impl LocalDriver {
     ///
     /// Unlike in [`Driver::exec`], the command line and variables are not checked if no kernel
     /// mechanism isolates the program, and only the limits of `request` apply, not those of
-    /// [`ExecSettings::limits`].
+    /// [`LocalExecSettings::limits`].
     ///
     /// # Errors
     /// As [`Driver::exec`].
@@ -149,12 +149,12 @@ impl LocalDriver {
     async fn run(&self, request: ExecRequest, origin: Origin) -> Result<Process> {
         self.alive(Verb::Exec)?;
         let result = self.runner.exec(&self.shared, request, origin).await;
-        result.map_err(|error| error.with_backend(BackendKind::Local))
+        result.map_err(|error| error.with_backend_kind(BackendKind::Local))
     }
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::for_destroyed_backend(verb)),
             ConnectionStatus::Connected
             | ConnectionStatus::Connecting
             | ConnectionStatus::Disconnected

@@ -1,7 +1,7 @@
 //! Locks on names in directories, so that the writers of one file in this process take turns.
 //!
 //! Writers in other processes of ours are excluded by a lock on the directory itself. A command can
-//! hold that lock too, for any time, so we try to get it only for [`PATIENCE`]. After that, only
+//! hold that lock too, for any time, so we try to get it only for [`TIMEOUT`]. After that, only
 //! versions protect the writers of several processes from each other.
 //!
 //! A lock is found by the directory's inode and the name, so two paths to one file use the same
@@ -22,10 +22,10 @@ static LOCKS: [Mutex<()>; STRIPES] = [const { Mutex::new(()) }; STRIPES];
 
 /// How long a writer tries to lock a directory that another process holds. Our own processes hold
 /// it only while they write a file.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long no writer tries to lock a directory that was held for longer than [`PATIENCE`].
+/// How long no writer tries to lock a directory that was held for longer than [`TIMEOUT`].
 const DISTRUST: Duration = Duration::from_secs(10);
 /// Maximum number of directories that are remembered as held.
 const MAX_DISTRUSTED: usize = 1024;
@@ -86,7 +86,7 @@ pub(crate) fn lock_across_processes(dir: impl AsFd, across: Across) -> Option<Ow
         if distrusted.get(&directory).is_some_and(|until| now < *until) {
             return None;
         }
-        if now.duration_since(begun) >= PATIENCE {
+        if now.duration_since(begun) >= TIMEOUT {
             distrusted.retain(|_, until| now < *until);
             if distrusted.len() < MAX_DISTRUSTED {
                 distrusted.insert(directory, now + DISTRUST);

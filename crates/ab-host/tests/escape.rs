@@ -19,26 +19,26 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 const SECRET: &str = "the secret outside";
 
 /// A workspace, and beside it a directory that nobody inside may reach.
-struct Yard {
+struct Fixture {
     _keep: tempfile::TempDir,
     root: PathBuf,
     outside: PathBuf,
     backend: Backend,
 }
 
-/// The same yard twice: with the kernel's help, and without.
-fn yards() -> [Yard; 2] {
-    [yard(PathResolutionMode::Auto), yard(PathResolutionMode::Walk)]
+/// The same fixture twice: with the kernel's help, and without.
+fn fixtures() -> [Fixture; 2] {
+    [fixture(PathResolutionMode::Auto), fixture(PathResolutionMode::Walk)]
 }
 
-fn yard(resolution: PathResolutionMode) -> Yard {
+fn fixture(resolution: PathResolutionMode) -> Fixture {
     let keep = tempfile::tempdir().unwrap();
     let (root, outside) = (keep.path().join("ws"), keep.path().join("ws-evil"));
     fs::create_dir(&root).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret.txt"), SECRET).unwrap();
     let backend = Backend::new(local(&root, resolution));
-    Yard { _keep: keep, root, outside, backend }
+    Fixture { _keep: keep, root, outside, backend }
 }
 
 fn local(root: &Path, resolution: PathResolutionMode) -> LocalDriver {
@@ -46,7 +46,7 @@ fn local(root: &Path, resolution: PathResolutionMode) -> LocalDriver {
         .unwrap()
 }
 
-impl Yard {
+impl Fixture {
     fn untouched(&self) {
         let names: Vec<_> = fs::read_dir(&self.outside)
             .unwrap()
@@ -126,39 +126,39 @@ async fn every_operation_fails(backend: &Backend, path: &str, expect: ErrorKind)
 
 #[tokio::test]
 async fn link_to_a_file_outside() {
-    for yard in yards() {
-        link_to_a_file_outside_in(&yard).await;
+    for fixture in fixtures() {
+        link_to_a_file_outside_in(&fixture).await;
     }
 }
 
-async fn link_to_a_file_outside_in(yard: &Yard) {
-    symlink(yard.outside.join("secret.txt"), yard.root.join("absolute")).unwrap();
-    symlink("../ws-evil/secret.txt", yard.root.join("relative")).unwrap();
-    symlink("relative", yard.root.join("chain")).unwrap();
+async fn link_to_a_file_outside_in(fixture: &Fixture) {
+    symlink(fixture.outside.join("secret.txt"), fixture.root.join("absolute")).unwrap();
+    symlink("../ws-evil/secret.txt", fixture.root.join("relative")).unwrap();
+    symlink("relative", fixture.root.join("chain")).unwrap();
     for link in ["absolute", "relative", "chain"] {
-        every_operation_fails(&yard.backend, link, ErrorKind::Escape).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::Escape).await;
         let kept = StatOptions { links: LinkHandling::NoFollow };
-        assert_eq!(yard.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
+        assert_eq!(fixture.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
     }
-    yard.untouched();
+    fixture.untouched();
 }
 
 #[tokio::test]
 async fn link_to_a_directory_outside() {
-    for yard in yards() {
-        link_to_a_directory_outside_in(&yard).await;
+    for fixture in fixtures() {
+        link_to_a_directory_outside_in(&fixture).await;
     }
 }
 
-async fn link_to_a_directory_outside_in(yard: &Yard) {
-    symlink(&yard.outside, yard.root.join("absolute")).unwrap();
-    symlink("../ws-evil", yard.root.join("relative")).unwrap();
+async fn link_to_a_directory_outside_in(fixture: &Fixture) {
+    symlink(&fixture.outside, fixture.root.join("absolute")).unwrap();
+    symlink("../ws-evil", fixture.root.join("relative")).unwrap();
     for link in ["absolute", "relative"] {
         for path in [format!("{link}/secret.txt"), format!("{link}/new.txt")] {
-            every_operation_fails(&yard.backend, &path, ErrorKind::Escape).await;
+            every_operation_fails(&fixture.backend, &path, ErrorKind::Escape).await;
         }
         let new = format!("{link}/new");
-        let backend = &yard.backend;
+        let backend = &fixture.backend;
         assert_eq!(backend.readdir(link).await.unwrap_err().kind(), ErrorKind::Escape);
         assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), ErrorKind::Escape);
         assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), ErrorKind::Escape);
@@ -169,49 +169,49 @@ async fn link_to_a_directory_outside_in(yard: &Yard) {
         backend.write("own.txt", "mine").await.unwrap();
         assert_eq!(backend.rename("own.txt", &new).await.unwrap_err().kind(), ErrorKind::Escape);
     }
-    yard.untouched();
+    fixture.untouched();
 }
 
 #[tokio::test]
 async fn dangling_link_as_a_write_target() {
-    for yard in yards() {
-        dangling_link_as_a_write_target_in(&yard).await;
+    for fixture in fixtures() {
+        dangling_link_as_a_write_target_in(&fixture).await;
     }
 }
 
-async fn dangling_link_as_a_write_target_in(yard: &Yard) {
-    symlink(yard.outside.join("planted"), yard.root.join("leaves")).unwrap();
-    symlink("../ws-evil/planted", yard.root.join("climbs")).unwrap();
-    symlink("missing.txt", yard.root.join("stays")).unwrap();
-    symlink("missing/dir", yard.root.join("deep")).unwrap();
+async fn dangling_link_as_a_write_target_in(fixture: &Fixture) {
+    symlink(fixture.outside.join("planted"), fixture.root.join("leaves")).unwrap();
+    symlink("../ws-evil/planted", fixture.root.join("climbs")).unwrap();
+    symlink("missing.txt", fixture.root.join("stays")).unwrap();
+    symlink("missing/dir", fixture.root.join("deep")).unwrap();
     for link in ["leaves", "climbs"] {
-        every_operation_fails(&yard.backend, link, ErrorKind::Escape).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::Escape).await;
     }
     for link in ["stays", "deep", "deep/file"] {
-        every_operation_fails(&yard.backend, link, ErrorKind::NotFound).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::NotFound).await;
     }
-    assert!(!yard.backend.exists("stays").await.unwrap());
-    assert_eq!(yard.backend.mkdir("deep").await.unwrap_err().kind(), ErrorKind::NotFound);
-    let mut names = yard.backend.readdir(".").await.unwrap();
+    assert!(!fixture.backend.exists("stays").await.unwrap());
+    assert_eq!(fixture.backend.mkdir("deep").await.unwrap_err().kind(), ErrorKind::NotFound);
+    let mut names = fixture.backend.readdir(".").await.unwrap();
     names.sort();
     assert_eq!(names, ["climbs", "deep", "leaves", "stays"]);
-    yard.untouched();
+    fixture.untouched();
 }
 
 #[tokio::test]
 async fn links_that_stay_inside_work() {
-    for yard in yards() {
-        links_that_stay_inside_work_in(&yard).await;
+    for fixture in fixtures() {
+        links_that_stay_inside_work_in(&fixture).await;
     }
 }
 
-async fn links_that_stay_inside_work_in(yard: &Yard) {
-    let backend = &yard.backend;
+async fn links_that_stay_inside_work_in(fixture: &Fixture) {
+    let backend = &fixture.backend;
     backend.write("data/real.txt", "inside").await.unwrap();
-    symlink(yard.root.join("data/real.txt"), yard.root.join("absolute")).unwrap();
-    symlink(yard.root.join("data"), yard.root.join("directory")).unwrap();
-    symlink("../data/../data/real.txt", yard.root.join("data/winding")).unwrap();
-    symlink("data/winding", yard.root.join("chain")).unwrap();
+    symlink(fixture.root.join("data/real.txt"), fixture.root.join("absolute")).unwrap();
+    symlink(fixture.root.join("data"), fixture.root.join("directory")).unwrap();
+    symlink("../data/../data/real.txt", fixture.root.join("data/winding")).unwrap();
+    symlink("data/winding", fixture.root.join("chain")).unwrap();
     for path in ["absolute", "directory/real.txt", "data/winding", "chain", "directory/winding"] {
         assert_eq!(backend.read_text(path).await.unwrap(), "inside", "{path}");
         backend.write(path, "through").await.unwrap();
@@ -228,28 +228,28 @@ async fn links_that_stay_inside_work_in(yard: &Yard) {
         let kept = StatOptions { links: LinkHandling::NoFollow };
         assert_eq!(backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink, "{link}");
     }
-    yard.no_temporaries();
+    fixture.no_temporaries();
 }
 
 #[tokio::test]
 async fn link_circles_end() {
-    for yard in yards() {
-        link_circles_end_in(&yard).await;
+    for fixture in fixtures() {
+        link_circles_end_in(&fixture).await;
     }
 }
 
-async fn link_circles_end_in(yard: &Yard) {
-    symlink("b", yard.root.join("a")).unwrap();
-    symlink("a", yard.root.join("b")).unwrap();
-    symlink(yard.root.join("self"), yard.root.join("self")).unwrap();
+async fn link_circles_end_in(fixture: &Fixture) {
+    symlink("b", fixture.root.join("a")).unwrap();
+    symlink("a", fixture.root.join("b")).unwrap();
+    symlink(fixture.root.join("self"), fixture.root.join("self")).unwrap();
     for link in ["a", "self"] {
-        every_operation_fails(&yard.backend, link, ErrorKind::LinkLoop).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::LinkLoop).await;
     }
-    symlink(".", yard.root.join("here")).unwrap();
-    yard.backend.write("f", "x").await.unwrap();
-    assert_eq!(yard.backend.read_text("here/here/here/f").await.unwrap(), "x");
+    symlink(".", fixture.root.join("here")).unwrap();
+    fixture.backend.write("f", "x").await.unwrap();
+    assert_eq!(fixture.backend.read_text("here/here/here/f").await.unwrap(), "x");
     let everything = ListOptions { depth: usize::MAX, ..ListOptions::default() };
-    let listing = yard.backend.list(".", everything).await.unwrap();
+    let listing = fixture.backend.list(".", everything).await.unwrap();
     assert_eq!(listing.entries.len(), 5, "a link is listed, not entered");
 }
 
@@ -257,20 +257,20 @@ async fn link_circles_end_in(yard: &Yard) {
 /// still lead nowhere.
 #[tokio::test]
 async fn link_out_of_a_scope() {
-    for yard in yards() {
-        link_out_of_a_scope_in(&yard).await;
+    for fixture in fixtures() {
+        link_out_of_a_scope_in(&fixture).await;
     }
 }
 
-async fn link_out_of_a_scope_in(yard: &Yard) {
-    yard.backend.write("tenants/b/secret.txt", SECRET).await.unwrap();
-    yard.backend.mkdir("tenants/a").await.unwrap();
-    let a = yard.root.join("tenants/a");
+async fn link_out_of_a_scope_in(fixture: &Fixture) {
+    fixture.backend.write("tenants/b/secret.txt", SECRET).await.unwrap();
+    fixture.backend.mkdir("tenants/a").await.unwrap();
+    let a = fixture.root.join("tenants/a");
     symlink("../b/secret.txt", a.join("relative")).unwrap();
-    symlink(yard.root.join("tenants/b/secret.txt"), a.join("absolute")).unwrap();
+    symlink(fixture.root.join("tenants/b/secret.txt"), a.join("absolute")).unwrap();
     symlink("../b", a.join("directory")).unwrap();
-    symlink(yard.root.join("tenants/a/own.txt"), a.join("inside")).unwrap();
-    let scope = yard.backend.scope("tenants/a", ScopeOptions::default()).unwrap();
+    symlink(fixture.root.join("tenants/a/own.txt"), a.join("inside")).unwrap();
+    let scope = fixture.backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     for link in ["relative", "absolute", "directory/secret.txt", "directory/planted"] {
         every_operation_fails(&scope, link, ErrorKind::Escape).await;
     }
@@ -278,10 +278,10 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     scope.write("own.txt", "mine").await.unwrap();
     assert_eq!(scope.read_text("inside").await.unwrap(), "mine");
     assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), ErrorKind::Escape);
-    let target = yard.root.join("tenants/b").into_os_string().into_string().unwrap();
+    let target = fixture.root.join("tenants/b").into_os_string().into_string().unwrap();
     assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), ErrorKind::Escape);
-    assert_eq!(yard.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
-    assert_eq!(yard.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
+    assert_eq!(fixture.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
+    assert_eq!(fixture.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
     // A scope of the scope is no way around: each scope root holds for what is named beneath it.
     for link in ["directory", "relative"] {
         let nested = scope.scope(link, ScopeOptions::default()).unwrap();
@@ -299,46 +299,46 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
         SearchQuery::for_names(scope.parse_path("directory").unwrap().into_scope_root(), "*");
     assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::Escape);
     // The parent holds more and may follow the same link.
-    assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
+    assert_eq!(fixture.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
 }
 
 #[tokio::test]
 async fn sibling_with_the_same_beginning() {
-    for yard in yards() {
-        sibling_with_the_same_beginning_in(&yard).await;
+    for fixture in fixtures() {
+        sibling_with_the_same_beginning_in(&fixture).await;
     }
 }
 
-async fn sibling_with_the_same_beginning_in(yard: &Yard) {
-    let sibling = format!("{}/secret.txt", yard.outside.display());
-    let error = yard.backend.read(&sibling).await.unwrap_err();
+async fn sibling_with_the_same_beginning_in(fixture: &Fixture) {
+    let sibling = format!("{}/secret.txt", fixture.outside.display());
+    let error = fixture.backend.read(&sibling).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "taken from the root, where it is not");
     for path in ["../ws-evil/secret.txt", "a/../../ws-evil/secret.txt", "/../ws-evil/secret.txt"] {
-        let error = yard.backend.read(path).await.unwrap_err();
+        let error = fixture.backend.read(path).await.unwrap_err();
         assert_eq!((error.code(), error.path()), (ErrorCode::PathEscapeAttempt, Some(path)));
     }
     for path in ["ws-evil ", "ws-evil.", "//ws-evil/secret.txt", "..."] {
         assert_eq!(
-            yard.backend.read(path).await.unwrap_err().kind(),
+            fixture.backend.read(path).await.unwrap_err().kind(),
             ErrorKind::NotFound,
             "{path}"
         );
     }
-    yard.untouched();
+    fixture.untouched();
 }
 
 #[tokio::test]
 async fn hard_linked_file_is_replaced_not_written_through() {
-    for yard in yards() {
-        hard_linked_file_is_replaced_not_written_through_in(&yard).await;
+    for fixture in fixtures() {
+        hard_linked_file_is_replaced_not_written_through_in(&fixture).await;
     }
 }
 
-async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
-    let outside = yard.outside.join("secret.txt");
+async fn hard_linked_file_is_replaced_not_written_through_in(fixture: &Fixture) {
+    let outside = fixture.outside.join("secret.txt");
     for (name, change) in [("write", 0), ("edit", 1), ("open", 2), ("truncate", 3), ("chmod", 4)] {
-        fs::hard_link(&outside, yard.root.join(name)).unwrap();
-        let backend = &yard.backend;
+        fs::hard_link(&outside, fixture.root.join(name)).unwrap();
+        let backend = &fixture.backend;
         assert_eq!(backend.read_text(name).await.unwrap(), SECRET, "reading is fine");
         match change {
             0 => drop(backend.write(name, "new").await.unwrap()),
@@ -366,49 +366,49 @@ async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
         let mode =
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&outside).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o644, "{name}");
-        yard.untouched();
+        fixture.untouched();
     }
-    yard.no_temporaries();
+    fixture.no_temporaries();
 }
 
 #[tokio::test]
 async fn removal_does_not_cross_links() {
-    for yard in yards() {
-        removal_does_not_cross_links_in(&yard).await;
+    for fixture in fixtures() {
+        removal_does_not_cross_links_in(&fixture).await;
     }
 }
 
-async fn removal_does_not_cross_links_in(yard: &Yard) {
-    symlink(&yard.outside, yard.root.join("link")).unwrap();
-    fs::create_dir_all(yard.root.join("dir/sub")).unwrap();
-    symlink(&yard.outside, yard.root.join("dir/sub/link")).unwrap();
-    symlink(yard.outside.join("secret.txt"), yard.root.join("dir/file")).unwrap();
-    assert_eq!(yard.backend.rm("link", RemoveOptions::recursive()).await.unwrap().count, 1);
-    assert_eq!(yard.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 4);
-    yard.untouched();
-    assert!(yard.backend.readdir(".").await.unwrap().is_empty());
+async fn removal_does_not_cross_links_in(fixture: &Fixture) {
+    symlink(&fixture.outside, fixture.root.join("link")).unwrap();
+    fs::create_dir_all(fixture.root.join("dir/sub")).unwrap();
+    symlink(&fixture.outside, fixture.root.join("dir/sub/link")).unwrap();
+    symlink(fixture.outside.join("secret.txt"), fixture.root.join("dir/file")).unwrap();
+    assert_eq!(fixture.backend.rm("link", RemoveOptions::recursive()).await.unwrap().count, 1);
+    assert_eq!(fixture.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 4);
+    fixture.untouched();
+    assert!(fixture.backend.readdir(".").await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn names_that_are_not_text() {
-    for yard in yards() {
-        names_that_are_not_text_in(&yard).await;
+    for fixture in fixtures() {
+        names_that_are_not_text_in(&fixture).await;
     }
 }
 
-async fn names_that_are_not_text_in(yard: &Yard) {
+async fn names_that_are_not_text_in(fixture: &Fixture) {
     use std::os::unix::ffi::OsStrExt;
     let odd = std::ffi::OsStr::from_bytes(b"caf\xe9");
-    fs::create_dir(yard.root.join("dir")).unwrap();
-    fs::write(yard.root.join("dir").join(odd), "x").unwrap();
-    symlink(odd, yard.root.join("link")).unwrap();
-    let listing = yard.backend.list("dir", ListOptions::default()).await.unwrap();
+    fs::create_dir(fixture.root.join("dir")).unwrap();
+    fs::write(fixture.root.join("dir").join(odd), "x").unwrap();
+    symlink(odd, fixture.root.join("link")).unwrap();
+    let listing = fixture.backend.list("dir", ListOptions::default()).await.unwrap();
     assert!(listing.entries.is_empty());
     assert_eq!(listing.problems.len(), 1, "reported, not dropped");
     assert_eq!(listing.problems[0].path, "dir/caf\u{fffd}");
     assert_eq!(listing.problems[0].error.kind(), ErrorKind::InvalidPath);
-    assert!(yard.backend.read("link").await.is_err());
-    assert_eq!(yard.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 2);
+    assert!(fixture.backend.read("link").await.is_err());
+    assert_eq!(fixture.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 2);
 }
 
 /// Rounds of the race: a few in the ordinary run, many when asked for.
@@ -420,13 +420,13 @@ fn rounds() -> usize {
 /// through it. Whatever happens inside, nothing outside is read, made, changed or removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swap_race() {
-    for yard in yards() {
-        race(&yard).await;
+    for fixture in fixtures() {
+        race(&fixture).await;
     }
 }
 
-async fn race(yard: &Yard) {
-    let (dir, link) = (yard.root.join("swap"), yard.root.join("other"));
+async fn race(fixture: &Fixture) {
+    let (dir, link) = (fixture.root.join("swap"), fixture.root.join("other"));
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("secret.txt"), "harmless").unwrap();
     symlink("../ws-evil", &link).unwrap();
@@ -442,13 +442,13 @@ async fn race(yard: &Yard) {
             swaps
         })
     };
-    let scope = yard.backend.scope("swap", ScopeOptions::default()).unwrap();
-    let outer = yard.backend.scope(".", ScopeOptions::default()).unwrap();
+    let scope = fixture.backend.scope("swap", ScopeOptions::default()).unwrap();
+    let outer = fixture.backend.scope(".", ScopeOptions::default()).unwrap();
     let nested = outer.scope("swap", ScopeOptions::default()).unwrap();
     let (mut passed, mut refused) = (0u64, 0u64);
     let mut count = |ok: bool| if ok { passed += 1 } else { refused += 1 };
     for round in 0..rounds() {
-        let backend = &yard.backend;
+        let backend = &fixture.backend;
         match round % 13 {
             0 | 1 => {
                 let read = backend.read_text("swap/secret.txt").await;
@@ -521,12 +521,12 @@ async fn race(yard: &Yard) {
             }
         }
         if round % 1000 == 0 {
-            yard.untouched();
+            fixture.untouched();
         }
     }
     stop.store(true, Ordering::Relaxed);
     let swaps = swapper.join().unwrap();
-    yard.untouched();
+    fixture.untouched();
     println!(
         "{} rounds, {swaps} swaps, {passed} operations went through, {refused} were refused",
         rounds()

@@ -1,43 +1,44 @@
 //! Commands of the local driver: what is special to walls on this host.
 
 mod ends;
+mod isolation;
 mod layout;
 mod limits;
 mod programs;
 mod restrictions;
-mod walls;
 
 use std::path::Path;
 
 use ab_core::process::{ExecLimits, Process};
 use ab_core::{Backend, Isolation};
-use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings};
 use ab_testkit::commands::COMMAND_TIMEOUT;
 
 /// A workspace with a temporary directory of its own.
-struct Ground {
+struct Fixture {
     backend: Backend,
     workspace: tempfile::TempDir,
     temporary: tempfile::TempDir,
 }
 
-impl Ground {
-    fn new(settings: ExecSettings) -> Ground {
+impl Fixture {
+    fn new(settings: LocalExecSettings) -> Fixture {
         let workspace = tempfile::tempdir().unwrap();
         let temporary = tempfile::tempdir().unwrap();
         let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
-        let exec = ExecSettings { temporary_dir: temporary.path().to_owned(), screen, ..settings };
+        let exec =
+            LocalExecSettings { temporary_dir: temporary.path().to_owned(), screen, ..settings };
         let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
-        Ground { backend, workspace, temporary }
+        Fixture { backend, workspace, temporary }
     }
 
-    fn behind(isolation: Isolation) -> Ground {
-        Ground::new(ExecSettings { isolation, ..ExecSettings::default() })
+    fn behind(isolation: Isolation) -> Fixture {
+        Fixture::new(LocalExecSettings { isolation, ..LocalExecSettings::default() })
     }
 
-    fn bounded(isolation: Isolation, limits: ExecLimits) -> Ground {
-        Ground::new(ExecSettings { isolation, limits, ..ExecSettings::default() })
+    fn bounded(isolation: Isolation, limits: ExecLimits) -> Fixture {
+        Fixture::new(LocalExecSettings { isolation, limits, ..LocalExecSettings::default() })
     }
 
     /// Destroys the backend, after which nothing of it may be left on the host.

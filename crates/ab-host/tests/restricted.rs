@@ -20,13 +20,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 const SECRET: &str = "hidden words";
 const KEPT: &str = "kept words";
 
-struct Yard {
+struct Fixture {
     _keep: tempfile::TempDir,
     root: PathBuf,
     backend: Backend,
 }
 
-fn yards() -> [Yard; 2] {
+fn fixtures() -> [Fixture; 2] {
     [PathResolutionMode::Auto, PathResolutionMode::Walk].map(|resolution| {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().join("ws");
@@ -38,7 +38,7 @@ fn yards() -> [Yard; 2] {
         fs::write(root.join("swap/file"), "harmless").unwrap();
         let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(&root, options).unwrap());
-        Yard { _keep: keep, root, backend }
+        Fixture { _keep: keep, root, backend }
     })
 }
 
@@ -49,9 +49,9 @@ fn restrict(backend: &Backend, hidden: &[&str], read_only: &[&str]) -> Backend {
     backend.restrict(PathRestrictions { hidden, read_only, ..PathRestrictions::default() }).unwrap()
 }
 
-fn untouched(yard: &Yard) {
+fn untouched(fixture: &Fixture) {
     for (directory, content) in [("secret", SECRET), ("kept", KEPT)] {
-        let directory = yard.root.join(directory);
+        let directory = fixture.root.join(directory);
         let names: Vec<_> =
             fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["file"], "something was made or removed in {}", directory.display());
@@ -71,14 +71,14 @@ fn rounds() -> usize {
 /// operation of a restricted handle goes through it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swap_race() {
-    for yard in yards() {
-        race(&yard, "secret").await;
-        race(&yard, "kept").await;
+    for fixture in fixtures() {
+        race(&fixture, "secret").await;
+        race(&fixture, "kept").await;
     }
 }
 
-async fn race(yard: &Yard, target: &str) {
-    let (dir, link) = (yard.root.join("swap"), yard.root.join("other"));
+async fn race(fixture: &Fixture, target: &str) {
+    let (dir, link) = (fixture.root.join("swap"), fixture.root.join("other"));
     let _ = fs::remove_file(&link);
     symlink(target, &link).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -97,9 +97,9 @@ async fn race(yard: &Yard, target: &str) {
             swaps
         })
     };
-    let handle = restrict(&yard.backend, &["secret"], &["kept"]);
+    let handle = restrict(&fixture.backend, &["secret"], &["kept"]);
     let scoped = restrict(
-        &yard.backend.scope(".", ScopeOptions::default()).unwrap(),
+        &fixture.backend.scope(".", ScopeOptions::default()).unwrap(),
         &["secret"],
         &["kept"],
     );
@@ -161,16 +161,16 @@ async fn race(yard: &Yard, target: &str) {
     }
     stop.store(true, Ordering::Relaxed);
     assert!(swapper.join().unwrap() > 0);
-    untouched(yard);
+    untouched(fixture);
 }
 
 /// A restricted path that leads through a link restricts what it leads to, by every name.
 #[tokio::test]
 async fn restrictions_that_lead_through_links_hold_for_the_target() {
-    for yard in yards() {
-        symlink("secret", yard.root.join("a")).unwrap();
-        symlink(yard.root.join("kept"), yard.root.join("b")).unwrap();
-        let handle = restrict(&yard.backend, &["a/file"], &["b/file", "b/new"]);
+    for fixture in fixtures() {
+        symlink("secret", fixture.root.join("a")).unwrap();
+        symlink(fixture.root.join("kept"), fixture.root.join("b")).unwrap();
+        let handle = restrict(&fixture.backend, &["a/file"], &["b/file", "b/new"]);
         for path in ["a/file", "secret/file"] {
             assert_eq!(handle.read(path).await.unwrap_err().kind(), ErrorKind::NotFound, "{path}");
         }
@@ -179,17 +179,17 @@ async fn restrictions_that_lead_through_links_hold_for_the_target() {
             let refused = handle.write(path, "x").await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{path}");
         }
-        untouched(&yard);
+        untouched(&fixture);
     }
 }
 
 /// An ignore file that is hidden has no say in a search.
 #[tokio::test]
 async fn hidden_ignore_files_are_not_read() {
-    for yard in yards() {
-        yard.backend.write(".gitignore", "swap\n").await.unwrap();
-        yard.backend.write("kept/.gitignore", "file\n").await.unwrap();
-        let handle = restrict(&yard.backend, &[".gitignore", "kept/.gitignore"], &[]);
+    for fixture in fixtures() {
+        fixture.backend.write(".gitignore", "swap\n").await.unwrap();
+        fixture.backend.write("kept/.gitignore", "file\n").await.unwrap();
+        let handle = restrict(&fixture.backend, &[".gitignore", "kept/.gitignore"], &[]);
         let names = |handle: Backend, root: &'static str| async move {
             let options = GlobOptions {
                 root: root.to_owned(),
@@ -202,7 +202,7 @@ async fn hidden_ignore_files_are_not_read() {
         };
         assert_eq!(names(handle.clone(), ".").await, ["kept/file", "secret/file", "swap/file"]);
         assert_eq!(names(handle, "kept").await, ["kept/file"]);
-        let seen = names(yard.backend.clone(), ".").await;
+        let seen = names(fixture.backend.clone(), ".").await;
         assert_eq!(seen, [".gitignore", "kept/.gitignore", "secret/file"]);
     }
 }

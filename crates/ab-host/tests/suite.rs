@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions, PathResolutionMode};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings, PathResolutionMode};
 use ab_testkit::TestBackend;
 use ab_testkit::behaviour_suite;
 
@@ -95,7 +95,7 @@ async fn beside_a_mount() -> TestBackend {
 fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
-    let exec = ExecSettings { isolation, screen, ..ExecSettings::default() };
+    let exec = LocalExecSettings { isolation, screen, ..LocalExecSettings::default() };
     let local = LocalDriver::open(
         keep.path(),
         LocalDriverOptions { exec, ..LocalDriverOptions::default() },

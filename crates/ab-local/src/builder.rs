@@ -7,10 +7,10 @@ use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{ExecLimits, HostDirectoryAccess};
 use ab_core::{BackendOptions, Isolation, NetworkAccess};
 use ab_host::{ControlGroup, SandboxMount, Toolchain};
-use ab_policy::RuleFile;
+use ab_policy::PolicyRuleFile;
 
 use crate::policy::CommandPolicySettings;
-use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_workspace};
+use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_local_workspace};
 
 /// Collects what a session's workspace is made of. The default floor is Landlock.
 ///
@@ -27,21 +27,21 @@ use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_workspace};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct WorkspaceBuilder {
+pub struct LocalWorkspaceBuilder {
     config: LocalWorkspaceConfig,
     own_executable: bool,
 }
 
 impl LocalWorkspace {
     /// Starts a builder for a workspace in an existing directory.
-    pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
+    pub fn builder(root: impl Into<PathBuf>) -> LocalWorkspaceBuilder {
         let mut config = LocalWorkspaceConfig::new(root);
         config.options.exec.minimum_isolation = Isolation::Landlock;
-        WorkspaceBuilder { config, own_executable: false }
+        LocalWorkspaceBuilder { config, own_executable: false }
     }
 }
 
-impl WorkspaceBuilder {
+impl LocalWorkspaceBuilder {
     /// A directory outside the workspace that is `HOME` of every command and launched program. It is
     /// not removed with the workspace, so that an agent finds its state again.
     pub fn home_dir(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -99,7 +99,7 @@ impl WorkspaceBuilder {
     }
 
     /// Limits of every command. A launched program has only the limits of its own launch.
-    pub fn command_limits(mut self, limits: ExecLimits) -> Self {
+    pub fn default_command_limits(mut self, limits: ExecLimits) -> Self {
         self.config.options.exec.limits = limits;
         self
     }
@@ -111,13 +111,13 @@ impl WorkspaceBuilder {
     }
 
     /// Rules for commands in addition to the built-in ones.
-    pub fn extra_policy_rules(mut self, rules: RuleFile) -> Self {
+    pub fn extra_policy_rules(mut self, rules: PolicyRuleFile) -> Self {
         self.config.policy.rules = rules;
         self
     }
 
     /// How commands are judged: profile, rules and approver. Replaces [`extra_policy_rules`](Self::extra_policy_rules).
-    pub fn policy(mut self, policy: CommandPolicySettings) -> Self {
+    pub fn command_policy(mut self, policy: CommandPolicySettings) -> Self {
         self.config.policy = policy;
         self
     }
@@ -150,7 +150,7 @@ impl WorkspaceBuilder {
                 self = self.mount(SandboxMount::read_only(path));
             }
         }
-        let workspace = open_workspace(self.config)?;
+        let workspace = open_local_workspace(self.config)?;
         workspace.backend.effective_policy().await?;
         Ok(workspace)
     }

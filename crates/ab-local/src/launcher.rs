@@ -27,22 +27,22 @@ const STREAM_BUFFER: usize = 64 * 1024;
 const INPUT_PIECE: usize = 64 * 1024;
 
 /// Standard output or standard error of a launched program.
-pub type OutputReader = Box<dyn AsyncRead + Send + Sync + Unpin>;
+pub type ProcessOutputReader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// Standard input of a launched program. Dropping it, or `shutdown`, ends the input.
-pub type InputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
+pub type ProcessInputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
 /// Starts programs in a workspace's sandbox, without the command policy.
 ///
 /// Its clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend
 /// is destroyed, no program can be started.
 #[derive(Clone, Debug)]
-pub struct Launcher {
+pub struct SandboxProgramLauncher {
     driver: Arc<LocalDriver>,
 }
 
 /// A program to start. No shell interprets its arguments.
 #[derive(Clone)]
-pub struct LaunchRequest {
+pub struct ProgramLaunchRequest {
     /// The program and its arguments. A name without a slash is searched on the path of the
     /// workspace's commands: toolchains, then the system.
     pub argv: Vec<String>,
@@ -64,11 +64,11 @@ pub struct LaunchRequest {
 ///
 /// A reader that is kept must be read: when its buffer is full, the program waits. A reader that is
 /// dropped discards its stream.
-pub struct LaunchedProcess {
+pub struct LaunchedProgram {
     /// `Some` if the launch asked for [`StdinMode::Piped`].
-    pub stdin: Option<InputWriter>,
-    pub stdout: Option<OutputReader>,
-    pub stderr: Option<OutputReader>,
+    pub stdin: Option<ProcessInputWriter>,
+    pub stdout: Option<ProcessOutputReader>,
+    pub stderr: Option<ProcessOutputReader>,
     id: ProcessId,
     control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
@@ -78,13 +78,13 @@ pub struct LaunchedProcess {
 
 /// The output of a program, and how it ended.
 #[derive(Clone, Debug)]
-pub struct LaunchOutput {
+pub struct CapturedProcessOutput {
     pub exit: ProcessExit,
     pub stdout: Bytes,
     pub stderr: Bytes,
 }
 
-impl Launcher {
+impl SandboxProgramLauncher {
     pub(crate) fn new(driver: Arc<LocalDriver>) -> Self {
         Self { driver }
     }
@@ -94,8 +94,8 @@ impl Launcher {
     /// # Errors
     /// `NotFound` if the program or its directory does not exist, `Unavailable` if the sandbox or a
     /// limit is not available, `Destroyed` after the workspace was destroyed.
-    pub async fn start(&self, request: LaunchRequest) -> Result<LaunchedProcess> {
-        let LaunchRequest { argv, env, cwd, stdin, limits, restrictions } = request;
+    pub async fn start(&self, request: ProgramLaunchRequest) -> Result<LaunchedProgram> {
+        let ProgramLaunchRequest { argv, env, cwd, stdin, limits, restrictions } = request;
         let command = Command::Argv(argv);
         if command.is_empty() {
             let message = "cannot start a program: the argument list is empty";
@@ -104,11 +104,11 @@ impl Launcher {
         }
         let request =
             ExecRequest { env, cwd, stdin, limits, restrictions, ..ExecRequest::new(command) };
-        Ok(LaunchedProcess::new(self.driver.launch_operator_program(request).await?))
+        Ok(LaunchedProgram::new(self.driver.launch_operator_program(request).await?))
     }
 }
 
-impl LaunchRequest {
+impl ProgramLaunchRequest {
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -128,9 +128,9 @@ impl LaunchRequest {
     }
 }
 
-impl fmt::Debug for LaunchRequest {
+impl fmt::Debug for ProgramLaunchRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaunchRequest")
+        f.debug_struct("ProgramLaunchRequest")
             .field("argv", &self.argv)
             .field("env", &self.env.keys())
             .field("cwd", &self.cwd)
@@ -141,13 +141,13 @@ impl fmt::Debug for LaunchRequest {
     }
 }
 
-impl LaunchedProcess {
+impl LaunchedProgram {
     fn new(mut process: Process) -> Self {
         let (id, control) = (process.id.clone(), process.control.clone());
         let ending = process.exit_receiver().clone();
         let input = process.stdin.take().map(|sender| {
             let (ours, theirs) = duplex(STREAM_BUFFER);
-            let writer: InputWriter = Box::new(theirs);
+            let writer: ProcessInputWriter = Box::new(theirs);
             (writer, ours, sender)
         });
         let (stdin, input) = match input {
@@ -211,7 +211,7 @@ impl LaunchedProcess {
     /// # Errors
     /// `TooLarge` if both streams together exceed `most` bytes; the program is killed. `Io` if the
     /// driver lost the process.
-    pub async fn wait_with_output(mut self, max_bytes: usize) -> Result<LaunchOutput> {
+    pub async fn wait_with_output(mut self, max_bytes: usize) -> Result<CapturedProcessOutput> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
         let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
@@ -234,7 +234,7 @@ impl LaunchedProcess {
         }
         match self.wait().await {
             Some(exit) => {
-                Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
+                Ok(CapturedProcessOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
             }
             None => Err(Error::new(
                 ErrorCode::ExecError,
@@ -246,9 +246,9 @@ impl LaunchedProcess {
     }
 }
 
-impl fmt::Debug for LaunchedProcess {
+impl fmt::Debug for LaunchedProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaunchedProcess")
+        f.debug_struct("LaunchedProgram")
             .field("id", &self.id)
             .field("ending", &self.ending)
             .finish_non_exhaustive()
@@ -291,7 +291,7 @@ async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream)
 }
 
 /// The number of bytes read; zero at the end of the stream.
-async fn read_some(reader: &mut Option<OutputReader>, into: &mut BytesMut) -> usize {
+async fn read_some(reader: &mut Option<ProcessOutputReader>, into: &mut BytesMut) -> usize {
     match reader {
         Some(reader) => reader.read_buf(into).await.unwrap_or(0),
         None => 0,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ab_core::{Approver, Driver, Guard, NoApprover, Result};
 use ab_policy::{
-    CommandGuard, DocumentGuard, HomeLocation, Policy, PolicyDocument, PolicyProfile, RuleFile,
+    CommandGuard, CommandPolicy, HomeDirectoryMeaning, PolicyDocument, PolicyDocumentGuard,
+    PolicyProfile, PolicyRuleFile,
 };
 
 /// The policy for commands. By default: profile `guarded`, the built-in rules, and no approver.
@@ -12,7 +13,7 @@ use ab_policy::{
 pub struct CommandPolicySettings {
     pub profile: PolicyProfile,
     /// Rules in addition to the built-in ones.
-    pub rules: RuleFile,
+    pub rules: PolicyRuleFile,
     /// Decides if a rule asks for approval.
     pub approver: Arc<dyn Approver>,
     /// Rules of a space for its files and commands, beside the others.
@@ -23,7 +24,7 @@ impl Default for CommandPolicySettings {
     fn default() -> Self {
         Self {
             profile: PolicyProfile::default(),
-            rules: RuleFile::default(),
+            rules: PolicyRuleFile::default(),
             approver: Arc::new(NoApprover),
             document: None,
         }
@@ -36,22 +37,25 @@ impl CommandPolicySettings {
     pub(crate) fn guards(
         &self,
         driver: &Arc<dyn Driver>,
-        home: HomeLocation,
+        home: HomeDirectoryMeaning,
     ) -> Result<Vec<Arc<dyn Guard>>> {
         if self.profile == PolicyProfile::Off && self.document.is_none() {
             return Ok(Vec::new());
         }
         let root_aliases = driver.info().root_aliases;
-        let guard = if self.rules == RuleFile::default() {
+        let guard = if self.rules == PolicyRuleFile::default() {
             CommandGuard::from_built_in_rules(self.profile, &root_aliases)
         } else {
-            CommandGuard::new(Policy::with_user_rules(self.profile, &self.rules)?, &root_aliases)
+            CommandGuard::new(
+                CommandPolicy::with_user_rules(self.profile, &self.rules)?,
+                &root_aliases,
+            )
         };
         let guard = guard.with_home(home).with_approver(self.approver.clone());
         let guard = guard.with_effective_policy_from(driver.clone());
         Ok(match &self.document {
             Some(document) => {
-                let files = DocumentGuard::new(document.clone());
+                let files = PolicyDocumentGuard::new(document.clone());
                 vec![Arc::new(files), Arc::new(guard.with_document(document.clone()))]
             }
             None => vec![Arc::new(guard)],

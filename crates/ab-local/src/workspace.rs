@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, Driver, Result};
 use ab_host::{LocalDriver, LocalDriverOptions};
-use ab_policy::{HomeLocation, PolicyProfile};
+use ab_policy::{HomeDirectoryMeaning, PolicyProfile};
 
-use crate::launcher::Launcher;
+use crate::launcher::SandboxProgramLauncher;
 use crate::policy::CommandPolicySettings;
 
 /// The configuration of a local workspace.
@@ -43,23 +43,23 @@ impl LocalWorkspaceConfig {
 pub struct LocalWorkspace {
     /// Every call on it passes the guards. Destroying it also ends the programs of the launcher.
     pub backend: Backend,
-    pub launcher: Launcher,
+    pub launcher: SandboxProgramLauncher,
 }
 
 /// Opens a directory of the host as a workspace.
 ///
 /// # Errors
 /// The directory cannot be opened, or the rules of the command policy are invalid.
-pub fn open_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
+pub fn open_local_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
     let LocalWorkspaceConfig { root, mut options, backend_options: mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::check_command_paths);
     let home = match options.exec.home {
-        Some(_) => HomeLocation::Elsewhere,
-        None => HomeLocation::StartDirectory,
+        Some(_) => HomeDirectoryMeaning::Elsewhere,
+        None => HomeDirectoryMeaning::StartDirectory,
     };
     let local = Arc::new(LocalDriver::open(&root, options)?);
     let driver: Arc<dyn Driver> = local.clone();
     assembly.guards.policy.extend(policy.guards(&driver, home)?);
     let backend = Backend::with_options(driver, assembly);
-    Ok(LocalWorkspace { backend, launcher: Launcher::new(local) })
+    Ok(LocalWorkspace { backend, launcher: SandboxProgramLauncher::new(local) })
 }

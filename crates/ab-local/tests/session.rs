@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{ErrorKind, Isolation, NetworkAccess};
 use ab_host::Toolchain;
-use ab_local::{LaunchRequest, LocalWorkspace, WorkspaceBuilder};
+use ab_local::{LocalWorkspace, LocalWorkspaceBuilder, ProgramLaunchRequest};
 use ab_testkit::host::report_skip;
 
 /// Directories of one session, beside each other as an executor lays them out.
@@ -28,7 +28,7 @@ impl Directories {
         self.keep.path().join(name)
     }
 
-    fn builder(&self, isolation: Isolation) -> WorkspaceBuilder {
+    fn builder(&self, isolation: Isolation) -> LocalWorkspaceBuilder {
         LocalWorkspace::builder(self.path("work"))
             .isolation(isolation)
             .temporary_dir(self.path("temporary"))
@@ -38,7 +38,7 @@ impl Directories {
 }
 
 /// Opens a workspace; nothing where this host has no such isolation.
-async fn opened(builder: WorkspaceBuilder, isolation: Isolation) -> Option<LocalWorkspace> {
+async fn opened(builder: LocalWorkspaceBuilder, isolation: Isolation) -> Option<LocalWorkspace> {
     match builder.open().await {
         Ok(workspace) => Some(workspace),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -51,7 +51,7 @@ async fn opened(builder: WorkspaceBuilder, isolation: Isolation) -> Option<Local
 
 /// What a shell writes that was launched, and that a command writes: both see the same.
 async fn both(workspace: &LocalWorkspace, line: &str) -> String {
-    let launch = LaunchRequest::new(["/bin/sh", "-c", line]);
+    let launch = ProgramLaunchRequest::new(["/bin/sh", "-c", line]);
     let launched =
         workspace.launcher.start(launch).await.unwrap().wait_with_output(1 << 16).await.unwrap();
     let launched = String::from_utf8_lossy(&launched.stdout).into_owned();
@@ -115,11 +115,12 @@ async fn our_own_program_and_agent_packages_can_be_run() {
         let package = Toolchain::from_directory(directories.path("package"));
         let builder = directories.builder(isolation).mount_own_executable().add_toolchain(package);
         let Some(workspace) = opened(builder, isolation).await else { continue };
-        let launched = workspace.launcher.start(LaunchRequest::new(["agent"])).await.unwrap();
+        let launched =
+            workspace.launcher.start(ProgramLaunchRequest::new(["agent"])).await.unwrap();
         assert_eq!(launched.wait_with_output(99).await.unwrap().stdout, "I am the agent\n");
         let own = std::env::current_exe().unwrap();
         let argv = [own.to_str().unwrap(), "--list", "--exact", "no-such-test"];
-        let launched = workspace.launcher.start(LaunchRequest::new(argv)).await.unwrap();
+        let launched = workspace.launcher.start(ProgramLaunchRequest::new(argv)).await.unwrap();
         let output = launched.wait_with_output(4096).await.unwrap();
         assert_eq!(output.exit.code, Some(0), "{isolation}: {output:?}");
         let append =

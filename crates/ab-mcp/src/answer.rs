@@ -35,7 +35,7 @@ struct Text {
 enum NotePlace {
     Below,
     /// In a separate block, since a program may parse the text.
-    Beside,
+    SeparateBlock,
 }
 
 impl ToolAnswer {
@@ -51,8 +51,8 @@ impl ToolAnswer {
     }
 
     /// Text that a program may parse, so the note is in a separate block.
-    pub(crate) fn beside(text: String, note: Option<String>) -> ToolAnswer {
-        let place = NotePlace::Beside;
+    pub(crate) fn in_separate_block(text: String, note: Option<String>) -> ToolAnswer {
+        let place = NotePlace::SeparateBlock;
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
@@ -180,7 +180,7 @@ pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
 
 impl Text {
     fn into_blocks(self) -> (Vec<ContentBlock>, Value) {
-        let (below, beside) = (self.below(), self.beside());
+        let (below, in_separate_block) = (self.below(), self.in_separate_block());
         let Text { text, note, place: _, fields } = self;
         let mut structured = json!({ "content": text });
         if let Value::Object(all) = &mut structured {
@@ -188,7 +188,7 @@ impl Text {
             all.extend(fields);
         }
         let mut content = vec![ContentBlock::text(text + &below)];
-        content.extend(beside.map(ContentBlock::text));
+        content.extend(in_separate_block.map(ContentBlock::text));
         (content, structured)
     }
 
@@ -199,21 +199,21 @@ impl Text {
                 let whole_line = self.text.is_empty() || self.text.ends_with('\n');
                 format!("{}[{note}]", if whole_line { "" } else { "\n" })
             }
-            (Some(_), NotePlace::Beside) | (None, _) => String::new(),
+            (Some(_), NotePlace::SeparateBlock) | (None, _) => String::new(),
         }
     }
 
     /// The text of the separate block.
-    fn beside(&self) -> Option<String> {
+    fn in_separate_block(&self) -> Option<String> {
         match self.place {
             NotePlace::Below => None,
-            NotePlace::Beside => self.note.as_ref().map(|note| format!("[{note}]")),
+            NotePlace::SeparateBlock => self.note.as_ref().map(|note| format!("[{note}]")),
         }
     }
 
     /// Writes the same as [`into_blocks`](Text::into_blocks), as JSON.
     fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        let (below, beside) = (self.below(), self.beside());
+        let (below, in_separate_block) = (self.below(), self.in_separate_block());
         let Text { text, note, place: _, fields } = self;
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         let begin = out.len();
@@ -224,7 +224,7 @@ impl Text {
         let below = serde_json::to_string(&below)?;
         out.extend_from_slice(&below.as_bytes()[1..below.len() - 1]);
         out.extend_from_slice(br#""}"#);
-        if let Some(note) = beside {
+        if let Some(note) = in_separate_block {
             out.extend_from_slice(br#",{"type":"text","text":"#);
             serde_json::to_writer(&mut *out, &note)?;
             out.push(b'}');
@@ -329,7 +329,9 @@ mod tests {
         for text in ["", "plain", text] {
             compare(|| ToolAnswer::noted(text.to_owned(), note()));
             compare(|| {
-                ToolAnswer::beside(text.to_owned(), note()).with("n", 1).with("\"q\"", "v\n")
+                ToolAnswer::in_separate_block(text.to_owned(), note())
+                    .with("n", 1)
+                    .with("\"q\"", "v\n")
             });
             compare(|| ToolAnswer::noted(text.to_owned(), None).with_some("x", None::<u64>));
         }

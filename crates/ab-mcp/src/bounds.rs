@@ -8,9 +8,9 @@ use ab_core::process::TerminalSize;
 /// results.
 pub const DEFAULT_MAX_RESULT_BYTES: usize = 100 * 1024;
 /// Maximum bytes of text in a result whose number of lines the caller chose.
-pub const MAX_REQUESTED_RESULT_BYTES: usize = 1024 * 1024;
+pub const MAX_RESULT_BYTES_ON_REQUEST: usize = 1024 * 1024;
 /// Number of lines of a file that are shown by default.
-pub const DEFAULT_READ_LINES: u64 = 2000;
+pub const DEFAULT_MAX_READ_LINES: u64 = 2000;
 /// Maximum bytes of a line that are shown.
 pub(crate) const MAX_SHOWN_LINE_BYTES: usize = 20_000;
 /// A smaller file is read whole, so that its lines can be counted.
@@ -82,9 +82,9 @@ pub(crate) const BODIES_AT_ONCE: usize = 4;
 /// A smaller body is read without waiting for room.
 pub(crate) const SMALL_BODY: usize = 256 * 1024;
 /// Timeout for the next piece of a body.
-pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a large body, or a large answer, may wait for room.
-pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 /// The minimum rate of a body, in bytes per second. A slower one is refused.
 pub(crate) const SLOWEST_BODY: u64 = 16 * 1024;
 /// In a message that cannot be parsed, the id is searched within this many bytes.
@@ -94,9 +94,9 @@ pub(crate) const BATCH_MESSAGES: usize = 1000;
 /// Once the answers of a batch have this many bytes, its remaining messages are refused.
 pub(crate) const BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// How long a session may be idle. Waiting for a call counts as idle.
-pub(crate) const SESSION_PATIENCE: Duration = Duration::from_secs(65 * 60);
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(65 * 60);
 /// How long a client may take to return to a call in its session after its connection closed.
-pub(crate) const RETURN_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sessions.
 pub(crate) const MAX_SESSIONS: usize = 1024;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlKind};
+use ab_core::effective_policy::{EffectivePolicy, Isolation, PolicyControlKind};
 use ab_core::process::ProcessExit;
 use ab_core::{Backend, Error};
 use tokio::sync::OnceCell;
@@ -167,7 +167,7 @@ impl Lack {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::effective::{EffectivePolicyControl, PolicyControlStrength};
+    use ab_core::effective_policy::{EffectivePolicyControl, PolicyControlStrength};
 
     use super::*;
 

@@ -38,13 +38,13 @@ const ANSWERS: usize = 16;
 /// Maximum number of bytes of an error response that are read.
 const REFUSAL: usize = 64 * 1024;
 /// Timeout of an answer: the longest possible call, and one more minute.
-const PATIENCE: Duration = MAX_EXEC_TIMEOUT.saturating_add(Duration::from_secs(60));
+const TIMEOUT: Duration = MAX_EXEC_TIMEOUT.saturating_add(Duration::from_secs(60));
 /// The JSON-RPC error code for errors that the server defines.
 const FAILED: i32 = -32000;
 
 /// The server that messages are sent to.
 #[derive(Clone, Debug)]
-pub struct McpHttpTarget {
+pub struct McpHttpRequestTarget {
     pub uri: Uri,
     /// Added to every request.
     pub headers: HeaderMap,
@@ -54,7 +54,7 @@ pub struct McpHttpTarget {
 
 /// Sends every line of `stream` to the target and writes the answers back, until the stream ends.
 /// Dropping the future ends everything.
-pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: McpHttpTarget, post: P)
+pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: McpHttpRequestTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
     P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
@@ -121,7 +121,7 @@ where
 }
 
 struct Carrier<P> {
-    target: McpHttpTarget,
+    target: McpHttpRequestTarget,
     post: P,
     known: Mutex<Known>,
     answers: mpsc::Sender<Value>,
@@ -144,10 +144,10 @@ where
     /// Sends one message. A message with an id always gets an answer.
     async fn send(&self, message: Bytes, id: Option<Value>) {
         let name = &self.target.name;
-        let asked = match timeout(PATIENCE, self.ask(message, id.as_ref())).await {
+        let asked = match timeout(TIMEOUT, self.ask(message, id.as_ref())).await {
             Ok(asked) => asked,
             Err(_) => {
-                let why = format!("{name} did not answer within {PATIENCE:?}");
+                let why = format!("{name} did not answer within {TIMEOUT:?}");
                 Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, why))
             }
         };

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 use crate::briefing::InForce;
+use crate::files_read_tracker::LedgerView;
 use crate::outgoing::Outgoing;
+use crate::output_file_store::OutputFileStore;
 use crate::progress::Progress;
-use crate::read_ledger::LedgerView;
-use crate::saved_output::SavedOutput;
 use crate::tools::{
     Outcome, boundary, delete, directories, edit, exec, grep, info, media, processes, read,
     relocate, search, several, tree, write,
@@ -123,7 +123,7 @@ pub(crate) struct With<'a> {
     /// The files that the caller has read, if it must read a file before it changes it.
     pub(crate) ledger: Option<&'a LedgerView>,
     /// Where long output of commands is stored.
-    pub(crate) saved_output: Option<&'a SavedOutput>,
+    pub(crate) saved_output: Option<&'a OutputFileStore>,
     /// Maximum bytes of text in a result whose number of lines the caller chose.
     pub(crate) max_requested_bytes: usize,
     /// The prefix of the names by which the caller knows the tools.

@@ -24,11 +24,11 @@ pub struct Client {
 
 impl Client {
     /// Performs the handshake with the server at the other end of `stream`.
-    pub async fn connect<S>(stream: S, patience: Duration) -> Result<Client>
+    pub async fn connect<S>(stream: S, time_limit: Duration) -> Result<Client>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let shaken = timeout(patience, ().serve(stream)).await;
+        let shaken = timeout(time_limit, ().serve(stream)).await;
         let running = match shaken {
             Ok(Ok(running)) => running,
             Ok(Err(ClientInitializeError::JsonRpcError(error))) => {
@@ -36,7 +36,7 @@ impl Client {
             }
             Ok(Err(error)) => return Err(unshaken(&error)),
             Err(_) => {
-                let message = format!("the MCP server did not shake hands within {patience:?}");
+                let message = format!("the MCP server did not shake hands within {time_limit:?}");
                 return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
             }
         };
@@ -44,12 +44,12 @@ impl Client {
     }
 
     /// The tools of the server.
-    pub async fn tools(&self) -> Result<Vec<Tool>> {
+    pub async fn list_tools(&self) -> Result<Vec<Tool>> {
         self.peer.list_all_tools().await.map_err(failed)
     }
 
     /// Calls a tool. If the tool fails, the call still returns a result, with `is_error` set.
-    pub async fn call(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
+    pub async fn call_tool(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
         let arguments: JsonObject = match arguments {
             Value::Object(arguments) => arguments,
             Value::Null => JsonObject::new(),
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// Gives access to the rest of the protocol.
-    pub fn peer(&self) -> &Peer<RoleClient> {
+    pub fn rmcp_peer(&self) -> &Peer<RoleClient> {
         &self.peer
     }
 

@@ -13,13 +13,13 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 /// Further tools, prompts, resources and logging of a server. The conformance suite uses one for
 /// its tests; the product has none.
 #[async_trait]
-pub trait ServerExtension: Debug + Send + Sync + 'static {
+pub trait McpServerExtension: Debug + Send + Sync + 'static {
     /// The capabilities of a server with this extension, including those for the workspace's tools.
     fn capabilities(&self) -> ServerCapabilities;
 
     fn tools(&self) -> &[Tool];
 
-    /// Calls one of [`tools`](ServerExtension::tools).
+    /// Calls one of [`tools`](McpServerExtension::tools).
     async fn call_tool(
         &self,
         request: CallToolRequestParams,

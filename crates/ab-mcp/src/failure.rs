@@ -58,7 +58,7 @@ impl Failure {
             Failure::Call(error, act) => {
                 let text = explained(&error, act, backend, prefix).await;
                 let result = refusal(text, error.code().as_str(), error.kind().as_str());
-                match error.approval() {
+                match error.pending_approval_id() {
                     Some(approval) => waiting_for(result, approval.as_str()),
                     None => result,
                 }

@@ -9,11 +9,11 @@
 //! The HTTP server checks Host, Origin and token before it passes a request on, and says which
 //! workspace the request is about. A request without a workspace is refused.
 
-mod attendance;
 mod batch;
 mod body;
 pub(crate) mod direct;
-pub(crate) mod flights;
+mod disconnect_watcher;
+pub(crate) mod running_calls;
 mod sessions;
 
 use std::convert::Infallible;
@@ -40,16 +40,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounds::{DEFAULT_MAX_BODY_BYTES, MAX_SESSIONS};
 use crate::catalog;
-use crate::extension::ServerExtension;
+use crate::extension::McpServerExtension;
 use crate::nonsense::{Refusal, refused};
 use crate::outgoing::Metered;
-use crate::server::Server;
-use attendance::Attendance;
+use crate::server::McpServer;
 use body::{Bodies, Unread};
-use flights::{Caller, Flight, Flights};
+use disconnect_watcher::DisconnectWatcher;
+use running_calls::{Caller, RunningCall, RunningCalls};
 use sessions::Sessions;
 
-pub use flights::CallerAddress;
+pub use running_calls::CallerAddress;
 
 pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
@@ -69,7 +69,7 @@ pub struct McpHttpSettings {
     /// Maximum size of one body.
     pub max_body_bytes: usize,
     /// Features in addition to the tools of the workspace.
-    pub extension: Option<Arc<dyn ServerExtension>>,
+    pub extension: Option<Arc<dyn McpServerExtension>>,
 }
 
 impl Default for McpHttpSettings {
@@ -81,12 +81,12 @@ impl Default for McpHttpSettings {
 /// The tools of a workspace at one URL. Cheap to clone.
 #[derive(Clone)]
 pub struct McpHttpEndpoint {
-    server: Server,
-    alone: StreamableHttpService<Server, NeverSessionManager>,
-    within: StreamableHttpService<Server, LocalSessionManager>,
+    server: McpServer,
+    alone: StreamableHttpService<McpServer, NeverSessionManager>,
+    within: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Sessions,
-    flights: Flights,
-    attendance: Attendance,
+    running_calls: RunningCalls,
+    disconnect_watcher: DisconnectWatcher,
     bodies: Bodies,
     closing: CancellationToken,
 }
@@ -94,7 +94,7 @@ pub struct McpHttpEndpoint {
 impl McpHttpEndpoint {
     /// `backend` decides which tools there are. Each request brings its own view of it.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
-        let server = Server::of_requests(backend).with_extension(settings.extension.clone());
+        let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
         let closing = CancellationToken::new();
         let config = || {
             StreamableHttpServerConfig::default()
@@ -103,9 +103,9 @@ impl McpHttpEndpoint {
                 .with_max_request_body_bytes(settings.max_body_bytes)
                 .with_cancellation_token(closing.clone())
         };
-        let flights = Flights::default();
-        let sessions = Sessions::new(flights.clone());
-        let make = |server: &Server| {
+        let running_calls = RunningCalls::default();
+        let sessions = Sessions::new(running_calls.clone());
+        let make = |server: &McpServer| {
             let server = server.clone();
             move || Ok(server.clone())
         };
@@ -117,8 +117,8 @@ impl McpHttpEndpoint {
             ),
             within: StreamableHttpService::new(make(&server), sessions.kept(), config()),
             sessions,
-            flights,
-            attendance: Attendance::new(closing.clone()),
+            running_calls,
+            disconnect_watcher: DisconnectWatcher::new(closing.clone()),
             bodies: Bodies::new(settings.max_body_bytes),
             server,
             closing,
@@ -131,7 +131,7 @@ impl McpHttpEndpoint {
     }
 
     /// Answers one request about `backend`.
-    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> HttpResponse
+    pub async fn handle_request<B>(&self, backend: Backend, mut request: Request<B>) -> HttpResponse
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -165,10 +165,10 @@ impl McpHttpEndpoint {
         request.extensions_mut().insert(backend);
         let answer = self.metered(self.within.handle(request).await);
         if ends && answer.status().is_success() {
-            self.flights.cancel_all(&caller);
+            self.running_calls.cancel_all(&caller);
         }
         Ok(if returns && answer.status().is_success() {
-            answer.map(|body| Attendance::of_return(body, &admitted.returned).boxed())
+            answer.map(|body| DisconnectWatcher::of_return(body, &admitted.returned).boxed())
         } else {
             answer
         })
@@ -202,9 +202,9 @@ impl McpHttpEndpoint {
             let parse = move || direct::Call::parse(&text);
             let call = self.server.own_tools().outgoing().aside(body.bytes().len(), parse).await;
             if let Some(call) = call.filter(|call| !self.server.is_of_extension(call.tool())) {
-                let flight = self.flights.begin(&caller, call.id());
+                let running_call = self.running_calls.begin(&caller, call.id());
                 return match call
-                    .written_unless(&self.server.own_tools().over(backend), &flight)
+                    .written_unless(&self.server.own_tools().over(backend), &running_call)
                     .await
                 {
                     Ok(text) => Ok(answer(StatusCode::OK, JSON, text)),
@@ -254,19 +254,19 @@ impl McpHttpEndpoint {
             }
             _ => None,
         };
-        let (flight, returned) = match (admitted, &message) {
-            (Some(admitted), _) => (admitted.flight, Some(admitted.returned)),
+        let (running_call, returned) = match (admitted, &message) {
+            (Some(admitted), _) => (admitted.running_call, Some(admitted.returned)),
             (None, ClientJsonRpcMessage::Request(request)) if !in_session => {
-                (Some(self.flights.begin(caller, &request.id)), None)
+                (Some(self.running_calls.begin(caller, &request.id)), None)
             }
             (None, _) => (None, None),
         };
         let (media, cancels) = (is_media(&message), cancelled_call(&message));
-        let departed = flight.as_ref().map(Flight::departed);
+        let weak_call = running_call.as_ref().map(RunningCall::weak_call);
         let mut request = Request::from_parts(parts, Full::new(body));
         request.extensions_mut().insert(backend.clone());
-        if let Some(flight) = flight {
-            request.extensions_mut().insert(flight);
+        if let Some(running_call) = running_call {
+            request.extensions_mut().insert(running_call);
         }
         if !in_session {
             // rmcp encodes the answer on the thread that waits for it, so both happen on a blocking
@@ -281,7 +281,7 @@ impl McpHttpEndpoint {
             });
             if answer.status().is_success() {
                 if let Some(id) = cancels {
-                    self.flights.cancel(caller, &id);
+                    self.running_calls.cancel(caller, &id);
                 }
                 if initializes {
                     answer.headers_mut().insert(SESSION, Caller::new_name());
@@ -294,9 +294,9 @@ impl McpHttpEndpoint {
             self.sessions.begin(answer.headers(), &backend).await;
         }
         let answer = self.metered(answer);
-        Ok(match (departed, returned) {
+        Ok(match (weak_call, returned) {
             (Some(call), Some(returned)) => {
-                answer.map(|body| self.attendance.of_call(body, call, &returned).boxed())
+                answer.map(|body| self.disconnect_watcher.of_call(body, call, &returned).boxed())
             }
             _ => answer,
         })
@@ -398,13 +398,15 @@ fn unread(unread: Unread) -> HttpResponse {
             format!("the body is too large: it may have up to {bound} bytes"),
         ),
         Unread::TooSlow => {
-            (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())
+            (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned())
         }
         Unread::Crowded => (
             StatusCode::SERVICE_UNAVAILABLE,
             "other large bodies take all the room: try again later".to_owned(),
         ),
-        Unread::Broken(error) => (StatusCode::BAD_REQUEST, format!("the body broke off: {error}")),
+        Unread::Broken(error) => {
+            (StatusCode::BAD_REQUEST, format!("the body was cut off: {error}"))
+        }
     };
     refusal(status, None, ErrorCode::INVALID_REQUEST, why)
 }

@@ -1,7 +1,7 @@
 //! MCP: the tools of a workspace, over streams that the caller opens.
 //!
 //! [`WorkspaceTools`] are the tools of one [`Backend`](ab_core::Backend) of any kind, callable
-//! without a transport. A [`Server`] offers them to MCP clients. [`serve_stdio`] serves JSON lines
+//! without a transport. A [`McpServer`] offers them to MCP clients. [`serve_mcp_over_streams`] serves JSON lines
 //! over any pair of streams until the client is gone; an [`McpHttpEndpoint`] answers the requests that
 //! an HTTP server passes to it. A [`Client`] calls such servers over any stream, and
 //! [`forward_lines_over_http`] makes such a stream from HTTP. A tool that fails returns a result
@@ -16,30 +16,30 @@ mod catalog;
 mod client;
 mod extension;
 mod failure;
+mod files_read_tracker;
 mod http;
 mod lines;
 mod media;
 mod nearest;
 mod nonsense;
 mod outgoing;
+mod output_file_store;
 mod progress;
 mod quantity;
-mod read_ledger;
-mod saved_output;
 mod server;
 mod stdio;
 mod tools;
 mod used;
 mod window;
 
-pub use bounds::{DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES};
-pub use carried::{McpHttpTarget, forward_lines_over_http};
+pub use bounds::{DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, MAX_RESULT_BYTES_ON_REQUEST};
+pub use carried::{McpHttpRequestTarget, forward_lines_over_http};
 pub use catalog::ToolFamily;
 pub use client::Client;
-pub use extension::ServerExtension;
+pub use extension::McpServerExtension;
+pub use files_read_tracker::{FilesReadTracker, MAX_READ_LEDGER_FILES};
 pub use http::{CallerAddress, HttpResponse, McpHttpEndpoint, McpHttpSettings};
-pub use read_ledger::{MAX_REMEMBERED_FILES, ReadLedger};
-pub use saved_output::{MAX_SAVED_OUTPUT_BYTES, SavedOutput};
-pub use server::{Server, uses_initialize_handshake};
-pub use stdio::{CallerGone, serve_handler, serve_stdio};
+pub use output_file_store::{MAX_OUTPUT_FILE_BYTES, OutputFileStore};
+pub use server::{McpServer, uses_initialize_handshake};
+pub use stdio::{CallerDisconnectSignal, serve_mcp_handler_over_streams, serve_mcp_over_streams};
 pub use tools::WorkspaceTools;

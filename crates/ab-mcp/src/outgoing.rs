@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::bounds::{HANDS, LARGE_ANSWER, MAX_QUEUED_ANSWER_BYTES, ROOM_PATIENCE};
+use crate::bounds::{HANDS, LARGE_ANSWER, MAX_QUEUED_ANSWER_BYTES, ROOM_TIMEOUT};
 
 const KIB: usize = 1024;
 
@@ -47,7 +47,7 @@ impl Outgoing {
         if bytes <= LARGE_ANSWER {
             return Ok(None);
         }
-        match timeout(ROOM_PATIENCE, self.room.clone().acquire_many_owned(kibs(bytes))).await {
+        match timeout(ROOM_TIMEOUT, self.room.clone().acquire_many_owned(kibs(bytes))).await {
             Ok(Ok(permit)) => Ok(Some(Held(permit))),
             Ok(Err(_)) | Err(_) => Err(Crowded),
         }
@@ -191,11 +191,11 @@ mod tests {
         let full = || Metered::new(Full::new(Bytes::from(vec![7; LARGE])), outgoing.clone());
         let (mut one, mut two) = (full(), full());
         let first = one.frame().await.unwrap().unwrap();
-        let patience = ROOM_PATIENCE * 10;
-        assert!(timeout(patience, two.frame()).await.is_err());
+        let time_limit = ROOM_TIMEOUT * 10;
+        assert!(timeout(time_limit, two.frame()).await.is_err());
         assert!(!two.is_end_stream());
         drop(first);
-        let second = timeout(patience, two.frame()).await.unwrap().unwrap().unwrap();
+        let second = timeout(time_limit, two.frame()).await.unwrap().unwrap().unwrap();
         assert_eq!(second.into_data().unwrap().len(), LARGE);
         assert!(two.frame().await.is_none());
     }

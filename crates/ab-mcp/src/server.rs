@@ -20,9 +20,9 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use serde_json::Value;
 
 use crate::arguments::described;
-use crate::extension::ServerExtension;
+use crate::extension::McpServerExtension;
 use crate::http::FIRST_REVISION;
-use crate::http::flights::Flight;
+use crate::http::running_calls::RunningCall;
 use crate::lines::{Calls, Gone};
 use crate::progress::Progress;
 use crate::tools::WorkspaceTools;
@@ -34,10 +34,10 @@ const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken fro
 
 /// The tools of a workspace as an MCP server. Cheap to clone; clones share their limits.
 #[derive(Clone)]
-pub struct Server {
+pub struct McpServer {
     tools: WorkspaceTools,
     line: Option<Line>,
-    extension: Option<Arc<dyn ServerExtension>>,
+    extension: Option<Arc<dyn McpServerExtension>>,
 }
 
 /// The connection, if the server serves only one.
@@ -47,18 +47,21 @@ pub(crate) struct Line {
     pub(crate) calls: Arc<Calls>,
 }
 
-impl Server {
-    pub fn new(backend: Backend) -> Server {
-        Server { tools: WorkspaceTools::new(backend), line: None, extension: None }
+impl McpServer {
+    pub fn new(backend: Backend) -> McpServer {
+        McpServer { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
     /// A server with the tools of `backend`, for requests that each bring a view of it.
-    pub(crate) fn of_requests(backend: &Backend) -> Server {
-        Server { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
+    pub(crate) fn of_requests(backend: &Backend) -> McpServer {
+        McpServer { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
 
     /// Adds the features of `extension`.
-    pub(crate) fn with_extension(mut self, extension: Option<Arc<dyn ServerExtension>>) -> Server {
+    pub(crate) fn with_extension(
+        mut self,
+        extension: Option<Arc<dyn McpServerExtension>>,
+    ) -> McpServer {
         self.extension = extension;
         self
     }
@@ -81,12 +84,12 @@ impl Server {
     }
 
     /// The extension, or the error for a request that needs one.
-    fn extension<M: ConstString>(&self) -> Result<&dyn ServerExtension, ErrorData> {
+    fn extension<M: ConstString>(&self) -> Result<&dyn McpServerExtension, ErrorData> {
         self.extension.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
     /// Binds the server to one connection. Its calls end with the connection.
-    pub(crate) fn on(mut self, line: Line) -> Server {
+    pub(crate) fn on(mut self, line: Line) -> McpServer {
         self.line = Some(line);
         self
     }
@@ -148,10 +151,10 @@ impl Server {
             }
         };
         let parts = context.extensions.get::<http::request::Parts>();
-        let flight = parts.and_then(|parts| parts.extensions.get::<Flight>());
+        let running_call = parts.and_then(|parts| parts.extensions.get::<RunningCall>());
         let cancelled = async {
-            match flight {
-                Some(flight) => flight.cancelled().await,
+            match running_call {
+                Some(running_call) => running_call.cancelled().await,
                 None => std::future::pending().await,
             }
         };
@@ -163,7 +166,7 @@ impl Server {
     }
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = match &self.extension {
             Some(extension) => extension.capabilities(),
@@ -187,7 +190,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let mut tools = self.tools_of(&context).list().await;
+        let mut tools = self.tools_of(&context).list_tools().await;
         tools.extend(self.extension.iter().flat_map(|extension| extension.tools()).cloned());
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -378,7 +381,7 @@ pub fn uses_initialize_handshake(context: &RequestContext<RoleServer>) -> bool {
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("tools", &self.tools).finish_non_exhaustive()
     }

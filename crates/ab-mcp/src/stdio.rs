@@ -8,34 +8,34 @@ use rmcp::service::{ServerInitializeError, serve_server};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::lines::{Gone, Lines};
-use crate::server::Server;
+use crate::server::McpServer;
 
 /// Serves `backend` as JSON lines. Returns after the client has closed its end and its last calls
 /// had a moment to end. Calls that still run are then cancelled.
-pub async fn serve_stdio<R, W>(backend: Backend, input: R, output: W) -> io::Result<()>
+pub async fn serve_mcp_over_streams<R, W>(backend: Backend, input: R, output: W) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (mut lines, line) = Lines::new(input, output);
-    let server = Server::new(backend).on(line);
+    let server = McpServer::new(backend).on(line);
     lines.answer_by(server.own_tools().clone());
     served(server, lines).await
 }
 
 /// Notifies a handler when its caller is gone, so that it can drop the caller's calls.
 #[derive(Clone, Debug)]
-pub struct CallerGone(Gone);
+pub struct CallerDisconnectSignal(Gone);
 
-impl CallerGone {
+impl CallerDisconnectSignal {
     pub async fn wait(&self) {
         self.0.wait().await;
     }
 }
 
-/// Serves your own handler as JSON lines, with the limits of [`serve_stdio`].
-pub async fn serve_handler<H, R, W>(
-    make: impl FnOnce(CallerGone) -> H,
+/// Serves your own handler as JSON lines, with the limits of [`serve_mcp_over_streams`].
+pub async fn serve_mcp_handler_over_streams<H, R, W>(
+    make: impl FnOnce(CallerDisconnectSignal) -> H,
     input: R,
     output: W,
 ) -> io::Result<()>
@@ -45,7 +45,7 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (lines, line) = Lines::new(input, output);
-    served(make(CallerGone(line.gone)), lines).await
+    served(make(CallerDisconnectSignal(line.gone)), lines).await
 }
 
 async fn served<H, R, W>(handler: H, lines: Lines<R, W>) -> io::Result<()>

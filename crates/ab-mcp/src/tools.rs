@@ -28,19 +28,19 @@ use tokio::sync::Semaphore;
 
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, MAX_CONCURRENT_CALLS, MAX_REQUESTED_RESULT_BYTES};
+use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, MAX_CONCURRENT_CALLS, MAX_RESULT_BYTES_ON_REQUEST};
 use crate::briefing::InForce;
 use crate::catalog::{self, Name, ToolFamily, With};
 use crate::failure::Failure;
+use crate::files_read_tracker::{FilesReadTracker, LedgerView};
 use crate::outgoing::Outgoing;
+use crate::output_file_store::OutputFileStore;
 use crate::progress::Progress;
-use crate::read_ledger::{LedgerView, ReadLedger};
-use crate::saved_output::SavedOutput;
 
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
 /// The tools of a workspace and their calls. Cheap to clone; clones share their limits.
-/// [`Server`](crate::Server) and [`McpHttpEndpoint`](crate::McpHttpEndpoint) are built on it.
+/// [`McpServer`](crate::McpServer) and [`McpHttpEndpoint`](crate::McpHttpEndpoint) are built on it.
 #[derive(Clone)]
 pub struct WorkspaceTools {
     workspace: Workspace,
@@ -49,7 +49,7 @@ pub struct WorkspaceTools {
     outgoing: Outgoing,
     in_force: InForce,
     ledger: Option<LedgerView>,
-    saved_output: Option<SavedOutput>,
+    saved_output: Option<OutputFileStore>,
     max_requested_bytes: usize,
     name_prefix: Arc<str>,
 }
@@ -85,13 +85,13 @@ impl WorkspaceTools {
             in_force,
             ledger: None,
             saved_output: None,
-            max_requested_bytes: MAX_REQUESTED_RESULT_BYTES,
+            max_requested_bytes: MAX_RESULT_BYTES_ON_REQUEST,
             name_prefix: Arc::default(),
         }
     }
 
     /// Only the tools of these families.
-    pub fn only(mut self, families: &[ToolFamily]) -> WorkspaceTools {
+    pub fn only_families(mut self, families: &[ToolFamily]) -> WorkspaceTools {
         let kept = self.offered.iter().filter(|(name, _)| families.contains(&name.family()));
         self.offered = kept.cloned().collect();
         self
@@ -103,34 +103,38 @@ impl WorkspaceTools {
     }
 
     /// The family of a tool; `None` for a name that is not offered.
-    pub fn family(&self, name: &str) -> Option<ToolFamily> {
+    pub fn family_of_tool(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
     }
 
     /// The same tools for a caller that must have read a file before it overwrites or edits it.
     /// `root` is the directory of these tools in the workspace of the ledger.
-    pub fn require_reads(mut self, ledger: Arc<ReadLedger>, root: WsPath) -> WorkspaceTools {
+    pub fn require_read_before_write(
+        mut self,
+        ledger: Arc<FilesReadTracker>,
+        root: WsPath,
+    ) -> WorkspaceTools {
         self.ledger = Some(LedgerView::new(ledger, root));
         self
     }
 
     /// The same tools, which store long output of commands in files.
-    pub fn save_output_in(mut self, place: SavedOutput) -> WorkspaceTools {
+    pub fn save_long_output_in(mut self, place: OutputFileStore) -> WorkspaceTools {
         self.saved_output = Some(place);
         self
     }
 
     /// The same tools, whose results have at most [`DEFAULT_MAX_RESULT_BYTES`] of text, also if the
     /// caller asks for more lines.
-    pub fn bound_all_results(mut self) -> WorkspaceTools {
+    pub fn limit_all_result_sizes(mut self) -> WorkspaceTools {
         self.max_requested_bytes = DEFAULT_MAX_RESULT_BYTES;
         self
     }
 
     /// The same tools for a caller that knows them by names with this prefix. Descriptions, hints and
-    /// notes contain the prefix. [`list`](Self::list) and [`call`](Self::call) use the plain names.
-    pub fn named_with(mut self, prefix: &str) -> WorkspaceTools {
+    /// notes contain the prefix. [`list_tools`](Self::list_tools) and [`call_tool`](Self::call_tool) use the plain names.
+    pub fn with_tool_name_prefix(mut self, prefix: &str) -> WorkspaceTools {
         self.name_prefix = Arc::from(prefix);
         self
     }
@@ -149,7 +153,7 @@ impl WorkspaceTools {
     }
 
     /// The tools as clients see them. The description of `exec` contains the effective policy.
-    pub async fn list(&self) -> Vec<Tool> {
+    pub async fn list_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.offered().cloned().collect();
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
         if let (Some(exec), Ok(backend)) = (exec, self.backend()) {
@@ -169,7 +173,7 @@ impl WorkspaceTools {
     ///
     /// # Errors
     /// There is no tool called `name`.
-    pub async fn call(
+    pub async fn call_tool(
         &self,
         name: &str,
         arguments: JsonObject,

@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use ab_core::lines::{LineRange, LineRangePicker, PickedLine};
+use ab_core::line_range::{ExtractedLine, LineRange, LineRangeExtractor};
 
-use crate::bounds::{DEFAULT_READ_LINES, MAX_SHOWN_LINE_BYTES};
+use crate::bounds::{DEFAULT_MAX_READ_LINES, MAX_SHOWN_LINE_BYTES};
 use crate::quantity::{grouped, size};
 
 /// The lines that a caller wants.
@@ -15,7 +15,7 @@ pub(crate) enum Wanted {
 }
 
 /// The lines of a file that are shown by default.
-pub(crate) const FIRST_LINES: LineRange = LineRange { offset: 0, limit: DEFAULT_READ_LINES };
+pub(crate) const FIRST_LINES: LineRange = LineRange { offset: 0, limit: DEFAULT_MAX_READ_LINES };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
@@ -65,7 +65,7 @@ pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Number
 /// Selects lines of a text that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct WindowBuilder {
-    picker: LineRangePicker,
+    picker: LineRangeExtractor,
     bound: usize,
     numbers: Numbers,
     window: Window,
@@ -74,7 +74,7 @@ pub(crate) struct WindowBuilder {
 impl WindowBuilder {
     pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
         // One byte more than is shown tells that a line was cut.
-        let picker = LineRangePicker::new(range, MAX_SHOWN_LINE_BYTES + 1);
+        let picker = LineRangeExtractor::new(range, MAX_SHOWN_LINE_BYTES + 1);
         Self { picker, bound, numbers, window: Window::default() }
     }
 
@@ -113,7 +113,7 @@ impl WindowBuilder {
 
 impl Window {
     /// Adds a line, or stops if it does not fit.
-    fn take(&mut self, line: PickedLine<'_>, bound: usize, numbers: Numbers) -> ControlFlow<()> {
+    fn take(&mut self, line: ExtractedLine<'_>, bound: usize, numbers: Numbers) -> ControlFlow<()> {
         let shown = shown(line, numbers, self);
         if !self.text.is_empty() && self.text.len() + shown.len() > bound {
             self.full = true;
@@ -129,8 +129,8 @@ impl Window {
 }
 
 /// The text of a line. Only the start of a long line is needed.
-fn shown(line: PickedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
-    let PickedLine { number, bytes, length, has_newline } = line;
+fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
+    let ExtractedLine { number, bytes, length, has_newline } = line;
     let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
     let text = String::from_utf8_lossy(kept);
     let mut out = match numbers {

@@ -1,7 +1,7 @@
 //! A client on one end of a pipe, our server on the other, a workspace behind it.
 
 use ab_core::{Backend, MemoryDriver};
-use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings};
 use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
 use rmcp::service::{Peer, RoleClient, RunningService, ServiceExt};
 use serde_json::Value;
@@ -21,7 +21,10 @@ impl Place {
 
     pub(crate) fn local() -> Place {
         let keep = tempfile::tempdir().unwrap();
-        let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
+        let exec = LocalExecSettings {
+            isolation: ab_core::Isolation::None,
+            ..LocalExecSettings::default()
+        };
         let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(keep.path(), options).unwrap());
         Place { backend, keep: Some(keep) }
@@ -56,7 +59,7 @@ impl Caller {
     pub(crate) async fn of(backend: Backend) -> Caller {
         let (theirs, ours) = tokio::io::duplex(64 * 1024);
         let (input, output) = tokio::io::split(ours);
-        let serving = tokio::spawn(ab_mcp::serve_stdio(backend, input, output));
+        let serving = tokio::spawn(ab_mcp::serve_mcp_over_streams(backend, input, output));
         let client = ().serve(theirs).await.unwrap();
         Caller { client, serving }
     }

@@ -192,7 +192,7 @@ async fn in_a_session_a_cancellation_or_its_end_ends_the_command() {
     }
 }
 
-/// Time is virtual once the command runs: nobody waits for the patience that clients are shown.
+/// Time is virtual once the command runs: no test waits for the timeouts of real clients.
 #[tokio::test]
 async fn in_a_session_a_call_whose_client_does_not_come_back_ends() {
     let port = port();
@@ -201,7 +201,7 @@ async fn in_a_session_a_call_whose_client_does_not_come_back_ends() {
     sent(&port, note, Some(&name)).await.unwrap();
     let mut asked = Port::request(call(1, "exec", command(&port, "pipe").await).to_string());
     asked.headers_mut().insert("mcp-session-id", HeaderValue::from_str(&name).unwrap());
-    let answer = port.endpoint.handle(port.place.backend.clone(), asked).await;
+    let answer = port.endpoint.handle_request(port.place.backend.clone(), asked).await;
     let mut body = answer.into_body();
     let _first = body.frame().await;
     let pipe = begun(&port, "pipe").await;

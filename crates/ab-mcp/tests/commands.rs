@@ -178,7 +178,8 @@ async fn slow_commands_tell_their_progress() {
     let place = Place::local();
     let (theirs, ours) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(ours);
-    let serving = tokio::spawn(ab_mcp::serve_stdio(place.backend.clone(), input, output));
+    let serving =
+        tokio::spawn(ab_mcp::serve_mcp_over_streams(place.backend.clone(), input, output));
     let watcher = Watcher::default();
     let client = watcher.clone().serve(theirs).await.unwrap();
     let mut call = params("exec", json!({ "command": "printf 12345; sleep 1.5" }));

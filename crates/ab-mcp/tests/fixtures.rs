@@ -246,7 +246,7 @@ async fn who_listens_hears_of_changes_until_the_endpoint_closes() {
     let wants = json!({ "notifications": { "toolsListChanged": true } });
     let listen = modern(request("subscriptions/listen", wants));
     let listening = Port::modern_request(&listen);
-    let answer = port.endpoint.handle(port.place.backend.clone(), listening).await;
+    let answer = port.endpoint.handle_request(port.place.backend.clone(), listening).await;
     let mut body = answer.into_body();
     let mut heard = String::new();
     for (method, then) in [

@@ -141,7 +141,7 @@ fn fuzz_http() {
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let (status, kind, text) = runtime.block_on(async {
-            let answer = endpoint.handle(backend.clone(), request).await;
+            let answer = endpoint.handle_request(backend.clone(), request).await;
             let kind = answer.headers().get("content-type").cloned();
             let kind = kind.map(|kind| kind.to_str().unwrap_or_default().to_owned());
             let status = answer.status().as_u16();

@@ -153,7 +153,7 @@ async fn there_is_nothing_to_listen_on_and_nothing_to_end() {
     for method in [Method::GET, Method::DELETE, Method::PUT, Method::PATCH, Method::HEAD] {
         let mut request = Port::request("");
         *request.method_mut() = method.clone();
-        let answer = port.endpoint.handle(port.place.backend.clone(), request).await;
+        let answer = port.endpoint.handle_request(port.place.backend.clone(), request).await;
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{method}");
         assert_eq!(answer.headers()[ALLOW], "POST");
     }
@@ -259,7 +259,7 @@ async fn a_body_in_pieces_is_read_whole() {
         .collect();
     let body = StreamBody::new(futures_util::stream::iter(pieces));
     let request = Port::request("").map(|_| body);
-    let answer = port.endpoint.handle(port.place.backend.clone(), request).await;
+    let answer = port.endpoint.handle_request(port.place.backend.clone(), request).await;
     assert_eq!(answer.status(), StatusCode::OK);
 }
 
@@ -275,7 +275,7 @@ async fn a_caller_that_goes_away_ends_its_command() {
         let backend = port.place.backend.clone();
         let request = Port::request(message.to_string());
         let calling = tokio::spawn(async move {
-            let answer = endpoint.handle(backend, request).await;
+            let answer = endpoint.handle_request(backend, request).await;
             answer.into_body().collect().await
         });
         let pid = loop {

@@ -75,7 +75,7 @@ impl Port {
     }
 
     pub(crate) async fn send_about(&self, backend: Backend, request: Request<Full<Bytes>>) -> Got {
-        let answer = self.endpoint.handle(backend, request).await;
+        let answer = self.endpoint.handle_request(backend, request).await;
         let header = |name: &str| {
             let value = answer.headers().get(name)?.to_str().ok()?;
             Some(value.to_owned())

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::caller::Place;
 
 /// Long enough for anything that works.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Line {
     input: WriteHalf<DuplexStream>,
@@ -24,7 +24,8 @@ impl Line {
     fn open(place: &Place) -> Line {
         let (theirs, ours) = tokio::io::duplex(1024);
         let (input, output) = tokio::io::split(ours);
-        let serving = tokio::spawn(ab_mcp::serve_stdio(place.backend.clone(), input, output));
+        let serving =
+            tokio::spawn(ab_mcp::serve_mcp_over_streams(place.backend.clone(), input, output));
         let (output, input) = tokio::io::split(theirs);
         Line { input, output: BufReader::new(output).lines(), serving }
     }
@@ -51,7 +52,7 @@ impl Line {
     }
 
     async fn hear(&mut self) -> Value {
-        let line = timeout(PATIENCE, self.output.next_line()).await.unwrap().unwrap().unwrap();
+        let line = timeout(TIMEOUT, self.output.next_line()).await.unwrap().unwrap().unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
@@ -221,15 +222,15 @@ async fn ten_thousand_calls_in_a_row_are_all_answered() {
     });
     let mut seen = vec![false; 10_001];
     for _ in 0..10_000 {
-        let line = timeout(PATIENCE, output.next_line()).await.unwrap().unwrap().unwrap();
+        let line = timeout(TIMEOUT, output.next_line()).await.unwrap().unwrap().unwrap();
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(answer["result"]["content"][0]["text"], "A", "{answer}");
         let id = usize::try_from(answer["id"].as_u64().unwrap()).unwrap();
         assert!(!std::mem::replace(&mut seen[id], true), "{id} twice");
     }
     writing.await.unwrap();
-    timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
-    assert!(timeout(PATIENCE, output.next_line()).await.unwrap().unwrap().is_none());
+    timeout(TIMEOUT, serving).await.unwrap().unwrap().unwrap();
+    assert!(timeout(TIMEOUT, output.next_line()).await.unwrap().unwrap().is_none());
 }
 
 #[tokio::test]
@@ -241,7 +242,7 @@ async fn the_last_calls_are_answered_after_the_end_of_input() {
     line.say(&call.to_string()).await;
     line.input.shutdown().await.unwrap();
     assert_eq!(line.hear().await["id"], 1);
-    timeout(PATIENCE, line.serving).await.unwrap().unwrap().unwrap();
+    timeout(TIMEOUT, line.serving).await.unwrap().unwrap().unwrap();
     assert_eq!(place.backend.read_text("a").await.unwrap(), "x");
 }
 
@@ -251,7 +252,7 @@ async fn closed_pipes_end_the_server_quietly() {
     for begun in [false, true] {
         let line = if begun { Line::begun(&place).await } else { Line::open(&place) };
         drop((line.input, line.output));
-        timeout(PATIENCE, line.serving).await.unwrap().unwrap().unwrap();
+        timeout(TIMEOUT, line.serving).await.unwrap().unwrap().unwrap();
     }
 }
 
@@ -263,7 +264,7 @@ async fn a_caller_that_never_reads_cannot_keep_the_server() {
     place.fill(&[("a", &text)]).await;
     let (mut input, ours) = tokio::io::duplex(1024);
     let (unread, output) = tokio::io::duplex(1024);
-    let serving = tokio::spawn(ab_mcp::serve_stdio(place.backend.clone(), ours, output));
+    let serving = tokio::spawn(ab_mcp::serve_mcp_over_streams(place.backend.clone(), ours, output));
     let client = json!({ "name": "raw", "version": "0" });
     let params =
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
@@ -275,6 +276,6 @@ async fn a_caller_that_never_reads_cannot_keep_the_server() {
         input.write_all(format!("{call}\n").as_bytes()).await.unwrap();
     }
     drop(input);
-    timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
+    timeout(TIMEOUT, serving).await.unwrap().unwrap().unwrap();
     drop(unread);
 }

@@ -1,6 +1,6 @@
 //! The tools that read files.
 
-use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES};
+use ab_mcp::{DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, MAX_RESULT_BYTES_ON_REQUEST};
 use serde_json::{Value, json};
 
 use crate::caller::Place;
@@ -74,7 +74,7 @@ async fn long_files_are_cut_and_can_be_read_on() {
         let text = caller.text("read_text_file", json!({ "path": "long" })).await;
         let note = "[lines 1-2,000 of 5,000 (47.75 KB); go on with offset 2001]";
         assert!(text.ends_with(note), "{}", &text[text.len() - 200..]);
-        assert_eq!(DEFAULT_READ_LINES, 2000);
+        assert_eq!(DEFAULT_MAX_READ_LINES, 2000);
         let text = caller.text("read_text_file", json!({ "path": "wide" })).await;
         assert!(
             text.len() < DEFAULT_MAX_RESULT_BYTES + 200 && text.contains("go on with offset 103]")
@@ -97,7 +97,7 @@ async fn large_files_are_read_from_both_ends() {
     let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 100_000 })).await;
     let note = "the end\n[only the last lines that fit, of a file of 19.07 MB]";
     assert!(
-        tail.ends_with(note) && tail.len() > MAX_REQUESTED_RESULT_BYTES - 1000,
+        tail.ends_with(note) && tail.len() > MAX_RESULT_BYTES_ON_REQUEST - 1000,
         "{}",
         tail.len()
     );

@@ -61,7 +61,7 @@ async fn in_a_session_an_answer_outlives_its_connection() {
     let within = begun(&port).await;
     let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
     let asked = within(call(1, "exec", json!({ "command": command })));
-    let answer = port.endpoint.handle(port.place.backend.clone(), asked).await;
+    let answer = port.endpoint.handle_request(port.place.backend.clone(), asked).await;
     let mut body = answer.into_body();
     let start = body.frame().await.unwrap().unwrap().into_data().unwrap();
     let start = String::from_utf8_lossy(&start).into_owned();
@@ -87,7 +87,7 @@ async fn an_id_that_waits_for_its_answer_cannot_be_used_again() {
     let within = begun(&port).await;
     let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo first";
     let first = within(call(1, "exec", json!({ "command": command })));
-    let first = port.endpoint.handle(port.place.backend.clone(), first).await;
+    let first = port.endpoint.handle_request(port.place.backend.clone(), first).await;
     while !port.place.backend.exists("begun").await.unwrap() {
         tokio::task::yield_now().await;
     }

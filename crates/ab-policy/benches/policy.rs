@@ -12,7 +12,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ab_policy::{CommandCheckContext, Policy, PolicyProfile, RuleFile, rule_example_context};
+use ab_policy::{
+    CommandCheckContext, CommandPolicy, PolicyProfile, PolicyRuleFile, context_for_rule_examples,
+};
 
 const ROUNDS: usize = 15;
 const TURNS: usize = 2_000;
@@ -24,9 +26,9 @@ const PLAIN: &str = "ls -la src";
 
 fn main() {
     let start = Instant::now();
-    let guarded = Policy::new(PolicyProfile::Guarded).unwrap();
+    let guarded = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
     let load = start.elapsed();
-    let scene = rule_example_context();
+    let scene = context_for_rule_examples();
     println!("bench policy: median of {ROUNDS} rounds of {TURNS} turns; times are microseconds\n");
     println!("built-in rules are read and proved in {} microseconds, once\n", load.as_micros());
     println!("{:<44} {:>9} {:>9} {:>8}  bar", "", "ours", "peer", "ratio");
@@ -57,7 +59,7 @@ fn main() {
 }
 
 /// A policy with so many rules of a user, on programs, prefixes and arguments.
-fn with_rules(count: usize) -> Policy {
+fn with_rules(count: usize) -> CommandPolicy {
     let rule = |n: usize| {
         let look = match n % 3 {
             0 => format!("command = [\"tool{n}\"]"),
@@ -67,9 +69,11 @@ fn with_rules(count: usize) -> Policy {
         format!("[[rule]]\nid = \"own.r{n}\"\nverdict = \"deny\"\n{look}\nreason = \"a rule\"\n")
     };
     let text: String = (0..count).map(rule).collect();
-    let policy =
-        Policy::with_user_rules(PolicyProfile::Guarded, &RuleFile::from_toml(&text).unwrap())
-            .unwrap();
+    let policy = CommandPolicy::with_user_rules(
+        PolicyProfile::Guarded,
+        &PolicyRuleFile::from_toml(&text).unwrap(),
+    )
+    .unwrap();
     let judged = policy.judge("tool0", &CommandCheckContext::new());
     assert_eq!(judged.decisive_rule().unwrap().rule.id, "own.r0");
     policy

@@ -19,7 +19,7 @@ mod wrappers;
 pub use effect::CommandFindingKind;
 pub use screen::check_command_paths;
 
-use crate::place::{CommandCheckContext, PathLocation};
+use crate::place::{CommandCheckContext, CommandPathLocation};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
@@ -43,18 +43,18 @@ pub struct CommandAnalysis {
 /// A simple command with its words after expansion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysedCommand {
-    pub words: Vec<ExpandedWord>,
+    pub words: Vec<ExpandedShellWord>,
     /// The index of the wrapper that starts it.
     pub wrapper: Option<usize>,
     /// Whether it was only examined. The line does not start it in this form, but something may.
     pub not_started: bool,
     /// The paths that its words and redirects lead to.
-    pub paths: Vec<PathUse>,
+    pub paths: Vec<CommandPathUse>,
 }
 
 /// A word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpandedWord {
+pub struct ExpandedShellWord {
     /// The text, or the source text if the value is not known.
     pub text: String,
     pub known: bool,
@@ -62,13 +62,13 @@ pub struct ExpandedWord {
 
 /// A path that a command uses, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PathUse {
-    pub location: PathLocation,
-    pub access: PathAccess,
+pub struct CommandPathUse {
+    pub location: CommandPathLocation,
+    pub access: CommandPathAccess,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathAccess {
+pub enum CommandPathAccess {
     /// Named, and perhaps read.
     Read,
     Write,

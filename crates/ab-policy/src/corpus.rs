@@ -3,10 +3,10 @@
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
 
-use crate::place::{CommandCheckContext, HomeLocation};
-use crate::policy::Policy;
+use crate::place::{CommandCheckContext, HomeDirectoryMeaning};
+use crate::policy::CommandPolicy;
 use crate::profile::PolicyProfile;
-use crate::rules::{RuleFile, invalid, located};
+use crate::rules::{PolicyRuleFile, invalid, located};
 
 /// A file of commands and their expected verdicts.
 #[derive(Clone, Debug, Deserialize)]
@@ -14,14 +14,14 @@ use crate::rules::{RuleFile, invalid, located};
 pub struct PolicyTestSuite {
     /// The meaning of `~`. The workspace is `/workspace`.
     #[serde(default)]
-    pub home: PolicyTestHomeLocation,
+    pub home: PolicyTestHomeDirectory,
     #[serde(rename = "case")]
     pub cases: Vec<PolicyTestCase>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PolicyTestHomeLocation {
+pub enum PolicyTestHomeDirectory {
     #[default]
     Elsewhere,
     Start,
@@ -70,18 +70,18 @@ impl PolicyTestSuite {
     }
 
     pub fn context(&self) -> CommandCheckContext {
-        crate::policy::rule_example_context().with_home(match self.home {
-            PolicyTestHomeLocation::Elsewhere => HomeLocation::Elsewhere,
-            PolicyTestHomeLocation::Start => HomeLocation::StartDirectory,
+        crate::policy::context_for_rule_examples().with_home(match self.home {
+            PolicyTestHomeDirectory::Elsewhere => HomeDirectoryMeaning::Elsewhere,
+            PolicyTestHomeDirectory::Start => HomeDirectoryMeaning::StartDirectory,
         })
     }
 
     /// Judges every case by the built-in rules and `rules`, and returns the cases that differ.
-    pub fn find_mismatches(&self, rules: &RuleFile) -> Result<Vec<PolicyTestMismatch>> {
+    pub fn find_mismatches(&self, rules: &PolicyRuleFile) -> Result<Vec<PolicyTestMismatch>> {
         let mut misses = Vec::new();
         let scene = self.context();
         for profile in PolicyProfile::ALL {
-            let policy = Policy::with_user_rules(profile, rules)?;
+            let policy = CommandPolicy::with_user_rules(profile, rules)?;
             for case in &self.cases {
                 let expected = match profile {
                     PolicyProfile::Guarded => &case.guarded,

@@ -9,7 +9,7 @@ mod guard;
 mod paths;
 mod read;
 
-pub use guard::DocumentGuard;
+pub use guard::PolicyDocumentGuard;
 pub use read::PolicyIssue;
 
 use std::fmt;
@@ -77,7 +77,7 @@ pub struct NetworkPolicy {
 
 /// What a call does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DocumentAccess {
+pub enum PolicyDocumentFileAccess {
     /// Names and sizes.
     Look,
     Read,
@@ -86,7 +86,7 @@ pub enum DocumentAccess {
 
 /// A verdict that is not `Allow`, and the rule that decided it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DocumentHit {
+pub struct PolicyDocumentMatch {
     pub verdict: Verdict,
     /// The section and field, such as `shell.blockedPatterns`.
     pub rule: &'static str,
@@ -98,7 +98,7 @@ pub struct DocumentHit {
 /// How far a rule reaches for commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum DocumentEnforcement {
+pub enum PolicyDocumentEnforcement {
     /// The kernel enforces it.
     Enforced,
     /// It is judged by the text of commands, or for file operations only.
@@ -107,9 +107,9 @@ pub enum DocumentEnforcement {
 
 /// How one rule of a document is enforced for commands. For file operations every rule is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct DocumentControl {
+pub struct PolicyDocumentRuleEnforcement {
     pub rule: &'static str,
-    pub commands: DocumentEnforcement,
+    pub commands: PolicyDocumentEnforcement,
 }
 
 impl PolicyDocument {
@@ -142,20 +142,20 @@ impl PolicyDocument {
     /// Judges a file operation. `None` means that it is allowed.
     pub fn judge_file(
         &self,
-        access: DocumentAccess,
+        access: PolicyDocumentFileAccess,
         path: &str,
         size: Option<u64>,
-    ) -> Option<DocumentHit> {
+    ) -> Option<PolicyDocumentMatch> {
         let files = &self.filesystem;
         let deny = |rule, reason: String, suggestion: &str| {
             let suggestion = suggestion.to_owned();
-            Some(DocumentHit { verdict: Verdict::Deny, rule, reason, suggestion })
+            Some(PolicyDocumentMatch { verdict: Verdict::Deny, rule, reason, suggestion })
         };
         if !files.enabled {
             let reason = "file operations are disabled".to_owned();
             return deny("filesystem.enabled", reason, "enable filesystem in the policy");
         }
-        if files.read_only && access == DocumentAccess::Write {
+        if files.read_only && access == PolicyDocumentFileAccess::Write {
             let reason = "the files are read-only".to_owned();
             return deny("filesystem.readOnly", reason, "read files without changing them");
         }
@@ -164,21 +164,22 @@ impl PolicyDocument {
             return deny("filesystem.blockedPaths", reason, "use another path");
         }
         let is_listed = files.allowed_paths.iter().any(|pattern| pattern.covers(path));
-        if !files.allowed_paths.is_empty() && !is_listed && access != DocumentAccess::Look {
+        if !files.allowed_paths.is_empty() && !is_listed && access != PolicyDocumentFileAccess::Look
+        {
             let listed = join(files.allowed_paths.iter());
             let reason = format!("path '{path}' is not among the allowed paths");
             return deny("filesystem.allowedPaths", reason, &format!("use a path below {listed}"));
         }
         match size {
-            Some(size) if access == DocumentAccess::Write => self.judge_size(size),
+            Some(size) if access == PolicyDocumentFileAccess::Write => self.judge_size(size),
             Some(_) | None => None,
         }
     }
 
     /// Judges the size of a file that is written.
-    pub fn judge_size(&self, size: u64) -> Option<DocumentHit> {
+    pub fn judge_size(&self, size: u64) -> Option<PolicyDocumentMatch> {
         let limit = self.filesystem.max_file_size;
-        (size > limit).then(|| DocumentHit {
+        (size > limit).then(|| PolicyDocumentMatch {
             verdict: Verdict::Deny,
             rule: "filesystem.maxFileSize",
             reason: format!("the file has {size} bytes: at most {limit} are allowed"),
@@ -187,7 +188,7 @@ impl PolicyDocument {
     }
 
     /// Judges a parsed command line. `None` means that it is allowed.
-    pub fn judge_command(&self, analysis: &CommandAnalysis) -> Option<DocumentHit> {
+    pub fn judge_command(&self, analysis: &CommandAnalysis) -> Option<PolicyDocumentMatch> {
         commands::judge(&self.shell, analysis)
     }
 
@@ -202,8 +203,8 @@ impl PolicyDocument {
     }
 
     /// Whether a path is kept out of lists and search results.
-    pub fn hides(&self, path: &str) -> bool {
-        self.judge_file(DocumentAccess::Read, path, None).is_some()
+    pub fn is_path_hidden(&self, path: &str) -> bool {
+        self.judge_file(PolicyDocumentFileAccess::Read, path, None).is_some()
     }
 
     /// Whether a directory that is removed as a whole may contain blocked paths.
@@ -218,44 +219,44 @@ impl PolicyDocument {
     }
 
     /// How the rules that are set are enforced for commands.
-    pub fn controls(&self) -> Vec<DocumentControl> {
+    pub fn rule_enforcement(&self) -> Vec<PolicyDocumentRuleEnforcement> {
         let Self { filesystem: files, shell, network, .. } = self;
-        let control = |rule, commands| DocumentControl { rule, commands };
+        let control = |rule, commands| PolicyDocumentRuleEnforcement { rule, commands };
         let mut controls = Vec::new();
         if !files.enabled {
-            controls.push(control("filesystem.enabled", DocumentEnforcement::Advisory));
+            controls.push(control("filesystem.enabled", PolicyDocumentEnforcement::Advisory));
         }
         if files.read_only {
-            controls.push(control("filesystem.readOnly", DocumentEnforcement::Enforced));
+            controls.push(control("filesystem.readOnly", PolicyDocumentEnforcement::Enforced));
         }
-        controls.push(control("filesystem.maxFileSize", DocumentEnforcement::Enforced));
+        controls.push(control("filesystem.maxFileSize", PolicyDocumentEnforcement::Enforced));
         if !files.allowed_paths.is_empty() {
-            controls.push(control("filesystem.allowedPaths", DocumentEnforcement::Advisory));
+            controls.push(control("filesystem.allowedPaths", PolicyDocumentEnforcement::Advisory));
         }
         if !files.blocked_paths.is_empty() {
             let is_concrete = files.blocked_paths.iter().all(|it| it.as_place().is_some());
             let reach = if is_concrete {
-                DocumentEnforcement::Enforced
+                PolicyDocumentEnforcement::Enforced
             } else {
-                DocumentEnforcement::Advisory
+                PolicyDocumentEnforcement::Advisory
             };
             controls.push(control("filesystem.blockedPaths", reach));
         }
         if !shell.enabled {
-            controls.push(control("shell.enabled", DocumentEnforcement::Enforced));
+            controls.push(control("shell.enabled", PolicyDocumentEnforcement::Enforced));
         }
-        controls.push(control("shell.timeout", DocumentEnforcement::Enforced));
+        controls.push(control("shell.timeout", PolicyDocumentEnforcement::Enforced));
         for (rule, list) in [
             ("shell.allowedCommands", &shell.allowed_commands),
             ("shell.blockedPatterns", &shell.blocked_patterns),
             ("shell.approvalRequired", &shell.approval_required),
         ] {
             if !list.is_empty() {
-                controls.push(control(rule, DocumentEnforcement::Advisory));
+                controls.push(control(rule, PolicyDocumentEnforcement::Advisory));
             }
         }
         if !network.enabled {
-            controls.push(control("network.enabled", DocumentEnforcement::Enforced));
+            controls.push(control("network.enabled", PolicyDocumentEnforcement::Enforced));
         }
         controls
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::environment::{CodeLoadingVariablePolicy, check_env_variable};
+use ab_core::environment::{CodeLoadingEnvVariablePolicy, check_env_variable};
 use ab_core::error::escape_unprintable;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::passed_check_cache::PassedCheckCache;
@@ -14,16 +14,16 @@ use ab_core::{
 };
 use tokio::sync::OnceCell;
 
-use crate::document::{DocumentHit, PolicyDocument};
-use crate::place::{CommandCheckContext, CommandStdin, HomeLocation};
-use crate::policy::{Judgement, MatchedRule, Policy};
+use crate::document::{PolicyDocument, PolicyDocumentMatch};
+use crate::place::{CommandCheckContext, CommandStdin, HomeDirectoryMeaning};
+use crate::policy::{CommandPolicy, MatchedRule, PolicyJudgement};
 use crate::profile::PolicyProfile;
-use crate::rules::{ArgumentPatterns, Rule, RuleCategory};
+use crate::rules::{ArgumentPatterns, PolicyRule, PolicyRuleCategory};
 
 /// Longer texts are judged on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
 
-/// Judges commands by a [`Policy`]. If the policy asks, the question goes to an [`Approver`].
+/// Judges commands by a [`CommandPolicy`]. If the policy asks, the question goes to an [`Approver`].
 #[derive(Debug)]
 pub struct CommandGuard {
     rules: Rules,
@@ -42,7 +42,7 @@ pub struct CommandGuard {
 
 #[derive(Clone, Debug)]
 enum Rules {
-    These(Box<Policy>),
+    These(Box<CommandPolicy>),
     /// Loaded with the first command: many workspaces never run one.
     BuiltIn(PolicyProfile),
 }
@@ -55,17 +55,17 @@ impl Rules {
         }
     }
 
-    fn judge(&self, command: &str, scene: &CommandCheckContext) -> Result<Judgement> {
+    fn judge(&self, command: &str, scene: &CommandCheckContext) -> Result<PolicyJudgement> {
         match self {
             Rules::These(policy) => Ok(policy.judge(command, scene)),
-            Rules::BuiltIn(profile) => Ok(Policy::new(*profile)?.judge(command, scene)),
+            Rules::BuiltIn(profile) => Ok(CommandPolicy::new(*profile)?.judge(command, scene)),
         }
     }
 }
 
 impl CommandGuard {
     /// A guard for a workspace whose root has these absolute paths. It has no approver.
-    pub fn new(policy: Policy, root_aliases: &[String]) -> Self {
+    pub fn new(policy: CommandPolicy, root_aliases: &[String]) -> Self {
         Self::by(Rules::These(Box::new(policy)), root_aliases)
     }
 
@@ -102,7 +102,7 @@ impl CommandGuard {
     }
 
     /// Sets what `HOME` means for commands that are not given another.
-    pub fn with_home(mut self, home: HomeLocation) -> Self {
+    pub fn with_home(mut self, home: HomeDirectoryMeaning) -> Self {
         self.scene = self.scene.with_home(home);
         self
     }
@@ -142,7 +142,7 @@ impl CommandGuard {
         let Some(cwd) = cwd else { return self.scene.clone() };
         self.scene
             .in_scope(cwd.innermost_scope_root().as_str())
-            .in_directory(cwd.text_below_scope_root())
+            .in_directory(cwd.part_below_scope_root())
     }
 
     /// The rule that decides on a call. `None` if no rule does, or if the same call passed before.
@@ -152,7 +152,7 @@ impl CommandGuard {
         Ok(self.decided(call, judgement))
     }
 
-    fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<MatchedRule> {
+    fn decided(&self, call: &Call<'_>, judgement: PolicyJudgement) -> Option<MatchedRule> {
         let hit = judgement.decisive_rule().cloned();
         let document = self.document.as_ref();
         let own = document.and_then(|document| document.judge_command(&judgement.analysis));
@@ -174,9 +174,9 @@ impl CommandGuard {
         if let Some(request) = call.request {
             // In a sandbox, a variable that loads code affects only the command itself.
             let code = if enforced.contains(PolicyControlKind::Files) {
-                CodeLoadingVariablePolicy::Allowed
+                CodeLoadingEnvVariablePolicy::Allowed
             } else {
-                CodeLoadingVariablePolicy::Refused
+                CodeLoadingEnvVariablePolicy::Refused
             };
             for (name, value) in &request.env {
                 check_env_variable(name, value, code)
@@ -218,7 +218,7 @@ impl CommandGuard {
                 let word = format!("waits for approval {approval}");
                 Err(refusal(&hit, command, ErrorKind::Pending, &word)
                     .with_hint("a person decides it; the same call again waits for the decision, and runs after a yes")
-                    .with_approval(approval))
+                    .with_pending_approval_id(approval))
             }
             ApprovalAnswer::Nobody => {
                 let word = "needs approval, and nobody can be asked";
@@ -236,12 +236,12 @@ struct Judging {
 }
 
 impl Judging {
-    fn judge(&self) -> Result<Judgement> {
+    fn judge(&self) -> Result<PolicyJudgement> {
         self.rules.judge(&self.command, &self.scene)
     }
 
     /// Judges on a blocking thread.
-    async fn judge_aside(self) -> Result<Judgement> {
+    async fn judge_aside(self) -> Result<PolicyJudgement> {
         let judged = tokio::task::spawn_blocking(move || self.judge()).await;
         judged.unwrap_or_else(|error| {
             let message = format!("the command could not be judged: {error}");
@@ -276,7 +276,7 @@ fn is_remembered(call: &Call<'_>) -> bool {
 /// The key of a call in the cache: everything that its verdict depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
     // The whole path together with its part below the scope root identifies the scope root.
-    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.text_below_scope_root()]);
+    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.part_below_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
         let piped = if input(request) == CommandStdin::Closed { "" } else { "piped" };
         let env = request.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
@@ -342,13 +342,13 @@ impl Guard for CommandGuard {
     fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
-impl DocumentHit {
+impl PolicyDocumentMatch {
     /// The same in the form of a rule of the command policy.
     fn into_matched_rule(self) -> MatchedRule {
         let Self { verdict, rule, reason, suggestion } = self;
-        let rule = Rule {
+        let rule = PolicyRule {
             id: rule.to_owned(),
-            category: RuleCategory::Own,
+            category: PolicyRuleCategory::Own,
             verdict,
             profiles: Vec::new(),
             command: Vec::new(),
@@ -370,7 +370,7 @@ impl DocumentHit {
 
 fn refusal(hit: &MatchedRule, command: &str, kind: ErrorKind, word: &str) -> Error {
     let message = format!("{word}: {} (rule {})", hit.rule.reason, hit.rule.id);
-    let error = Error::new(hit.rule.category.refusal_code(), kind, message)
+    let error = Error::new(hit.rule.category.refusal_error_code(), kind, message)
         .with_verb(Verb::Exec)
         .with_command(command);
     match &hit.rule.suggestion {

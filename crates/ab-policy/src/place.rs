@@ -17,7 +17,7 @@ pub struct CommandCheckContext {
     around: Vec<String>,
     /// The working directory, relative to the root.
     cwd: String,
-    home: HomeLocation,
+    home: HomeDirectoryMeaning,
     /// Variables that the caller passes to the command.
     env: Arc<BTreeMap<String, String>>,
     input: CommandStdin,
@@ -38,7 +38,7 @@ pub enum CommandStdin {
 
 /// What `~` and `$HOME` stand for when a command starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HomeLocation {
+pub enum HomeDirectoryMeaning {
     /// A home directory outside of the workspace.
     #[default]
     Elsewhere,
@@ -48,7 +48,7 @@ pub enum HomeLocation {
 
 /// The location of a path in a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PathLocation {
+pub enum CommandPathLocation {
     /// Below the root, without a leading slash; empty for the root itself.
     Inside(String),
     /// An absolute path, or a description if the exact path is not known.
@@ -95,7 +95,7 @@ impl CommandCheckContext {
         self
     }
 
-    pub fn with_home(mut self, home: HomeLocation) -> Self {
+    pub fn with_home(mut self, home: HomeDirectoryMeaning) -> Self {
         self.home = home;
         self
     }
@@ -146,35 +146,35 @@ impl CommandCheckContext {
         Self { aliases, around: self.aliases.clone(), cwd: String::new(), ..self.clone() }
     }
 
-    pub(crate) fn start(&self) -> PathLocation {
-        PathLocation::Inside(self.cwd.clone())
+    pub(crate) fn start(&self) -> CommandPathLocation {
+        CommandPathLocation::Inside(self.cwd.clone())
     }
 
-    pub(crate) fn home(&self) -> HomeLocation {
+    pub(crate) fn home(&self) -> HomeDirectoryMeaning {
         self.home
     }
 
     /// The absolute path of a location, if it has one.
-    pub(crate) fn absolute(&self, place: &PathLocation) -> Option<String> {
+    pub(crate) fn absolute(&self, place: &CommandPathLocation) -> Option<String> {
         match place {
-            PathLocation::Inside(below) => {
+            CommandPathLocation::Inside(below) => {
                 let root = self.aliases.first()?;
                 Some(if below.is_empty() { root.clone() } else { format!("{root}/{below}") })
             }
-            PathLocation::Outside(path) if path.starts_with('/') => Some(path.clone()),
-            PathLocation::Outside(_) | PathLocation::Unknown => None,
+            CommandPathLocation::Outside(path) if path.starts_with('/') => Some(path.clone()),
+            CommandPathLocation::Outside(_) | CommandPathLocation::Unknown => None,
         }
     }
 
     /// The location that `text` leads to from `cwd`.
-    pub(crate) fn resolve(&self, text: &str, cwd: &PathLocation) -> PathLocation {
+    pub(crate) fn resolve(&self, text: &str, cwd: &CommandPathLocation) -> CommandPathLocation {
         if text.starts_with('/') {
             return self.place(normal(text));
         }
         match cwd {
-            PathLocation::Unknown => PathLocation::Unknown,
-            PathLocation::Outside(from) => self.place(normal(&format!("{from}/{text}"))),
-            PathLocation::Inside(from) => {
+            CommandPathLocation::Unknown => CommandPathLocation::Unknown,
+            CommandPathLocation::Outside(from) => self.place(normal(&format!("{from}/{text}"))),
+            CommandPathLocation::Inside(from) => {
                 let mut below: Vec<&str> =
                     from.split('/').filter(|part| !part.is_empty()).collect();
                 let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".");
@@ -187,11 +187,11 @@ impl CommandCheckContext {
                             Some(root) => {
                                 self.place(normal(&format!("{root}/../{}", rest.join("/"))))
                             }
-                            None => PathLocation::Outside("..".to_owned()),
+                            None => CommandPathLocation::Outside("..".to_owned()),
                         };
                     }
                 }
-                PathLocation::Inside(below.join("/"))
+                CommandPathLocation::Inside(below.join("/"))
             }
         }
     }
@@ -205,15 +205,15 @@ impl CommandCheckContext {
             && !self.around.iter().any(holds_root)
     }
 
-    fn place(&self, path: String) -> PathLocation {
+    fn place(&self, path: String) -> CommandPathLocation {
         let below = |alias: &String| {
             let rest = path.strip_prefix(alias.as_str())?;
             (rest.is_empty() || rest.starts_with('/'))
                 .then(|| rest.trim_start_matches('/').to_owned())
         };
         match self.aliases.iter().find_map(below) {
-            Some(rest) => PathLocation::Inside(rest),
-            None => PathLocation::Outside(path),
+            Some(rest) => CommandPathLocation::Inside(rest),
+            None => CommandPathLocation::Outside(path),
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
     fn paths_lead_where_a_shell_would_go() {
         let scene = CommandCheckContext::new().with_root_alias("/srv/ws");
         let root = scene.start();
-        let src = PathLocation::Inside("src".to_owned());
+        let src = CommandPathLocation::Inside("src".to_owned());
         for (text, cwd, expect) in [
             (".", &root, "in:"),
             ("src/../a", &root, "in:a"),
@@ -292,21 +292,21 @@ mod tests {
             ("/srv/ws/../x", &src, "out:/srv/x"),
             ("/", &src, "out:/"),
             ("/etc/../..", &src, "out:/"),
-            ("a", &PathLocation::Unknown, "?"),
-            ("/etc", &PathLocation::Unknown, "out:/etc"),
-            ("x", &PathLocation::Outside("/tmp".to_owned()), "out:/tmp/x"),
+            ("a", &CommandPathLocation::Unknown, "?"),
+            ("/etc", &CommandPathLocation::Unknown, "out:/etc"),
+            ("x", &CommandPathLocation::Outside("/tmp".to_owned()), "out:/tmp/x"),
         ] {
             let found = match scene.resolve(text, cwd) {
-                PathLocation::Inside(path) => format!("in:{path}"),
-                PathLocation::Outside(path) => format!("out:{path}"),
-                PathLocation::Unknown => "?".to_owned(),
+                CommandPathLocation::Inside(path) => format!("in:{path}"),
+                CommandPathLocation::Outside(path) => format!("out:{path}"),
+                CommandPathLocation::Unknown => "?".to_owned(),
             };
             assert_eq!(found, expect, "{text} from {cwd:?}");
         }
         let nameless = CommandCheckContext::new();
         assert_eq!(
             nameless.resolve("..", &nameless.start()),
-            PathLocation::Outside("..".to_owned())
+            CommandPathLocation::Outside("..".to_owned())
         );
     }
 
@@ -316,11 +316,11 @@ mod tests {
         let start = scene.start();
         assert_eq!(
             scene.resolve("/srv/ws/tenants/a/x", &start),
-            PathLocation::Inside("x".to_owned())
+            CommandPathLocation::Inside("x".to_owned())
         );
         assert_eq!(
             scene.resolve("../b", &start),
-            PathLocation::Outside("/srv/ws/tenants/b".to_owned())
+            CommandPathLocation::Outside("/srv/ws/tenants/b".to_owned())
         );
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
         let low = CommandCheckContext::new().with_root_alias("/tmp/a/ws");

@@ -8,7 +8,7 @@ use ab_core::{EnforcedControls, ErrorCode, Result, Verdict};
 use crate::analysis::{AnalysedCommand, CommandAnalysis, CommandFindingKind, analyse_command};
 use crate::place::CommandCheckContext;
 use crate::profile::PolicyProfile;
-use crate::rules::{Fit, Matcher, Rule, RuleCategory, RuleFile, invalid};
+use crate::rules::{Fit, Matcher, PolicyRule, PolicyRuleCategory, PolicyRuleFile, invalid};
 
 /// The built-in rules, in the order in which they are shown.
 const BUILT_IN: [&str; 7] = [
@@ -21,13 +21,14 @@ const BUILT_IN: [&str; 7] = [
     include_str!("../rules/strict.toml"),
 ];
 
-static GUARDED: LazyLock<Result<Policy>> =
-    LazyLock::new(|| Policy::built_in(PolicyProfile::Guarded));
-static STRICT: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(PolicyProfile::Strict));
+static GUARDED: LazyLock<Result<CommandPolicy>> =
+    LazyLock::new(|| CommandPolicy::built_in(PolicyProfile::Guarded));
+static STRICT: LazyLock<Result<CommandPolicy>> =
+    LazyLock::new(|| CommandPolicy::built_in(PolicyProfile::Strict));
 
 /// The rules by which commands are judged. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct CommandPolicy {
     profile: PolicyProfile,
     default: Verdict,
     rules: Arc<Index>,
@@ -46,14 +47,14 @@ struct Index {
 
 #[derive(Debug)]
 struct Entry {
-    rule: Arc<Rule>,
+    rule: Arc<PolicyRule>,
     verdict: Verdict,
     matcher: Matcher,
 }
 
 /// A verdict and its reasons.
 #[derive(Clone, Debug)]
-pub struct Judgement {
+pub struct PolicyJudgement {
     pub verdict: Verdict,
     /// Every rule that matched. The one that decided comes first.
     pub matched: Vec<MatchedRule>,
@@ -68,7 +69,7 @@ const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which we
 /// A rule that matched.
 #[derive(Clone, Debug)]
 pub struct MatchedRule {
-    pub rule: Arc<Rule>,
+    pub rule: Arc<PolicyRule>,
     pub verdict: Verdict,
     /// The index of the command that it matched; `None` for the whole line.
     pub command: Option<usize>,
@@ -76,7 +77,7 @@ pub struct MatchedRule {
     pub detail: String,
 }
 
-impl Policy {
+impl CommandPolicy {
     /// The built-in rules of a profile.
     pub fn new(profile: PolicyProfile) -> Result<Self> {
         match profile {
@@ -87,7 +88,7 @@ impl Policy {
     }
 
     /// The built-in rules of a profile, and the rules of a user.
-    pub fn with_user_rules(profile: PolicyProfile, file: &RuleFile) -> Result<Self> {
+    pub fn with_user_rules(profile: PolicyProfile, file: &PolicyRuleFile) -> Result<Self> {
         let mut policy = Self::new(profile)?;
         let built_in = built_in_rules()?;
         let mut index = Index::of(profile, &built_in)?;
@@ -130,16 +131,16 @@ impl Policy {
     }
 
     /// The active rules, each with its verdict in this profile.
-    pub fn rules(&self) -> impl Iterator<Item = (&Rule, Verdict)> {
+    pub fn rules(&self) -> impl Iterator<Item = (&PolicyRule, Verdict)> {
         self.rules.entries.iter().map(|entry| (&*entry.rule, entry.verdict))
     }
 
     /// Judges a command line as it would run in `scene`.
-    pub fn judge(&self, command: &str, context: &CommandCheckContext) -> Judgement {
+    pub fn judge(&self, command: &str, context: &CommandCheckContext) -> PolicyJudgement {
         let analysis = analyse_command(command, context);
         if self.profile == PolicyProfile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
-            return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
+            return PolicyJudgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
         // `strict` applies every rule, whatever is enforced.
         let enforced = match self.profile {
@@ -168,7 +169,7 @@ impl Policy {
         drop_overridden(&mut hits);
         // Among equal verdicts, a rule of a dangerous category comes first.
         let weight = |hit: &MatchedRule| {
-            (hit.verdict, hit.rule.category.refusal_code() == ErrorCode::DangerousOperation)
+            (hit.verdict, hit.rule.category.refusal_error_code() == ErrorCode::DangerousOperation)
         };
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
@@ -176,11 +177,11 @@ impl Policy {
             finding.effect == CommandFindingKind::CodeUnseen
         };
         let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
-        Judgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
+        PolicyJudgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
     }
 }
 
-impl Judgement {
+impl PolicyJudgement {
     /// The rule that decided, unless the command is allowed.
     pub fn decisive_rule(&self) -> Option<&MatchedRule> {
         self.matched
@@ -196,7 +197,7 @@ impl Judgement {
 }
 
 impl Index {
-    fn of(profile: PolicyProfile, rules: &[Rule]) -> Result<Self> {
+    fn of(profile: PolicyProfile, rules: &[PolicyRule]) -> Result<Self> {
         let mut index = Self::default();
         for rule in rules.iter().filter(|rule| rule.belongs_to(profile)) {
             let verdict = match (profile, rule.verdict) {
@@ -208,7 +209,7 @@ impl Index {
         Ok(index)
     }
 
-    fn add(&mut self, rule: &Rule, verdict: Verdict) -> Result<()> {
+    fn add(&mut self, rule: &PolicyRule, verdict: Verdict) -> Result<()> {
         let at = self.entries.len();
         let matcher = Matcher::new(rule)?;
         self.entries.push(Entry { rule: Arc::new(rule.clone()), verdict, matcher });
@@ -272,8 +273,8 @@ impl Index {
     }
 
     /// Checks rules against their own examples.
-    fn prove(&self, rules: &[Rule]) -> Result<()> {
-        let scene = rule_example_context();
+    fn prove(&self, rules: &[PolicyRule]) -> Result<()> {
+        let scene = context_for_rule_examples();
         for rule in rules {
             let fits = |command: &String| {
                 let hits = self.hits(&analyse_command(command, &scene), EnforcedControls::NONE);
@@ -316,16 +317,16 @@ impl Entry {
 }
 
 /// The context in which the examples of rules are judged: the workspace is `/workspace`.
-pub fn rule_example_context() -> CommandCheckContext {
+pub fn context_for_rule_examples() -> CommandCheckContext {
     CommandCheckContext::new().with_root_alias("/workspace")
 }
 
 /// Every built-in rule of all profiles. The rules were checked against their examples.
-pub fn built_in_rules() -> Result<Vec<Rule>> {
-    static RULES: LazyLock<Result<Vec<Rule>>> = LazyLock::new(|| {
+pub fn built_in_rules() -> Result<Vec<PolicyRule>> {
+    static RULES: LazyLock<Result<Vec<PolicyRule>>> = LazyLock::new(|| {
         let mut rules = Vec::new();
         for text in BUILT_IN {
-            rules.extend(RuleFile::from_toml(text)?.rules);
+            rules.extend(PolicyRuleFile::from_toml(text)?.rules);
         }
         let mut index = Index::default();
         for rule in &rules {
@@ -337,10 +338,10 @@ pub fn built_in_rules() -> Result<Vec<Rule>> {
     RULES.clone()
 }
 
-fn default_rule(verdict: Verdict) -> Arc<Rule> {
-    Arc::new(Rule {
+fn default_rule(verdict: Verdict) -> Arc<PolicyRule> {
+    Arc::new(PolicyRule {
         id: "default".to_owned(),
-        category: RuleCategory::Own,
+        category: PolicyRuleCategory::Own,
         verdict,
         profiles: Vec::new(),
         command: Vec::new(),
@@ -370,12 +371,12 @@ fn drop_overridden(hits: &mut Vec<MatchedRule>) {
 }
 
 /// The programs that a rule names; `None` if it must be tried on every command.
-fn programs(rule: &Rule) -> Option<Vec<&str>> {
-    use crate::rules::WordAlternatives;
+fn programs(rule: &PolicyRule) -> Option<Vec<&str>> {
+    use crate::rules::OneOrMoreWords;
     let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {
         ([], None) => return None,
-        ([], Some(WordAlternatives::Word(word))) => vec![word],
-        ([], Some(WordAlternatives::Any(words))) => words.iter().map(String::as_str).collect(),
+        ([], Some(OneOrMoreWords::Word(word))) => vec![word],
+        ([], Some(OneOrMoreWords::Any(words))) => words.iter().map(String::as_str).collect(),
         (commands, _) => commands.iter().map(String::as_str).collect(),
     };
     named.iter().all(|name| !name.contains(['*', '?', '['])).then_some(named)

@@ -23,22 +23,22 @@ pub(crate) const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
 /// A file of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RuleFile {
+pub struct PolicyRuleFile {
     /// The verdict on a command that no rule matches.
     #[serde(default, with = "text::optional_verdict", skip_serializing_if = "Option::is_none")]
     pub default: Option<Verdict>,
     #[serde(default, rename = "rule")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PolicyRule>,
 }
 
 /// One rule. It matches if all its conditions hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct PolicyRule {
     /// Dotted lowercase words, unique among all rules.
     pub id: String,
     #[serde(default)]
-    pub category: RuleCategory,
+    pub category: PolicyRuleCategory,
     #[serde(with = "text::verdict")]
     pub verdict: Verdict,
     /// The profiles it belongs to; without any, to `guarded` and `strict`.
@@ -49,7 +49,7 @@ pub struct Rule {
     pub command: Vec<String>,
     /// The first words of the command, each a word or a choice of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prefix: Vec<WordAlternatives>,
+    pub prefix: Vec<OneOrMoreWords>,
     #[serde(default, skip_serializing_if = "ArgumentPatterns::is_empty")]
     pub arguments: ArgumentPatterns,
     /// Globs on the paths that the words lead to: relative to the root of the workspace, or
@@ -68,7 +68,7 @@ pub struct Rule {
     /// Protections that make the rule unnecessary. In `guarded` it does not count for a command to
     /// which all of them apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub walls: Vec<SandboxProtection>,
+    pub walls: Vec<SandboxProtectionKind>,
     /// The reason, in words that fit after "refused:".
     pub reason: String,
     /// What to do instead.
@@ -86,7 +86,7 @@ pub struct Rule {
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SandboxProtection {
+pub enum SandboxProtectionKind {
     /// The contents of files outside cannot be read or changed.
     Files,
     /// Names, modes and times of files outside cannot be seen or changed.
@@ -95,12 +95,12 @@ pub enum SandboxProtection {
     Kernel,
 }
 
-impl SandboxProtection {
+impl SandboxProtectionKind {
     fn subject(self) -> PolicyControlKind {
         match self {
-            SandboxProtection::Files => PolicyControlKind::Files,
-            SandboxProtection::Attributes => PolicyControlKind::Attributes,
-            SandboxProtection::Kernel => PolicyControlKind::Kernel,
+            SandboxProtectionKind::Files => PolicyControlKind::Files,
+            SandboxProtectionKind::Attributes => PolicyControlKind::Attributes,
+            SandboxProtectionKind::Kernel => PolicyControlKind::Kernel,
         }
     }
 }
@@ -108,7 +108,7 @@ impl SandboxProtection {
 /// The kind of harm that a rule prevents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RuleCategory {
+pub enum PolicyRuleCategory {
     Destructive,
     Privilege,
     Injection,
@@ -121,31 +121,31 @@ pub enum RuleCategory {
     Own,
 }
 
-impl RuleCategory {
+impl PolicyRuleCategory {
     pub fn as_str(self) -> &'static str {
         match self {
-            RuleCategory::Destructive => "destructive",
-            RuleCategory::Privilege => "privilege",
-            RuleCategory::Injection => "injection",
-            RuleCategory::Remote => "remote",
-            RuleCategory::Network => "network",
-            RuleCategory::Escape => "escape",
-            RuleCategory::Unparsable => "unparsable",
-            RuleCategory::Own => "own",
+            PolicyRuleCategory::Destructive => "destructive",
+            PolicyRuleCategory::Privilege => "privilege",
+            PolicyRuleCategory::Injection => "injection",
+            PolicyRuleCategory::Remote => "remote",
+            PolicyRuleCategory::Network => "network",
+            PolicyRuleCategory::Escape => "escape",
+            PolicyRuleCategory::Unparsable => "unparsable",
+            PolicyRuleCategory::Own => "own",
         }
     }
 
     /// The published error code of a refusal.
-    pub fn refusal_code(self) -> ErrorCode {
+    pub fn refusal_error_code(self) -> ErrorCode {
         match self {
-            RuleCategory::Destructive
-            | RuleCategory::Privilege
-            | RuleCategory::Injection
-            | RuleCategory::Remote
-            | RuleCategory::Network => ErrorCode::DangerousOperation,
-            RuleCategory::Escape | RuleCategory::Unparsable | RuleCategory::Own => {
-                ErrorCode::UnsafeCommand
-            }
+            PolicyRuleCategory::Destructive
+            | PolicyRuleCategory::Privilege
+            | PolicyRuleCategory::Injection
+            | PolicyRuleCategory::Remote
+            | PolicyRuleCategory::Network => ErrorCode::DangerousOperation,
+            PolicyRuleCategory::Escape
+            | PolicyRuleCategory::Unparsable
+            | PolicyRuleCategory::Own => ErrorCode::UnsafeCommand,
         }
     }
 }
@@ -153,7 +153,7 @@ impl RuleCategory {
 /// A word, or one of several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum WordAlternatives {
+pub enum OneOrMoreWords {
     Word(String),
     Any(Vec<String>),
 }
@@ -179,10 +179,10 @@ impl ArgumentPatterns {
     }
 }
 
-impl RuleFile {
+impl PolicyRuleFile {
     pub fn from_toml(text: &str) -> Result<Self> {
         bounded(text)?;
-        toml::from_str::<RuleFile>(text)
+        toml::from_str::<PolicyRuleFile>(text)
             .map_err(|error| {
                 let place = error.span().map(|span| located(text, span.start)).unwrap_or_default();
                 invalid(format!("read rules: {place}{}", error.message())).with_source(error)
@@ -192,7 +192,7 @@ impl RuleFile {
 
     pub fn from_json(text: &str) -> Result<Self> {
         bounded(text)?;
-        serde_json::from_str::<RuleFile>(text)
+        serde_json::from_str::<PolicyRuleFile>(text)
             .map_err(|error| invalid(format!("read rules: {error}")).with_source(error))?
             .checked()
     }
@@ -217,7 +217,7 @@ impl RuleFile {
     }
 }
 
-impl Rule {
+impl PolicyRule {
     fn check(&self) -> Result<()> {
         let object = |problem: &str| Err(invalid(format!("rule '{}': {problem}", self.id)));
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);

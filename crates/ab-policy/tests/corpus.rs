@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::Verdict;
-use ab_policy::{CommandCheckContext, Policy, PolicyProfile, PolicyTestSuite, RuleFile};
+use ab_policy::{
+    CommandCheckContext, CommandPolicy, PolicyProfile, PolicyRuleFile, PolicyTestSuite,
+};
 
 /// Every file of the corpus, by name.
 pub(crate) fn files() -> Vec<(String, PolicyTestSuite)> {
@@ -25,7 +27,7 @@ pub(crate) fn files() -> Vec<(String, PolicyTestSuite)> {
 #[track_caller]
 fn holds(name: &str) {
     let corpus = files().into_iter().find(|(each, _)| each == name).unwrap().1;
-    let misses = corpus.find_mismatches(&RuleFile::default()).unwrap();
+    let misses = corpus.find_mismatches(&PolicyRuleFile::default()).unwrap();
     let lines: Vec<String> = misses
         .iter()
         .map(|miss| {
@@ -118,7 +120,7 @@ fn the_corpus_is_large_and_has_no_command_twice() {
 #[test]
 fn codes_follow_the_category() {
     use ab_core::ErrorCode;
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
     let scene = CommandCheckContext::new().with_root_alias("/workspace");
     for (file, expect) in [
         ("destructive", ErrorCode::DangerousOperation),
@@ -132,7 +134,7 @@ fn codes_follow_the_category() {
         let corpus = files().into_iter().find(|(each, _)| each == file).unwrap().1;
         for case in &corpus.cases {
             let judged = policy.judge(&case.command, &scene);
-            let code = judged.decisive_rule().map(|hit| hit.rule.category.refusal_code());
+            let code = judged.decisive_rule().map(|hit| hit.rule.category.refusal_error_code());
             assert_eq!(code, Some(expect), "{:?}: {:?}", case.command, judged.matched);
         }
     }

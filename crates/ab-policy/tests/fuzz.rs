@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ab_core::{CommandLineCheckContext, Verdict};
 use ab_policy::{
-    CommandFindingKind, Policy, PolicyProfile, analyse_command, check_command_paths,
-    rule_example_context,
+    CommandFindingKind, CommandPolicy, PolicyProfile, analyse_command, check_command_paths,
+    context_for_rule_examples,
 };
 use ab_testkit::fuzz;
 use proptest::collection::vec;
@@ -135,9 +135,9 @@ fn text() -> impl Strategy<Value = String> {
 
 #[test]
 fn fuzz_policy() {
-    let guarded = Policy::new(PolicyProfile::Guarded).unwrap();
-    let strict = Policy::new(PolicyProfile::Strict).unwrap();
-    let scene = rule_example_context();
+    let guarded = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
+    let strict = CommandPolicy::new(PolicyProfile::Strict).unwrap();
+    let scene = context_for_rule_examples();
     fuzz::check_property("fuzz_policy", text(), |text| {
         let started = Instant::now();
         let judged = guarded.judge(&text, &scene);
@@ -175,7 +175,7 @@ fn fuzz_screen() {
     let readable = &["/usr", "/bin"];
     let confines =
         CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable };
-    let scene = rule_example_context();
+    let scene = context_for_rule_examples();
     fuzz::check_property("fuzz_screen", text(), |text| {
         let started = Instant::now();
         let passes = check_command_paths(&text, &confines).is_ok();
@@ -204,8 +204,8 @@ fn fuzz_screen() {
 
 #[test]
 fn limits_fail_to_deny() {
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
-    let scene = rule_example_context();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
+    let scene = context_for_rule_examples();
     for text in [
         "ls;".repeat(30_000),
         "ls | ".repeat(30_000) + "ls",

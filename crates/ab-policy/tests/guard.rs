@@ -9,7 +9,7 @@ use ab_core::{
     Isolation, PolicyControlKind, PolicyControlStrength, Principal, PrincipalKind, ScopeOptions,
     Verb,
 };
-use ab_policy::{CommandGuard, HomeLocation, Policy, PolicyProfile, RuleFile};
+use ab_policy::{CommandGuard, CommandPolicy, HomeDirectoryMeaning, PolicyProfile, PolicyRuleFile};
 use ab_testkit::RecordingDriver;
 use ab_testkit::expect::expect_error;
 
@@ -53,7 +53,7 @@ fn guarded(driver: &RecordingDriver, guard: CommandGuard) -> (Backend, Arc<Memor
 }
 
 fn guard(profile: PolicyProfile) -> CommandGuard {
-    CommandGuard::new(Policy::new(profile).unwrap(), &["/srv/ws".to_owned()])
+    CommandGuard::new(CommandPolicy::new(profile).unwrap(), &["/srv/ws".to_owned()])
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_question_goes_to_the_approver() {
                 let refused = matches!(says, ApprovalAnswer::No(..));
                 let why = error.message().contains("not approved by person:ada (not today)");
                 assert_eq!(why, refused, "{error}");
-                let waits_for = error.approval().map(ApprovalId::as_str);
+                let waits_for = error.pending_approval_id().map(ApprovalId::as_str);
                 assert_eq!(waits_for, (kind == ErrorKind::Pending).then_some("a1"));
             }
         }
@@ -177,8 +177,10 @@ async fn home_is_what_the_guard_was_told() {
     let driver = RecordingDriver::new();
     let (elsewhere, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     expect_error(elsewhere.exec("cat ~/notes").await, ErrorKind::Denied);
-    let (inside, _) =
-        guarded(&driver, guard(PolicyProfile::Guarded).with_home(HomeLocation::StartDirectory));
+    let (inside, _) = guarded(
+        &driver,
+        guard(PolicyProfile::Guarded).with_home(HomeDirectoryMeaning::StartDirectory),
+    );
     inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
     inside.exec("cd && ls").await.unwrap();
     expect_error(inside.exec("rm -rf ~").await, ErrorKind::Denied);
@@ -188,8 +190,10 @@ async fn home_is_what_the_guard_was_told() {
 #[tokio::test]
 async fn the_home_and_path_of_the_caller_are_judged_with() {
     let driver = RecordingDriver::new();
-    let (backend, _) =
-        guarded(&driver, guard(PolicyProfile::Guarded).with_home(HomeLocation::StartDirectory));
+    let (backend, _) = guarded(
+        &driver,
+        guard(PolicyProfile::Guarded).with_home(HomeDirectoryMeaning::StartDirectory),
+    );
     let with = |name: &str, value: &str| ExecOptions {
         env: [(name.to_owned(), value.to_owned())].into(),
         ..ExecOptions::default()
@@ -314,9 +318,11 @@ async fn files_are_not_its_business() {
 #[tokio::test]
 async fn own_rules_hold_for_exec() {
     let text = "[[rule]]\nid = \"own.push\"\nverdict = \"deny\"\nprefix = [\"git\", \"push\"]\nreason = \"no\"\n";
-    let policy =
-        Policy::with_user_rules(PolicyProfile::Guarded, &RuleFile::from_toml(text).unwrap())
-            .unwrap();
+    let policy = CommandPolicy::with_user_rules(
+        PolicyProfile::Guarded,
+        &PolicyRuleFile::from_toml(text).unwrap(),
+    )
+    .unwrap();
     let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, CommandGuard::new(policy, &[]));
     let error = expect_error(backend.exec("make && git push").await, ErrorKind::Denied);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::{EnforcedControls, Isolation, Verdict};
-use ab_policy::{CommandCheckContext, HomeLocation, Policy, PolicyProfile};
+use ab_policy::{CommandCheckContext, CommandPolicy, HomeDirectoryMeaning, PolicyProfile};
 
 use crate::corpus::files;
 
@@ -30,13 +30,13 @@ fn lines() -> Vec<(String, String)> {
 fn scene(isolation: Isolation) -> CommandCheckContext {
     let scene = CommandCheckContext::new()
         .with_root_alias("/workspace")
-        .with_home(HomeLocation::StartDirectory);
+        .with_home(HomeDirectoryMeaning::StartDirectory);
     scene.with_enforced_controls(EnforcedControls::fully_enforced_by(isolation))
 }
 
 #[test]
 fn ordinary_lines_run_behind_walls() {
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
     let lines = lines();
     assert!(lines.len() >= 400, "{} lines", lines.len());
     assert!(REFUSED.len() * 100 <= lines.len(), "{} of {}", REFUSED.len(), lines.len());
@@ -70,7 +70,7 @@ fn no_line_is_there_twice() {
 
 #[test]
 fn walls_change_nothing_about_the_five_categories() {
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
     // `eval` is judged by its text behind walls; of downloads it stays refused.
     let judged = ["eval ls", "eval \"$X\"", "builtin eval ls", "command eval ls"];
     let mut wrong = Vec::new();
@@ -94,7 +94,7 @@ fn walls_change_nothing_about_the_five_categories() {
 
 #[test]
 fn strict_is_the_same_behind_walls() {
-    let policy = Policy::new(PolicyProfile::Strict).unwrap();
+    let policy = CommandPolicy::new(PolicyProfile::Strict).unwrap();
     for (_, corpus) in files() {
         let open = corpus.context();
         let walled = corpus
@@ -109,7 +109,7 @@ fn strict_is_the_same_behind_walls() {
 
 #[test]
 fn only_what_a_wall_enforces_is_dropped() {
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
     for (line, bwrap, landlock, none) in [
         ("cd ..", Verdict::Allow, Verdict::Allow, Verdict::Deny),
         ("cat ~root/x", Verdict::Allow, Verdict::Allow, Verdict::Deny),

@@ -2,11 +2,12 @@
 
 use ab_core::Verdict;
 use ab_policy::{
-    CommandCheckContext, Policy, PolicyProfile, RuleFile, built_in_rules, rule_example_context,
+    CommandCheckContext, CommandPolicy, PolicyProfile, PolicyRuleFile, built_in_rules,
+    context_for_rule_examples,
 };
 
-fn verdict(policy: &Policy, command: &str) -> Verdict {
-    policy.judge(command, &rule_example_context()).verdict
+fn verdict(policy: &CommandPolicy, command: &str) -> Verdict {
+    policy.judge(command, &context_for_rule_examples()).verdict
 }
 
 #[test]
@@ -78,8 +79,8 @@ not_match = ["cat gen/a"]
 
 #[test]
 fn own_rules_combine_by_the_greatest_verdict() {
-    let file = RuleFile::from_toml(TOML).unwrap();
-    let policy = Policy::with_user_rules(PolicyProfile::Guarded, &file).unwrap();
+    let file = PolicyRuleFile::from_toml(TOML).unwrap();
+    let policy = CommandPolicy::with_user_rules(PolicyProfile::Guarded, &file).unwrap();
     for (command, expect) in [
         ("cat a", Verdict::Allow),
         ("git status", Verdict::Allow),
@@ -104,10 +105,10 @@ fn own_rules_combine_by_the_greatest_verdict() {
 
 #[test]
 fn toml_and_json_have_the_same_shape() {
-    let file = RuleFile::from_toml(TOML).unwrap();
+    let file = PolicyRuleFile::from_toml(TOML).unwrap();
     let json = serde_json::to_string(&file).unwrap();
-    assert_eq!(RuleFile::from_json(&json).unwrap(), file);
-    assert_eq!(RuleFile::parse(&json).unwrap(), RuleFile::parse(TOML).unwrap());
+    assert_eq!(PolicyRuleFile::from_json(&json).unwrap(), file);
+    assert_eq!(PolicyRuleFile::parse(&json).unwrap(), PolicyRuleFile::parse(TOML).unwrap());
 }
 
 #[test]
@@ -121,12 +122,12 @@ overrides = ["strict.network-tools"]
 reason = "deploying is our job"
 match = ["ssh deploy.example restart"]
 "#;
-    let file = RuleFile::from_toml(text).unwrap();
-    let policy = Policy::with_user_rules(PolicyProfile::Strict, &file).unwrap();
+    let file = PolicyRuleFile::from_toml(text).unwrap();
+    let policy = CommandPolicy::with_user_rules(PolicyProfile::Strict, &file).unwrap();
     assert_eq!(verdict(&policy, "ssh deploy.example restart"), Verdict::Allow);
     assert_eq!(verdict(&policy, "ssh elsewhere.example restart"), Verdict::Deny);
     assert_eq!(verdict(&policy, "sudo ssh deploy.example"), Verdict::Deny, "only what is named");
-    let strict = Policy::new(PolicyProfile::Strict).unwrap();
+    let strict = CommandPolicy::new(PolicyProfile::Strict).unwrap();
     assert_eq!(verdict(&strict, "gcloud storage rsync -r a gs://b"), Verdict::Allow);
     assert_eq!(verdict(&strict, "rsync -r a b"), Verdict::Deny);
 }
@@ -156,8 +157,8 @@ fn rules_that_make_no_sense_are_refused() {
         ("default = 3".to_owned(), "read rules: line 1, field 'default'"),
         ("{".to_owned(), "read rules"),
     ] {
-        let loaded = RuleFile::parse(&text)
-            .and_then(|file| Policy::with_user_rules(PolicyProfile::Guarded, &file));
+        let loaded = PolicyRuleFile::parse(&text)
+            .and_then(|file| CommandPolicy::with_user_rules(PolicyProfile::Guarded, &file));
         let error = loaded.expect_err(&text);
         assert_eq!(error.code(), ab_core::ErrorCode::InvalidConfiguration);
         assert!(error.message().contains(says), "{says}: {error}");
@@ -168,7 +169,7 @@ fn rules_that_make_no_sense_are_refused() {
 fn strict_is_never_milder_than_guarded() {
     let [guarded, strict, off] =
         [PolicyProfile::Guarded, PolicyProfile::Strict, PolicyProfile::Off]
-            .map(|profile| Policy::new(profile).unwrap());
+            .map(|profile| CommandPolicy::new(profile).unwrap());
     for rule in built_in_rules().unwrap() {
         for command in rule.matches.iter().chain(&rule.not_match) {
             assert!(verdict(&strict, command) >= verdict(&guarded, command), "{command}");

@@ -81,7 +81,7 @@ impl Stage {
         let work = self.path("work").canonicalize().unwrap();
         let scene = CommandCheckContext::new().with_root_alias(&work.display().to_string());
         let analysis = analyse_command(command, &scene);
-        let stub = |words: &[ab_policy::analysis::ExpandedWord]| {
+        let stub = |words: &[ab_policy::analysis::ExpandedShellWord]| {
             STUBS.contains(&words[0].text.as_str()).then(|| {
                 let words: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
                 words.join("|")

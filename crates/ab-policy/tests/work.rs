@@ -2,8 +2,8 @@
 
 use ab_core::{CommandLineCheckContext, Verdict};
 use ab_policy::{
-    CommandFindingKind, Policy, PolicyProfile, analyse_command, check_command_paths,
-    rule_example_context,
+    CommandFindingKind, CommandPolicy, PolicyProfile, analyse_command, check_command_paths,
+    context_for_rule_examples,
 };
 
 /// More than the bound of one analysis: what is in flight when it is reached still counts.
@@ -76,7 +76,7 @@ const SHAPES: &[(&str, Shape)] = &[
 
 #[test]
 fn work_grows_with_the_text() {
-    let scene = rule_example_context();
+    let scene = context_for_rule_examples();
     let mut compared = 0;
     for (name, shape) in SHAPES {
         let measured = |n: usize| {
@@ -103,7 +103,7 @@ fn work_grows_with_the_text() {
 
 #[test]
 fn work_is_bounded_whatever_the_text() {
-    let scene = rule_example_context();
+    let scene = context_for_rule_examples();
     for (name, shape) in SHAPES {
         let unit = shape(64).len().max(1) as f64 / 64.0;
         let text = shape((LONG_LINE as f64 / unit) as usize);
@@ -124,8 +124,8 @@ fn a_screen_is_bounded_too() {
 
 #[test]
 fn long_ordinary_scripts_are_looked_at_whole() {
-    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
-    let scene = rule_example_context();
+    let policy = CommandPolicy::new(PolicyProfile::Guarded).unwrap();
+    let scene = context_for_rule_examples();
     let script: String = (0..5_000)
         .map(|at| format!("echo \"step {at}\" >> log.txt && test -f src/file{at}.txt || exit 1\n"))
         .collect();

@@ -27,13 +27,13 @@ mod session;
 pub mod settings;
 
 pub use address::{HostPort, WebSocketUrl};
-pub use dial::{DialError, check_connection, open_daemon_http_stream, open_websocket};
+pub use dial::{ConnectError, check_connection, open_daemon_http_stream, open_websocket};
 pub use endpoint::{
-    ByteStream, CleartextTokenPolicy, Connector, Credential, Headers, Proxy, RemoteEndpoint,
+    ByteStream, CleartextTokenPolicy, Connector, Credential, Proxy, RemoteEndpoint, RequestHeaders,
     SshEndpoint, TrustRoots, WebSocketEndpoint,
 };
-pub use host_key::{Fingerprint, HostKeyCheck};
+pub use host_key::{HostKeyCheck, HostKeyFingerprint};
 pub use known_hosts::KnownHosts;
 pub use remote::RemoteDriver;
-pub use secret::Secret;
+pub use secret::SecretText;
 pub use settings::{ClientSettings, Keepalive, McpEndpoint, ReconnectPolicy};

@@ -129,7 +129,7 @@ async fn start(backend: &Backend, run: Run) -> Result<Process, Error> {
         env.insert("TERM".to_owned(), kind.to_owned());
     }
     let options = ExecOptions { env, ..ExecOptions::default() };
-    let mut request = backend.exec_request(Command::Shell(run.line), options)?;
+    let mut request = backend.build_exec_request(Command::Shell(run.line), options)?;
     request.stdin = StdinMode::Piped;
     request.terminal = run.terminal.map(|terminal| terminal.size);
     backend.spawn(request).await

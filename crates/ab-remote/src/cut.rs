@@ -16,31 +16,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug, Default)]
 struct Shared {
     cut: AtomicBool,
-    last_words: OnceLock<Bytes>,
+    last_message: OnceLock<Bytes>,
     reader: AtomicWaker,
     writer: AtomicWaker,
 }
 
 /// Ends its stream, at the latest when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Scissors(Arc<Shared>);
+pub(crate) struct StreamCutter(Arc<Shared>);
 
-impl Scissors {
+impl StreamCutter {
     pub(crate) fn cut(&self) {
         self.0.cut.store(true, Ordering::Release);
         self.0.reader.wake();
         self.0.writer.wake();
     }
 
-    /// Writes `last_words`, then lets readers get EOF.
-    pub(crate) fn part(&self, last_words: Bytes) {
+    /// Writes `last_message`, then lets readers get EOF.
+    pub(crate) fn part(&self, last_message: Bytes) {
         // Only the first message is sent.
-        let _ = self.0.last_words.set(last_words);
+        let _ = self.0.last_message.set(last_message);
         self.0.reader.wake();
     }
 }
 
-impl Drop for Scissors {
+impl Drop for StreamCutter {
     fn drop(&mut self) {
         self.cut();
     }
@@ -52,13 +52,13 @@ pub(crate) struct Cuttable<S> {
     inner: S,
     shared: Arc<Shared>,
     /// The unwritten rest of the last message, once there is one.
-    parting: Option<Bytes>,
+    unwritten: Option<Bytes>,
 }
 
 impl<S> Cuttable<S> {
-    pub(crate) fn new(inner: S) -> (Self, Scissors) {
+    pub(crate) fn new(inner: S) -> (Self, StreamCutter) {
         let shared = Arc::<Shared>::default();
-        (Self { inner, shared: shared.clone(), parting: None }, Scissors(shared))
+        (Self { inner, shared: shared.clone(), unwritten: None }, StreamCutter(shared))
     }
 
     fn is_cut(&self) -> bool {
@@ -68,8 +68,8 @@ impl<S> Cuttable<S> {
 
 impl<S: AsyncWrite + Unpin> Cuttable<S> {
     /// Writes the last message and shuts the stream down.
-    fn poll_parted(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
-        let rest = self.parting.get_or_insert_with(|| words.clone());
+    fn poll_last_message(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
+        let rest = self.unwritten.get_or_insert_with(|| words.clone());
         while !rest.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;
             rest.advance(written.max(1).min(rest.len()));
@@ -88,8 +88,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Cuttable<S> {
         if self.is_cut() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(words) = self.shared.last_words.get().cloned() {
-            return self.poll_parted(cx, &words);
+        if let Some(words) = self.shared.last_message.get().cloned() {
+            return self.poll_last_message(cx, &words);
         }
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }

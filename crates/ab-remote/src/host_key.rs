@@ -54,7 +54,7 @@ impl HostKey {
     }
 
     /// Creates a key for this process only.
-    pub fn ephemeral(why: impl Into<String>) -> io::Result<Self> {
+    pub fn generate_ephemeral(why: impl Into<String>) -> io::Result<Self> {
         Ok(Self { key: make()?, origin: HostKeyOrigin::Ephemeral { why: why.into() } })
     }
 

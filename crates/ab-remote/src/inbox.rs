@@ -4,7 +4,7 @@
 //! channel counts its unread bytes, and the connection keeps a [`Gauge`] of all of them. A channel
 //! with too many unread bytes is granted two bytes at a time. That holds it back, while the server
 //! still reads from the client: other channels, signals, window adjustments and the end of the
-//! connection still arrive. See [`Valve`](crate::valve::Valve).
+//! connection still arrive. See [`WindowControl`](crate::window_control::WindowControl).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

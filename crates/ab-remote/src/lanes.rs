@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 /// [`stop`](Self::stop), and everything that runs on them ends too: also processes that were to
 /// outlive their connection.
 #[derive(Clone, Debug)]
-pub struct ConnectionThreads {
+pub struct SshConnectionThreads {
     lanes: Arc<[Lane]>,
 }
 
@@ -35,11 +35,11 @@ struct Lane {
     ended: Mutex<Receiver<Infallible>>,
 }
 
-impl ConnectionThreads {
+impl SshConnectionThreads {
     /// Starts `count` threads, at least one.
-    pub fn start(count: usize) -> io::Result<ConnectionThreads> {
+    pub fn start(count: usize) -> io::Result<SshConnectionThreads> {
         let lanes = (0..count.max(1)).map(|_| Lane::open()).collect::<io::Result<Arc<_>>>()?;
-        Ok(ConnectionThreads { lanes })
+        Ok(SshConnectionThreads { lanes })
     }
 
     /// Runs a future on the thread with the fewest futures. After a stop the future is dropped
@@ -57,7 +57,7 @@ impl ConnectionThreads {
         })
     }
 
-    /// Drops everything that runs on the threads and waits up to `patience` for that. Blocks, so it
+    /// Drops everything that runs on the threads and waits up to `time_limit` for that. Blocks, so it
     /// must not be called on one of the threads.
     pub fn stop(&self, timeout: Duration) {
         let last = Instant::now().checked_add(timeout);
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_goes_where_the_fewest_are_and_stays_there() {
-        let lanes = ConnectionThreads::start(3).unwrap();
+        let lanes = SshConnectionThreads::start(3).unwrap();
         let (open, closed) = tokio::sync::watch::channel(());
         let run = |_| {
             let mut closed = closed.clone();
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_ends_with_the_lanes() {
-        let lanes = ConnectionThreads::start(0).unwrap();
+        let lanes = SshConnectionThreads::start(0).unwrap();
         let (held, dropped) = oneshot::channel::<()>();
         let running = lanes.spawn(async move {
             let _held = held;
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn they_end_when_told_to_whoever_still_has_them() {
-        let lanes = ConnectionThreads::start(2).unwrap();
+        let lanes = SshConnectionThreads::start(2).unwrap();
         let (held, mut dropped) = oneshot::channel::<()>();
         let other = lanes.clone();
         let running = lanes.spawn(async move {

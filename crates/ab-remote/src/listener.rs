@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::server::{ConnectionEnd, SshServer, closed};
+use crate::server::{SshConnectionEnd, SshServer, closed};
 
 /// Most connections of one listener.
 pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 1024;
@@ -22,18 +22,18 @@ pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
 const RESPITE: Duration = Duration::from_millis(100);
 
 /// Called when a connection ended.
-pub type ConnectionEndObserver = Arc<dyn Fn(SocketAddr, &ConnectionEnd) + Send + Sync>;
+pub type SshConnectionEndObserver = Arc<dyn Fn(SocketAddr, &SshConnectionEnd) + Send + Sync>;
 
 /// Limits of a listener, and the observer of its connections.
 #[derive(Clone)]
-pub struct ListenerOptions {
+pub struct SshListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     /// Called for each connection that ended.
-    pub on_connection_end: ConnectionEndObserver,
+    pub on_connection_end: SshConnectionEndObserver,
 }
 
-impl Default for ListenerOptions {
+impl Default for SshListenerOptions {
     fn default() -> Self {
         Self {
             max_connections: DEFAULT_MAX_CONNECTIONS,
@@ -43,7 +43,7 @@ impl Default for ListenerOptions {
     }
 }
 
-impl std::fmt::Debug for ListenerOptions {
+impl std::fmt::Debug for SshListenerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listening")
             .field("max_connections", &self.max_connections)
@@ -54,10 +54,10 @@ impl std::fmt::Debug for ListenerOptions {
 
 /// Serves every connection of a socket until the server is shut down. Returns when all of them have
 /// ended. Clients beyond the connection limit wait to be accepted.
-pub async fn serve_listener(
+pub async fn serve_ssh_on_listener(
     listener: TcpListener,
     server: SshServer,
-    options: ListenerOptions,
+    options: SshListenerOptions,
 ) -> io::Result<()> {
     let mut open = server.is_open();
     let all = Arc::new(Semaphore::new(options.max_connections));
@@ -91,7 +91,7 @@ pub async fn serve_listener(
         let serving = async move {
             let ended = tokio::select! {
                 ended = serve_one(&server, socket, || drop(stranger)) => ended,
-                () = sent_away => ConnectionEnd::NotLoggedIn("it made room for another".to_owned()),
+                () = sent_away => SshConnectionEnd::NotLoggedIn("it made room for another".to_owned()),
             };
             told(peer, &ended);
             drop(place);
@@ -115,7 +115,7 @@ async fn serve_one(
     server: &SshServer,
     socket: io::Result<std::net::TcpStream>,
     logged_in: impl FnOnce() + Send,
-) -> ConnectionEnd {
+) -> SshConnectionEnd {
     let stream = socket.and_then(TcpStream::from_std).and_then(|stream| {
         // Send small packets without delay.
         stream.set_nodelay(true)?;
@@ -123,7 +123,7 @@ async fn serve_one(
     });
     match stream {
         Ok(stream) => server.serve_with_login_hook(stream, logged_in).await,
-        Err(error) => ConnectionEnd::NotLoggedIn(error.to_string()),
+        Err(error) => SshConnectionEnd::NotLoggedIn(error.to_string()),
     }
 }
 

@@ -30,7 +30,7 @@ const PIECE: usize = 64 * 1024;
 const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 
 /// How long a process may take to read its remaining input after a release.
-const PARTING: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a channel until its process ends or the client releases it. Dropping the future also
 /// releases it.
@@ -48,7 +48,8 @@ pub(crate) async fn serve(
     };
     // Wait for the client to close the channel: russh keeps state of channels that this side
     // closed.
-    let _ = timeout(PARTING, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
+    let _ =
+        timeout(CLOSE_TIMEOUT, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
     let _ = outlet.exit(0).await;
     inbox.close();
 }
@@ -112,7 +113,7 @@ async fn frame(inbox: &Inbox) -> Result<Option<ProcessClientFrame>, Error> {
     let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
         return Ok(None);
     };
-    wire::decode(packet).map(Some).map_err(|_| misplaced("a frame makes no sense"))
+    wire::decode(packet).map(Some).map_err(|_| misplaced("invalid frame"))
 }
 
 fn misplaced(message: &str) -> Error {
@@ -126,28 +127,28 @@ struct Speech<'a> {
     turn: Mutex<()>,
     /// A frame is being sent. If it is still set at the next turn, its sender was cancelled in the
     /// middle.
-    halfway: AtomicBool,
+    frame_unfinished: AtomicBool,
 }
 
 impl<'a> Speech<'a> {
     fn new(outlet: &'a Outlet) -> Self {
-        Self { outlet, turn: Mutex::new(()), halfway: AtomicBool::new(false) }
+        Self { outlet, turn: Mutex::new(()), frame_unfinished: AtomicBool::new(false) }
     }
 
     async fn say(&self, frame: &ProcessServerFrame) -> Result<(), Gone> {
         let _turn = self.turn.lock().await;
-        if self.halfway.swap(true, Ordering::AcqRel) {
+        if self.frame_unfinished.swap(true, Ordering::AcqRel) {
             return Err(Gone);
         }
         self.outlet.stdout(encode_frame(frame)).await?;
-        self.halfway.store(false, Ordering::Release);
+        self.frame_unfinished.store(false, Ordering::Release);
         Ok(())
     }
 }
 
 /// How a client released a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LetGo {
+enum ReleaseCause {
     /// By a release frame.
     Asked,
     /// By the end of its channel, or by a protocol violation.
@@ -196,11 +197,11 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                     let _ = control.send(wish).await;
                 }
                 ProcessClientFrame::Window(bytes) => give(space, bytes),
-                ProcessClientFrame::Release => return LetGo::Asked,
+                ProcessClientFrame::Release => return ReleaseCause::Asked,
                 ProcessClientFrame::Exec { .. } | ProcessClientFrame::Attach { .. } => break,
             }
         }
-        LetGo::Lost
+        ReleaseCause::Lost
     };
     let hearing = async {
         tokio::pin!(feeding);
@@ -214,8 +215,8 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         };
         // Input sent before the release still reaches the process.
         input.close();
-        if left == LetGo::Asked && !fed_all {
-            let _ = timeout(PARTING, feeding).await;
+        if left == ReleaseCause::Asked && !fed_all {
+            let _ = timeout(CLOSE_TIMEOUT, feeding).await;
         }
     };
     let retired = async {

@@ -1,9 +1,9 @@
 //! Serves one SSH connection, from its first byte to the end of its last task.
 
 mod connection;
-mod goodbye;
-mod patience;
+mod disconnect_message;
 mod preferences;
+mod stall_timeout;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -20,18 +20,18 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::auth::SshAccess;
 use crate::backlog::Backlog;
 use crate::client::context::later;
-use crate::cut::{Cuttable, Scissors};
+use crate::cut::{Cuttable, StreamCutter};
 use crate::host_key::HostKey;
-use crate::lanes::ConnectionThreads;
+use crate::lanes::SshConnectionThreads;
 use crate::ledger::Ledger;
 use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
-use patience::Patient;
+use stall_timeout::StallTimeoutStream;
 
 /// How long a client may take to log in.
 pub(crate) const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that was told to end may take.
-const PARTING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The disconnect message at shutdown.
 const SHUTTING_DOWN: &str = "Server shutting down";
 /// Most open channels of one connection.
@@ -101,7 +101,7 @@ struct Shared {
     /// How many connections there are.
     connections: watch::Sender<usize>,
     commons: Commons,
-    lanes: Option<ConnectionThreads>,
+    lanes: Option<SshConnectionThreads>,
 }
 
 /// State shared by all connections, besides the workspace.
@@ -114,7 +114,7 @@ struct Commons {
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConnectionEnd {
+pub enum SshConnectionEnd {
     /// The client disconnected after it had logged in.
     Closed,
     /// The client never logged in, with the reason if known.
@@ -125,13 +125,13 @@ pub enum ConnectionEnd {
     Failed(String),
 }
 
-impl fmt::Display for ConnectionEnd {
+impl fmt::Display for SshConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConnectionEnd::Closed => f.write_str("the client left"),
-            ConnectionEnd::NotLoggedIn(why) => write!(f, "the client did not log in: {why}"),
-            ConnectionEnd::ShutDown => f.write_str("the server was shut down"),
-            ConnectionEnd::Failed(why) => write!(f, "the connection failed: {why}"),
+            SshConnectionEnd::Closed => f.write_str("the client left"),
+            SshConnectionEnd::NotLoggedIn(why) => write!(f, "the client did not log in: {why}"),
+            SshConnectionEnd::ShutDown => f.write_str("the server was shut down"),
+            SshConnectionEnd::Failed(why) => write!(f, "the connection failed: {why}"),
         }
     }
 }
@@ -162,12 +162,12 @@ impl SshServer {
         Self::made(backend, settings, None)
     }
 
-    /// A server that serves connections of [`serve_listener`](crate::serve_listener) on these
+    /// A server that serves connections of [`serve_ssh_on_listener`](crate::serve_ssh_on_listener) on these
     /// threads. Callers of [`serve`](Self::serve) choose the thread themselves.
     pub fn with_threads(
         backend: Backend,
         settings: SshServerSettings,
-        threads: ConnectionThreads,
+        threads: SshConnectionThreads,
     ) -> Self {
         Self::made(backend, settings, Some(threads))
     }
@@ -175,7 +175,7 @@ impl SshServer {
     fn made(
         backend: Backend,
         settings: SshServerSettings,
-        threads: Option<ConnectionThreads>,
+        threads: Option<SshConnectionThreads>,
     ) -> Self {
         let config = Arc::new(preferences::config(&settings));
         let shared = Shared {
@@ -204,7 +204,7 @@ impl SshServer {
     }
 
     /// The threads for its connections, if it has any.
-    pub fn connection_threads(&self) -> Option<&ConnectionThreads> {
+    pub fn connection_threads(&self) -> Option<&SshConnectionThreads> {
         self.shared.lanes.as_ref()
     }
 
@@ -215,7 +215,7 @@ impl SshServer {
 
     /// Serves one connection to its end. Returns when everything that it started has ended.
     /// Dropping the future also ends it.
-    pub async fn serve<S>(&self, stream: S) -> ConnectionEnd
+    pub async fn serve<S>(&self, stream: S) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -224,7 +224,7 @@ impl SshServer {
 
     /// Like [`serve`](Self::serve), for a client that may only see `view`, such as a scope of the
     /// workspace.
-    pub async fn serve_with_backend<S>(&self, backend: Backend, stream: S) -> ConnectionEnd
+    pub async fn serve_with_backend<S>(&self, backend: Backend, stream: S) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -236,7 +236,7 @@ impl SshServer {
         &self,
         stream: S,
         logged_in: impl FnOnce() + Send,
-    ) -> ConnectionEnd
+    ) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -248,18 +248,18 @@ impl SshServer {
         backend: Backend,
         stream: S,
         logged_in: impl FnOnce() + Send,
-    ) -> ConnectionEnd
+    ) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut open = self.shared.open.subscribe();
         if !*open.borrow_and_update() {
-            return ConnectionEnd::ShutDown;
+            return SshConnectionEnd::ShutDown;
         }
         let _counted = Counted::new(&self.shared.connections);
-        let (stream, scissors) = Cuttable::new(Backlog::new(Patient::new(stream)));
+        let (stream, cutter) = Cuttable::new(Backlog::new(StallTimeoutStream::new(stream)));
         let tasks = Tasks::default();
-        let mut leash = Leash { scissors, tasks: tasks.clone() };
+        let mut resources = ConnectionResources { cutter, tasks: tasks.clone() };
         let (known, mut logins) = watch::channel(false);
         let sent_away = SentAway::default();
         let connection = Connection::new(
@@ -277,17 +277,17 @@ impl SshServer {
         let greeted = tokio::select! {
             greeted = &mut greeting => greeted,
             () = closed(&mut open) => {
-                leash.scissors.part(goodbye::in_the_clear(SHUTTING_DOWN));
+                resources.cutter.part(disconnect_message::in_the_clear(SHUTTING_DOWN));
                 // The session ends at EOF. A client that does not read is dropped after the
                 // timeout.
-                let _ = timeout(PARTING, greeting).await;
-                return ConnectionEnd::ShutDown;
+                let _ = timeout(CLOSE_TIMEOUT, greeting).await;
+                return SshConnectionEnd::ShutDown;
             }
         };
         let mut session = match greeted {
             Ok(Ok(session)) => session,
-            Ok(Err(error)) => return ConnectionEnd::NotLoggedIn(error.to_string()),
-            Err(_) => return ConnectionEnd::NotLoggedIn("it took too long".to_owned()),
+            Ok(Err(error)) => return SshConnectionEnd::NotLoggedIn(error.to_string()),
+            Err(_) => return SshConnectionEnd::NotLoggedIn("it took too long".to_owned()),
         };
         let handle = session.handle();
         let mut told = Some(logged_in);
@@ -301,29 +301,31 @@ impl SshServer {
                 (Event::LoggedIn, Some(told)) => told(),
                 (Event::LoggedIn, None) => {}
                 (Event::TooLate, _) => {
-                    break ConnectionEnd::NotLoggedIn("it took too long".to_owned());
+                    break SshConnectionEnd::NotLoggedIn("it took too long".to_owned());
                 }
                 (Event::ShutDown, _) => {
                     part(&handle, &mut session, SHUTTING_DOWN).await;
-                    break ConnectionEnd::ShutDown;
+                    break SshConnectionEnd::ShutDown;
                 }
                 (Event::Ended(Ok(())), None) => {
                     let why = sent_away.get().map(Failure::to_string);
-                    break why.map_or(ConnectionEnd::Closed, ConnectionEnd::Failed);
+                    break why.map_or(SshConnectionEnd::Closed, SshConnectionEnd::Failed);
                 }
                 (Event::Ended(Err(error)), None) if error.is_departure() => {
-                    break ConnectionEnd::Closed;
+                    break SshConnectionEnd::Closed;
                 }
-                (Event::Ended(Err(error)), None) => break ConnectionEnd::Failed(error.to_string()),
+                (Event::Ended(Err(error)), None) => {
+                    break SshConnectionEnd::Failed(error.to_string());
+                }
                 (Event::Ended(Ok(())), Some(_)) => {
-                    break ConnectionEnd::NotLoggedIn("it left".to_owned());
+                    break SshConnectionEnd::NotLoggedIn("it left".to_owned());
                 }
                 (Event::Ended(Err(error)), Some(_)) => {
-                    break ConnectionEnd::NotLoggedIn(error.to_string());
+                    break SshConnectionEnd::NotLoggedIn(error.to_string());
                 }
             }
         };
-        leash.join().await;
+        resources.join().await;
         ended
     }
 
@@ -379,7 +381,7 @@ pub(crate) async fn closed(open: &mut watch::Receiver<bool>) {
 /// Sends a disconnect message and waits a little for the client to receive it.
 async fn part(handle: &Handle, session: &mut russh::server::RunningSession<Connection>, why: &str) {
     let told = handle.disconnect(Disconnect::ByApplication, why.to_owned(), "en".to_owned());
-    let _ = timeout(PARTING, async {
+    let _ = timeout(CLOSE_TIMEOUT, async {
         let _ = told.await;
         let _ = session.await;
     })
@@ -403,24 +405,25 @@ impl Drop for Counted<'_> {
 }
 
 /// Ends everything that a connection started, even if the serving future is dropped.
-struct Leash {
-    scissors: Scissors,
+struct ConnectionResources {
+    cutter: StreamCutter,
     tasks: Tasks,
 }
 
-impl Leash {
+impl ConnectionResources {
     async fn join(&mut self) {
-        self.scissors.cut();
+        self.cutter.cut();
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         tasks.commands.shutdown().await;
         // Finish requests that were sent before the end, so that the client can ask for their
         // effect later.
-        let _ = timeout(PARTING, async { while tasks.files.join_next().await.is_some() {} }).await;
+        let _ = timeout(CLOSE_TIMEOUT, async { while tasks.files.join_next().await.is_some() {} })
+            .await;
         tasks.files.shutdown().await;
     }
 }
 
-impl Drop for Leash {
+impl Drop for ConnectionResources {
     fn drop(&mut self) {
         let mut tasks = lock(&self.tasks);
         tasks.commands.abort_all();

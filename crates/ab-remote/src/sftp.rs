@@ -40,7 +40,7 @@ use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
-use packet::{ClientPacket, InvalidPacket, MAX_PACKET_BYTES, PacketWriter, SftpRequestId};
+use packet::{ClientPacket, InvalidPacket, MAX_PACKET_BYTES, SftpRequestId, SshFieldWriter};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
 pub use staging::MAX_STAGED_WRITE_BYTES;
@@ -191,9 +191,9 @@ impl Replies {
 enum Outcome {
     Done,
     Data(Bytes),
-    Packet(PacketWriter),
+    Packet(SshFieldWriter),
     /// A packet that continues with these bytes.
-    Parts(PacketWriter, Bytes),
+    Parts(SshFieldWriter, Bytes),
 }
 
 /// A running request: its flight number, its lane, its answer.
@@ -241,7 +241,7 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
 }
 
 async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpEnded {
-    let budget = Budget::new(session.allowance.purse());
+    let budget = Budget::new(session.allowance.shared_budget());
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
     let mut greeted = false;
@@ -354,14 +354,14 @@ fn reply(
     permit: Taken,
 ) -> Reply {
     let (head, body) = match outcome {
-        Ok(Outcome::Done) => (PacketWriter::status(status::OK, "").finish(id), Bytes::new()),
+        Ok(Outcome::Done) => (SshFieldWriter::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
-        Ok(Outcome::Data(data)) => together(&PacketWriter::data_header(id, data.len()), data),
+        Ok(Outcome::Data(data)) => together(&SshFieldWriter::data_header(id, data.len()), data),
         Ok(Outcome::Parts(answer, body)) => together(&answer.finish_before(id, body.len()), body),
         Err(refusal) => {
-            let mut answer = PacketWriter::status(refusal.code, &refusal.message);
+            let mut answer = SshFieldWriter::status(refusal.code, &refusal.message);
             if exact && let Some(error) = &refusal.error {
-                answer.string(&wire::encode(error));
+                answer.write_string(&wire::encode(error));
             }
             (answer.finish(id), Bytes::new())
         }

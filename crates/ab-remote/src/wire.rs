@@ -16,11 +16,11 @@ mod search;
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::path::AnchoredAccessRules;
+use ab_core::path::AccessRulesBelowPrefix;
 use ab_core::{MAX_PATH_RESTRICTIONS, PathParser, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::sftp::packet::{PacketReader, TruncatedField};
+use crate::sftp::packet::{SshFieldReader, TruncatedField};
 use numbers::Numbered;
 
 /// Most scope roots of one path, which limits the nesting of scopes.
@@ -46,12 +46,12 @@ impl From<TruncatedField> for DecodeError {
     }
 }
 
-type Read<T> = Result<T, DecodeError>;
+type DecodeResult<T> = Result<T, DecodeError>;
 
 /// A type that can be encoded and decoded.
 pub trait WireCodec: Sized {
     fn encode_to(&self, out: &mut BytesMut);
-    fn decode_from(fields: &mut PacketReader) -> Read<Self>;
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self>;
 }
 
 /// Encodes a value into new bytes.
@@ -62,8 +62,8 @@ pub fn encode(value: &impl WireCodec) -> Bytes {
 }
 
 /// Decodes a value that fills all of `bytes`.
-pub fn decode<T: WireCodec>(bytes: Bytes) -> Read<T> {
-    let mut fields = PacketReader::new(bytes);
+pub fn decode<T: WireCodec>(bytes: Bytes) -> DecodeResult<T> {
+    let mut fields = SshFieldReader::new(bytes);
     let value = T::decode_from(&mut fields)?;
     if fields.is_empty() { Ok(value) } else { Err(DecodeError::Invalid) }
 }
@@ -73,14 +73,14 @@ pub(crate) fn put_number<T: Numbered>(out: &mut BytesMut, value: T) {
     out.put_u8(value.number());
 }
 
-pub(crate) fn take_number<T: Numbered>(fields: &mut PacketReader) -> Read<T> {
-    T::by_number(fields.u8()?).ok_or(DecodeError::Invalid)
+pub(crate) fn take_number<T: Numbered>(fields: &mut SshFieldReader) -> DecodeResult<T> {
+    T::by_number(fields.read_u8()?).ok_or(DecodeError::Invalid)
 }
 
 impl WireCodec for () {
     fn encode_to(&self, _: &mut BytesMut) {}
 
-    fn decode_from(_: &mut PacketReader) -> Read<Self> {
+    fn decode_from(_: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(())
     }
 }
@@ -90,8 +90,8 @@ impl WireCodec for bool {
         out.put_u8((*self).into());
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        match fields.read_u8()? {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(DecodeError::Invalid),
@@ -104,8 +104,8 @@ impl WireCodec for u32 {
         out.put_u32(*self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(fields.u32()?)
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(fields.read_u32()?)
     }
 }
 
@@ -114,8 +114,8 @@ impl WireCodec for u64 {
         out.put_u64(*self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(fields.u64()?)
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(fields.read_u64()?)
     }
 }
 
@@ -124,8 +124,8 @@ impl WireCodec for u128 {
         out.put_u128(*self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok((u128::from(fields.u64()?) << 64) | u128::from(fields.u64()?))
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok((u128::from(fields.read_u64()?) << 64) | u128::from(fields.read_u64()?))
     }
 }
 
@@ -134,8 +134,8 @@ impl WireCodec for i32 {
         out.put_i32(*self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(fields.u32()?.cast_signed())
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(fields.read_u32()?.cast_signed())
     }
 }
 
@@ -144,8 +144,8 @@ impl WireCodec for u16 {
         out.put_u32((*self).into());
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        u16::try_from(fields.u32()?).map_err(|_| DecodeError::Invalid)
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        u16::try_from(fields.read_u32()?).map_err(|_| DecodeError::Invalid)
     }
 }
 
@@ -154,9 +154,9 @@ impl WireCodec for usize {
         out.put_u64(*self as u64);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         // On a 32-bit machine larger values are capped.
-        Ok(usize::try_from(fields.u64()?).unwrap_or(usize::MAX))
+        Ok(usize::try_from(fields.read_u64()?).unwrap_or(usize::MAX))
     }
 }
 
@@ -165,8 +165,8 @@ impl WireCodec for Bytes {
         put_string(out, self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(fields.string()?)
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(fields.read_string()?)
     }
 }
 
@@ -175,8 +175,8 @@ impl WireCodec for String {
         put_string(out, self.as_bytes());
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        String::from_utf8(fields.string()?.into()).map_err(|_| DecodeError::Invalid)
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        String::from_utf8(fields.read_string()?.into()).map_err(|_| DecodeError::Invalid)
     }
 }
 
@@ -188,7 +188,7 @@ impl<T: WireCodec> WireCodec for Option<T> {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         if bool::decode_from(fields)? { Ok(Some(T::decode_from(fields)?)) } else { Ok(None) }
     }
 }
@@ -199,8 +199,8 @@ impl<T: WireCodec> WireCodec for Vec<T> {
         self.iter().for_each(|item| item.encode_to(out));
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        let count = fields.u32()? as usize;
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        let count = fields.read_u32()? as usize;
         // Every item has at least one byte.
         if count > fields.max_remaining_items(1) {
             return Err(DecodeError::Truncated);
@@ -220,7 +220,7 @@ impl<A: WireCodec, B: WireCodec> WireCodec for (A, B) {
         self.1.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok((A::decode_from(fields)?, B::decode_from(fields)?))
     }
 }
@@ -231,8 +231,8 @@ impl WireCodec for Duration {
         out.put_u32(self.subsec_nanos());
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        let (seconds, nanos) = (fields.u64()?, fields.u32()?);
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        let (seconds, nanos) = (fields.read_u64()?, fields.read_u32()?);
         if nanos < 1_000_000_000 {
             Ok(Duration::new(seconds, nanos))
         } else {
@@ -250,7 +250,7 @@ impl WireCodec for SystemTime {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (before, distance) = <(bool, Duration)>::decode_from(fields)?;
         let time = if before {
             SystemTime::UNIX_EPOCH.checked_sub(distance)
@@ -264,19 +264,19 @@ impl WireCodec for SystemTime {
 impl WireCodec for WsPath {
     /// The parts that end in a scope root, then the rest of the path, then the access rules, if any.
     fn encode_to(&self, out: &mut BytesMut) {
-        let scope_roots = self.nested_scope_root_texts();
+        let scope_roots = self.scope_root_parts();
         let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
         out.put_u32(u32::try_from(scope_roots.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
         scope_roots.iter().for_each(|part| put_string(out, part.as_bytes()));
-        put_string(out, self.text_below_scope_root().as_bytes());
+        put_string(out, self.part_below_scope_root().as_bytes());
         if self.has_access_rules() {
             out.put_u32(u32::try_from(self.access_rules().len()).unwrap_or(u32::MAX));
             self.access_rules().iter().for_each(|set| set.encode_to(out));
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        let head = fields.u32()?;
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        let head = fields.read_u32()?;
         let count = (head & MAX_COUNT) as usize;
         if count > MAX_SCOPE_ROOTS {
             return Err(DecodeError::Invalid);
@@ -289,42 +289,42 @@ impl WireCodec for WsPath {
         if head & HAS_RULES == 0 {
             return Ok(path);
         }
-        let sets: Vec<AnchoredAccessRules> = Vec::decode_from(fields)?;
+        let sets: Vec<AccessRulesBelowPrefix> = Vec::decode_from(fields)?;
         if sets.is_empty()
             || sets.len() > MAX_RULE_SETS
-            || sets.iter().any(AnchoredAccessRules::is_empty)
+            || sets.iter().any(AccessRulesBelowPrefix::is_empty)
         {
             return Err(DecodeError::Invalid);
         }
-        path.try_replace_access_rules(sets).ok_or(DecodeError::Invalid)
+        path.replace_access_rules_checked(sets).ok_or(DecodeError::Invalid)
     }
 }
 
-impl WireCodec for AnchoredAccessRules {
+impl WireCodec for AccessRulesBelowPrefix {
     fn encode_to(&self, out: &mut BytesMut) {
-        self.anchor_bytes.encode_to(out);
+        self.prefix_bytes.encode_to(out);
         self.hidden.encode_to(out);
         self.read_only.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let anchor = usize::decode_from(fields)?;
         let (hidden, read_only) = (paths(fields)?, paths(fields)?);
-        Ok(Self { anchor_bytes: anchor, hidden, read_only })
+        Ok(Self { prefix_bytes: anchor, hidden, read_only })
     }
 }
 
 /// Paths relative to the root of a handle; empty for that root.
-fn paths(fields: &mut PacketReader) -> Read<Vec<String>> {
-    let count = fields.u32()? as usize;
+fn paths(fields: &mut SshFieldReader) -> DecodeResult<Vec<String>> {
+    let count = fields.read_u32()? as usize;
     if count > MAX_PATH_RESTRICTIONS {
         return Err(DecodeError::Invalid);
     }
     (0..count).map(|_| Ok(part(fields)?.as_str().to_owned())).collect()
 }
 
-fn part(fields: &mut PacketReader) -> Read<WsPath> {
-    let text = fields.string()?;
+fn part(fields: &mut SshFieldReader) -> DecodeResult<WsPath> {
+    let text = fields.read_string()?;
     if text.is_empty() {
         Ok(WsPath::root())
     } else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::call::CallOutcome;
-use ab_core::effective::EffectivePolicyControl;
+use ab_core::effective_policy::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
@@ -12,8 +12,10 @@ use ab_core::{
     Backend, BackendOptions, ErrorKind, Guard, Guards, LostCallEffect, PathParser, Verb, WsPath,
 };
 use ab_remote::sftp::extended::{ExtendedRequest, SUPPORTED_EXTENSIONS};
-use ab_remote::sftp::packet::PacketReader;
-use ab_remote::wire::call::{CallReplyPart, HelloReply, RemoteCallId, WireCall, WireWriteBody};
+use ab_remote::sftp::packet::SshFieldReader;
+use ab_remote::wire::call::{
+    RemoteCall, RemoteCallId, RemoteCallReplyPart, RemoteHelloReply, RemoteWriteBody,
+};
 use ab_remote::wire::frame::{
     PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame, encode_frame,
 };
@@ -29,7 +31,7 @@ use crate::client::{
 };
 use crate::stage::within;
 
-async fn ask(sftp: &mut Sftp, call: WireCall) -> Packet {
+async fn ask(sftp: &mut Sftp, call: RemoteCall) -> Packet {
     let (name, body) = ExtendedRequest::Call(Box::new(call)).encode();
     sftp.extended(name, &body).await
 }
@@ -37,21 +39,21 @@ async fn ask(sftp: &mut Sftp, call: WireCall) -> Packet {
 /// The answer, or the error that a status tells of.
 pub(crate) async fn answer<T: WireCodec>(
     sftp: &mut Sftp,
-    call: WireCall,
+    call: RemoteCall,
 ) -> Result<T, ab_core::Error> {
     let packet = ask(sftp, call).await;
     if packet.kind == EXTENDED_REPLY {
         return Ok(wire::decode(packet.body).unwrap());
     }
     let mut fields = packet.fields();
-    fields.u32().unwrap();
+    fields.read_u32().unwrap();
     text(&mut fields);
     assert_eq!(text(&mut fields), "en");
-    Err(wire::decode(fields.string().unwrap()).unwrap())
+    Err(wire::decode(fields.read_string().unwrap()).unwrap())
 }
 
-fn text(fields: &mut PacketReader) -> String {
-    String::from_utf8(fields.string().unwrap().to_vec()).unwrap()
+fn text(fields: &mut SshFieldReader) -> String {
+    String::from_utf8(fields.read_string().unwrap().to_vec()).unwrap()
 }
 
 fn path(text: &str) -> WsPath {
@@ -96,8 +98,8 @@ async fn a_tree_is_one_round_trip() {
         (usize::MAX, 2, &["a", "d"]),
     ] {
         let options = ListOptions { depth, limit, ..ListOptions::default() };
-        let call = WireCall::List { path: WsPath::root(), options };
-        let part: CallReplyPart = answer(&mut sftp, call).await.unwrap();
+        let call = RemoteCall::List { path: WsPath::root(), options };
+        let part: RemoteCallReplyPart = answer(&mut sftp, call).await.unwrap();
         assert_eq!(part.next_part, None);
         let listing: Listing = wire::decode(part.bytes).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
@@ -117,17 +119,17 @@ async fn a_long_answer_comes_in_parts() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
-    let call = WireCall::List { path: WsPath::root(), options };
-    let mut part: CallReplyPart = answer(&mut sftp, call).await.unwrap();
+    let call = RemoteCall::List { path: WsPath::root(), options };
+    let mut part: RemoteCallReplyPart = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
     while let Some(handle) = part.next_part {
-        part = answer(&mut sftp, WireCall::More { handle }).await.unwrap();
+        part = answer(&mut sftp, RemoteCall::More { handle }).await.unwrap();
         whole.extend_from_slice(&part.bytes);
         parts += 1;
         if part.next_part.is_none() {
             // It is used up.
-            assert_eq!(ask(&mut sftp, WireCall::More { handle }).await.status(), 4);
+            assert_eq!(ask(&mut sftp, RemoteCall::More { handle }).await.status(), 4);
         }
     }
     assert!(parts > 2, "{parts}");
@@ -142,29 +144,30 @@ async fn failures_are_exact_after_a_hello() {
     let mut sftp = Sftp::new(&handle).await;
     // Before, a status is what everybody gets.
     let mut fields = sftp.ask(17, &string(b"none")).await.fields();
-    fields.u32().unwrap();
+    fields.read_u32().unwrap();
     text(&mut fields);
     text(&mut fields);
     assert!(fields.is_empty());
-    let welcome: HelloReply = answer(&mut sftp, WireCall::Hello { connection: 7 }).await.unwrap();
+    let welcome: RemoteHelloReply =
+        answer(&mut sftp, RemoteCall::Hello { connection: 7 }).await.unwrap();
     assert_eq!(welcome.info.kind, ab_core::BackendKind::Memory);
     for (name, kind, code) in [
         ("none", ErrorKind::NotFound, "KEY_NOT_FOUND"),
         ("a/below", ErrorKind::NotADirectory, "READ_FAILED"),
     ] {
-        let call = WireCall::Stat { path: path(name), options: StatOptions::default() };
+        let call = RemoteCall::Stat { path: path(name), options: StatOptions::default() };
         let error = answer::<Stat>(&mut sftp, call).await.unwrap_err();
         assert_eq!((error.kind(), error.code().as_str()), (kind, code));
         assert_eq!(error.path(), Some(name));
         // SFTP's own requests tell it too.
         let mut fields = sftp.ask(17, &string(name.as_bytes())).await.fields();
-        fields.u32().unwrap();
+        fields.read_u32().unwrap();
         text(&mut fields);
         text(&mut fields);
-        let error: ab_core::Error = wire::decode(fields.string().unwrap()).unwrap();
+        let error: ab_core::Error = wire::decode(fields.read_string().unwrap()).unwrap();
         assert_eq!(error.kind(), kind);
     }
-    let again = ask(&mut sftp, WireCall::Hello { connection: 8 }).await;
+    let again = ask(&mut sftp, RemoteCall::Hello { connection: 8 }).await;
     assert_eq!(again.status(), 4);
 }
 
@@ -177,10 +180,10 @@ async fn scope_roots_hold_on_this_side() {
     let server = open_server(agent_backend::local(directory.path()).unwrap());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<RemoteHelloReply>(&mut sftp, RemoteCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
     let scoped = path("inner").into_scope_root().join(&path("link"));
-    let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
+    let stat = |path| RemoteCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
     let error = answer::<Stat>(&mut sftp, stat(scoped)).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Escape, Some("link")));
@@ -191,24 +194,24 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
     let server = open_server(filled().await);
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
-    let write = |name: &str| WireCall::Write {
+    answer::<RemoteHelloReply>(&mut first, RemoteCall::Hello { connection: 1 }).await.unwrap();
+    let write = |name: &str| RemoteCall::Write {
         path: path(name),
-        body: WireWriteBody::Inline(Bytes::from_static(b"x")),
+        body: RemoteWriteBody::Inline(Bytes::from_static(b"x")),
         options: WriteOptions::default(),
     };
     let done = ask(&mut first, write("new")).await;
     let failed = ask(&mut first, write("a/below")).await;
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    answer::<RemoteHelloReply>(&mut second, RemoteCall::Hello { connection: 2 }).await.unwrap();
     for (connection, request, expect) in [
         (1, done.id, LostCallEffect::Applied),
         (1, failed.id, LostCallEffect::NotApplied),
         (1, 1000, LostCallEffect::NotApplied),
         (3, done.id, LostCallEffect::Unknown),
     ] {
-        let call = WireCall::Outcome(RemoteCallId { connection, request });
+        let call = RemoteCall::Outcome(RemoteCallId { connection, request });
         assert_eq!(answer::<LostCallEffect>(&mut second, call).await.unwrap(), expect);
     }
     // The first connection was ended, so that nothing is done on it after that was said.
@@ -221,18 +224,18 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
-    let too_much = WireCall::Stage { size: ab_remote::sftp::MAX_STAGED_WRITE_BYTES + 1 };
+    answer::<RemoteHelloReply>(&mut sftp, RemoteCall::Hello { connection: 1 }).await.unwrap();
+    let too_much = RemoteCall::Stage { size: ab_remote::sftp::MAX_STAGED_WRITE_BYTES + 1 };
     assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), ErrorKind::TooLarge);
-    let number: u32 = answer(&mut sftp, WireCall::Stage { size: 6 }).await.unwrap();
+    let number: u32 = answer(&mut sftp, RemoteCall::Stage { size: 6 }).await.unwrap();
     let staged = number.to_be_bytes();
     assert_eq!(sftp.write(&staged, 3, b"def").await, 0);
     assert_eq!(sftp.write(&staged, 0, b"abc").await, 0);
     assert_eq!(sftp.write(&staged, 4, b"xyz").await, 4);
     assert_eq!(sftp.write(&staged, u64::MAX, b"x").await, 4);
-    let write = || WireCall::Write {
+    let write = || RemoteCall::Write {
         path: path("staged"),
-        body: WireWriteBody::Staged(number),
+        body: RemoteWriteBody::Staged(number),
         options: WriteOptions::default(),
     };
     assert_eq!(answer::<Stat>(&mut sftp, write()).await.unwrap().size, 6);
@@ -279,9 +282,9 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     // Nobody has said hello.
     refused(run(&handle, 1).await);
     let (mut first, mut second) = (Sftp::new(&handle).await, Sftp::new(&other).await);
-    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
-    assert_eq!(ask(&mut second, WireCall::Hello { connection: 1 }).await.status(), 4);
-    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    answer::<RemoteHelloReply>(&mut first, RemoteCall::Hello { connection: 1 }).await.unwrap();
+    assert_eq!(ask(&mut second, RemoteCall::Hello { connection: 1 }).await.status(), 4);
+    answer::<RemoteHelloReply>(&mut second, RemoteCall::Hello { connection: 2 }).await.unwrap();
     refused(run(&handle, 2).await);
     refused(run(&other, 1).await);
     refused(run(&other, 3).await);
@@ -329,12 +332,12 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<RemoteHelloReply>(&mut first, RemoteCall::Hello { connection: 1 }).await.unwrap();
     let mut sent = Vec::new();
     for number in 0..TOGETHER + 2 {
-        let call = WireCall::Write {
+        let call = RemoteCall::Write {
             path: path(&number.to_string()),
-            body: WireWriteBody::Inline(Bytes::from_static(b"x")),
+            body: RemoteWriteBody::Inline(Bytes::from_static(b"x")),
             options: WriteOptions::default(),
         };
         let (name, body) = ExtendedRequest::Call(Box::new(call)).encode();
@@ -342,8 +345,8 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     }
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
-    let outcome = |request| WireCall::Outcome(RemoteCallId { connection: 1, request });
+    answer::<RemoteHelloReply>(&mut second, RemoteCall::Hello { connection: 2 }).await.unwrap();
+    let outcome = |request| RemoteCall::Outcome(RemoteCallId { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {
         let effect = answer::<LostCallEffect>(&mut second, outcome(request)).await.unwrap();

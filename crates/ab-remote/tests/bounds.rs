@@ -5,7 +5,7 @@ use std::time::Duration;
 use ab_core::ErrorKind;
 use ab_core::process::{Command, ExecRequest, ProcessControlMessage, StdinMode};
 use ab_remote::wire;
-use ab_remote::wire::call::{HelloReply, RemoteCallId, WireCall};
+use ab_remote::wire::call::{RemoteCall, RemoteCallId, RemoteHelloReply};
 use ab_remote::wire::frame::{
     PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame, encode_frame,
 };
@@ -24,9 +24,9 @@ const CONNECTION: u128 = 7;
 fn serving(max_commands: usize) -> (tempfile::TempDir, SshServer) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = agent_backend::LocalWorkspaceConfig::new(directory.path());
-    config.options.exec.isolation = ab_core::effective::Isolation::None;
+    config.options.exec.isolation = ab_core::effective_policy::Isolation::None;
     let backend = agent_backend::local_with(config).unwrap();
-    let host_key = HostKey::ephemeral("a test").unwrap();
+    let host_key = HostKey::generate_ephemeral("a test").unwrap();
     let settings =
         SshServerSettings { max_commands, ..SshServerSettings::new(host_key, SshAccess::Any) };
     (directory, SshServer::new(backend, settings))
@@ -78,8 +78,8 @@ fn shell(line: &str) -> ExecRequest {
 
 async fn introduced(handle: &Handle<Trusting>) -> Sftp {
     let mut sftp = Sftp::new(handle).await;
-    let hello = WireCall::Hello { connection: CONNECTION };
-    answer::<HelloReply>(&mut sftp, hello).await.unwrap();
+    let hello = RemoteCall::Hello { connection: CONNECTION };
+    answer::<RemoteHelloReply>(&mut sftp, hello).await.unwrap();
     sftp
 }
 

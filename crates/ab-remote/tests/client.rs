@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::sftp::packet::PacketReader;
-use ab_remote::{ConnectionEnd, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_remote::sftp::packet::SshFieldReader;
+use ab_remote::{HostKey, SshAccess, SshConnectionEnd, SshServer, SshServerSettings};
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::client::{self, Config, Handle, Handler, Msg, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
@@ -26,12 +26,14 @@ impl Handler for Trusting {
 
 /// A server that lets everybody in, as behind a WebSocket.
 pub(crate) fn open_server(backend: Backend) -> SshServer {
-    let host_key = HostKey::ephemeral("a test").unwrap();
+    let host_key = HostKey::generate_ephemeral("a test").unwrap();
     SshServer::new(backend, SshServerSettings::new(host_key, SshAccess::Any))
 }
 
 /// A connection by memory, and how it ends on the server's side.
-pub(crate) async fn connect(server: &SshServer) -> (Handle<Trusting>, JoinHandle<ConnectionEnd>) {
+pub(crate) async fn connect(
+    server: &SshServer,
+) -> (Handle<Trusting>, JoinHandle<SshConnectionEnd>) {
     let (mine, theirs) = tokio::io::duplex(256 * 1024);
     let server = server.clone();
     let serving = tokio::spawn(async move { server.serve(theirs).await });
@@ -120,9 +122,9 @@ impl Sftp {
                 let length = u32::from_be_bytes(*header) as usize;
                 if self.unread.len() >= 4 + length {
                     let _ = self.unread.split_to(4);
-                    let mut fields = PacketReader::new(self.unread.split_to(length).freeze());
-                    let (kind, id) = (fields.u8().unwrap(), fields.u32().unwrap());
-                    return Some(Packet { kind, id, body: fields.rest() });
+                    let mut fields = SshFieldReader::new(self.unread.split_to(length).freeze());
+                    let (kind, id) = (fields.read_u8().unwrap(), fields.read_u32().unwrap());
+                    return Some(Packet { kind, id, body: fields.read_remaining() });
                 }
             }
             match within(self.channel.wait()).await? {
@@ -151,7 +153,7 @@ impl Sftp {
         let body = [string(path.as_bytes()), flags.to_be_bytes().to_vec(), vec![0; 4]].concat();
         let answer = self.ask(3, &body).await;
         assert_eq!(answer.kind, HANDLE, "{answer:?}");
-        PacketReader::new(answer.body).string().unwrap()
+        SshFieldReader::new(answer.body).read_string().unwrap()
     }
 
     pub(crate) async fn write(&mut self, handle: &[u8], offset: u64, data: &[u8]) -> u32 {
@@ -182,16 +184,16 @@ impl Sftp {
 impl Packet {
     pub(crate) fn status(&self) -> u32 {
         assert_eq!(self.kind, STATUS, "{self:?}");
-        PacketReader::new(self.body.clone()).u32().unwrap()
+        SshFieldReader::new(self.body.clone()).read_u32().unwrap()
     }
 
     pub(crate) fn data(&self) -> Bytes {
         assert_eq!(self.kind, DATA, "{self:?}");
-        PacketReader::new(self.body.clone()).string().unwrap()
+        SshFieldReader::new(self.body.clone()).read_string().unwrap()
     }
 
-    pub(crate) fn fields(&self) -> PacketReader {
-        PacketReader::new(self.body.clone())
+    pub(crate) fn fields(&self) -> SshFieldReader {
+        SshFieldReader::new(self.body.clone())
     }
 }
 

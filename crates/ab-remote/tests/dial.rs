@@ -9,7 +9,7 @@ mod silence;
 mod websockets;
 
 use ab_core::{ErrorCode, ErrorKind};
-use ab_remote::client::{ClientSettings, DialError, check_connection};
+use ab_remote::client::{ClientSettings, ConnectError, check_connection};
 
 use crate::stage::within;
 
@@ -18,7 +18,7 @@ async fn reached(settings: &ClientSettings) {
 }
 
 /// Why a connection is not made.
-async fn failure(settings: &ClientSettings) -> DialError {
+async fn failure(settings: &ClientSettings) -> ConnectError {
     let failure = within(check_connection(settings)).await.unwrap_err();
     let text = failure.to_string();
     assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text}");
@@ -61,6 +61,6 @@ async fn invalid(settings: &ClientSettings) -> String {
 }
 
 /// Message and hint.
-fn said(failure: &DialError) -> String {
+fn said(failure: &ConnectError) -> String {
     format!("{failure} [{}]", failure.error.hint().unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 use ab_core::process::{HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::sftp::packet::flags;
@@ -26,8 +26,8 @@ struct Served {
 }
 
 impl Served {
-    fn backend(&self, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Backend {
-        let mut config = LocalWorkspaceConfig::new(ground.workspace_dir());
+    fn backend(&self, fixture: &EscapeTestbed, wishes: &[SandboxOption]) -> Backend {
+        let mut config = LocalWorkspaceConfig::new(fixture.workspace_dir());
         config.policy.profile = PolicyProfile::Off;
         config.options.exec.isolation = self.isolation;
         let mut restrictions = PathRestrictions::default();
@@ -39,7 +39,7 @@ impl Served {
                 SandboxOption::ReadOnly(below) => restrictions.read_only.push(path(below)),
                 SandboxOption::Hidden(below) => restrictions.hidden.push(path(below)),
                 SandboxOption::BindOutside => restrictions.binds.push(HostDirectory {
-                    path: ground.outside_dir().to_str().unwrap().to_owned(),
+                    path: fixture.outside_dir().to_str().unwrap().to_owned(),
                     access: HostDirectoryAccess::ReadOnly,
                 }),
                 SandboxOption::Scope(below) => scope = Some(*below),
@@ -62,8 +62,8 @@ impl Served {
 }
 
 impl CommandRunner for Served {
-    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
-        let backend = self.backend(ground, wishes);
+    fn run(&self, fixture: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
+        let backend = self.backend(fixture, wishes);
         self.runtime.block_on(async {
             let server = open_server(backend);
             let (handle, serving) = connect(&server).await;
@@ -93,11 +93,11 @@ impl CommandRunner for Served {
 
     fn claimed_control_strength(
         &self,
-        ground: &EscapeTestbed,
+        fixture: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength {
-        let backend = self.backend(ground, wishes);
+        let backend = self.backend(fixture, wishes);
         let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
         assert_eq!(policy.isolation, Some(self.isolation));
         policy.control(subject).unwrap().strength
@@ -112,8 +112,8 @@ fn make_all(isolation: Isolation) {
     let runtime = Runtime::new().unwrap();
     let base = tempfile::tempdir().unwrap();
     let served = Served { isolation, runtime };
-    let ground = EscapeTestbed::new(base.path());
-    let stands = served.runtime.block_on(served.backend(&ground, &[]).exec("true"));
+    let fixture = EscapeTestbed::new(base.path());
+    let stands = served.runtime.block_on(served.backend(&fixture, &[]).exec("true"));
     if let Err(error) = stands {
         return report_skip(&format!("commands in {isolation}"), &error.to_string());
     }

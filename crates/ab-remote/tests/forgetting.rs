@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_remote::ConnectionEnd;
+use ab_remote::SshConnectionEnd;
 use ab_remote::sftp::packet::flags;
 use russh::client::Config;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -73,7 +73,7 @@ async fn a_silent_client_is_asked_nothing() {
     assert_eq!(came.load(Ordering::Relaxed), before, "the server spoke unasked");
     assert_eq!(sftp.write(&file, 0, b"still there").await, 0);
     drop((sftp, handle));
-    assert_eq!(within(serving).await.unwrap(), ConnectionEnd::Closed);
+    assert_eq!(within(serving).await.unwrap(), SshConnectionEnd::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use ab_core::search::SearchResults;
 use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::ExtendedRequest;
 use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_client_packet};
-use ab_remote::wire::call::{CallReplyPart, HelloReply, WireCall};
+use ab_remote::wire::call::{RemoteCall, RemoteCallReplyPart, RemoteHelloReply};
 use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
 use ab_remote::wire::{self, WireCodec};
 use ab_testkit::fuzz;
@@ -130,16 +130,16 @@ fn fuzz_sftp_extended() {
         for bytes in [&body, &changed] {
             for end in (0..=bytes.len()).rev().take(4) {
                 let bytes = &bytes[..end];
-                reads_back::<WireCall>(bytes)?;
-                reads_back::<HelloReply>(bytes)?;
-                reads_back::<CallReplyPart>(bytes)?;
+                reads_back::<RemoteCall>(bytes)?;
+                reads_back::<RemoteHelloReply>(bytes)?;
+                reads_back::<RemoteCallReplyPart>(bytes)?;
                 reads_back::<ProcessClientFrame>(bytes)?;
                 reads_back::<ProcessServerFrame>(bytes)?;
                 reads_back::<Listing>(bytes)?;
                 reads_back::<SearchResults>(bytes)?;
                 reads_back::<Error>(bytes)?;
                 reads_back::<EffectivePolicy>(bytes)?;
-                let name = ab_remote::wire::call::CALL_EXTENSION_NAME.as_bytes();
+                let name = ab_remote::wire::call::REMOTE_CALL_EXTENSION_NAME.as_bytes();
                 let _ = ExtendedRequest::decode(name, Bytes::copy_from_slice(bytes));
             }
         }

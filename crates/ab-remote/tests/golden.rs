@@ -5,7 +5,7 @@ use ab_core::process::{
     OutputChannel, OutputChunk, ProcessControlMessage, ProcessId, TerminalSize,
 };
 use ab_core::{PathParser, WsPath};
-use ab_remote::wire::call::{RemoteCallId, WireCall, WireWriteBody};
+use ab_remote::wire::call::{RemoteCall, RemoteCallId, RemoteWriteBody};
 use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
 use ab_remote::wire::{WireCodec, encode};
 use bytes::Bytes;
@@ -27,29 +27,29 @@ const A: &str = "00000000 00000001 61";
 #[test]
 fn calls_have_their_bytes() {
     let a = || path("a");
-    check(&WireCall::Hello { connection: 1 }, "00 00000000000000000000000000000001");
-    let stat = WireCall::Stat { path: a(), options: StatOptions::default() };
+    check(&RemoteCall::Hello { connection: 1 }, "00 00000000000000000000000000000001");
+    let stat = RemoteCall::Stat { path: a(), options: StatOptions::default() };
     check(&stat, &format!("01 {A} 00"));
     let options = ListOptions { depth: 1, limit: 2, ..ListOptions::default() };
-    let list = WireCall::List { path: a(), options };
+    let list = RemoteCall::List { path: a(), options };
     check(&list, &format!("02 {A} 0000000000000001 0000000000000002 00"));
-    check(&WireCall::Stage { size: 1 }, "06 0000000000000001");
-    check(&WireCall::ReadLink { path: a() }, &format!("0c {A}"));
-    let link = WireCall::Symlink { path: a(), target: "b".to_owned() };
+    check(&RemoteCall::Stage { size: 1 }, "06 0000000000000001");
+    check(&RemoteCall::ReadLink { path: a() }, &format!("0c {A}"));
+    let link = RemoteCall::Symlink { path: a(), target: "b".to_owned() };
     check(&link, &format!("0d {A} 00000001 62"));
-    check(&WireCall::MakeDir { path: a() }, &format!("0e {A}"));
-    let remove = WireCall::Remove { path: a(), options: RemoveOptions::default() };
+    check(&RemoteCall::MakeDir { path: a() }, &format!("0e {A}"));
+    let remove = RemoteCall::Remove { path: a(), options: RemoveOptions::default() };
     check(&remove, &format!("0f {A} 00 00"));
     let options = RenameOptions::default();
-    let rename = WireCall::Rename { from: a(), to: WsPath::root(), options };
+    let rename = RemoteCall::Rename { from: a(), to: WsPath::root(), options };
     check(&rename, &format!("10 {A} 00000000 00000000 00"));
-    check(&WireCall::DiskSpace, "11");
-    check(&WireCall::Processes, "12");
-    check(&WireCall::Policy, "13");
-    check(&WireCall::Cancel { request: 258 }, "14 00000102");
+    check(&RemoteCall::DiskSpace, "11");
+    check(&RemoteCall::Processes, "12");
+    check(&RemoteCall::Policy, "13");
+    check(&RemoteCall::Cancel { request: 258 }, "14 00000102");
     let number = RemoteCallId { connection: 1, request: 2 };
-    check(&WireCall::Outcome(number), "15 00000000000000000000000000000001 00000002");
-    check(&WireWriteBody::Inline(Bytes::from_static(b"x")), "00 00000001 78");
+    check(&RemoteCall::Outcome(number), "15 00000000000000000000000000000001 00000002");
+    check(&RemoteWriteBody::Inline(Bytes::from_static(b"x")), "00 00000001 78");
 }
 
 #[test]

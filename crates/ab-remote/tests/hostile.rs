@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ab_core::ExecOptions;
 use ab_remote::sftp::packet::flags;
-use ab_remote::{ConnectionEnd, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_remote::{HostKey, SshAccess, SshConnectionEnd, SshServer, SshServerSettings};
 use russh::client::{Config, connect_stream};
 use russh::{ChannelMsg, Sig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ fn local() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
 fn unwalled() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = agent_backend::LocalWorkspaceConfig::new(directory.path());
-    config.options.exec.isolation = ab_core::effective::Isolation::None;
+    config.options.exec.isolation = ab_core::effective_policy::Isolation::None;
     config.policy.profile = agent_backend::PolicyProfile::Off;
     let backend = agent_backend::local_with(config).unwrap();
     let server = open_server(backend.clone());
@@ -68,7 +68,8 @@ async fn garbage_ends_the_connection_and_nothing_else() {
     let ended = stage.ended.clone();
     stage.end().await;
     let ended = ended.lock().unwrap();
-    let strangers = ended.iter().filter(|how| matches!(how, ConnectionEnd::NotLoggedIn(_))).count();
+    let strangers =
+        ended.iter().filter(|how| matches!(how, SshConnectionEnd::NotLoggedIn(_))).count();
     assert_eq!(strangers, garbage.len(), "{ended:?}");
 }
 
@@ -193,7 +194,7 @@ async fn channels_that_the_server_closed_do_not_count() {
 async fn a_connection_that_had_its_channels_is_ended() {
     let directory = tempfile::tempdir().unwrap();
     let backend = agent_backend::local(directory.path()).unwrap();
-    let host_key = HostKey::ephemeral("a test").unwrap();
+    let host_key = HostKey::generate_ephemeral("a test").unwrap();
     let settings = SshServerSettings {
         max_server_closed_channels: 3,
         ..SshServerSettings::new(host_key, SshAccess::Any)
@@ -216,7 +217,7 @@ async fn a_connection_that_had_its_channels_is_ended() {
     assert!(within(handle.channel_open_session()).await.is_err());
     let ended = within(serving).await.unwrap();
     assert!(
-        matches!(&ended, ConnectionEnd::Failed(why) if why.contains("connect again")),
+        matches!(&ended, SshConnectionEnd::Failed(why) if why.contains("connect again")),
         "{ended}"
     );
     assert_eq!(exec(&connect(&server).await.0, "echo anew").await.0, "anew\n");
@@ -253,7 +254,7 @@ async fn silent_clients_keep_nobody_out() {
     .await;
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
-        told.contains(&ConnectionEnd::NotLoggedIn("it made room for another".to_owned())),
+        told.contains(&SshConnectionEnd::NotLoggedIn("it made room for another".to_owned())),
         "{told:?}"
     );
     stage.end().await;
@@ -275,7 +276,7 @@ async fn a_client_that_has_not_greeted_hears_goodbye() {
     assert_eq!((packet.len(), packet[5]), (4 + length, 1), "{packet:?}");
     let text = String::from_utf8_lossy(&packet);
     assert!(text.contains("Server shutting down"), "{text:?}");
-    assert_eq!(*ended.lock().unwrap(), [ConnectionEnd::ShutDown]);
+    assert_eq!(*ended.lock().unwrap(), [SshConnectionEnd::ShutDown]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -395,7 +396,7 @@ async fn a_terminal_follows_its_window() {
 #[test]
 fn bounds_before_the_login_have_their_defaults() {
     let access = SshAccess::default();
-    let settings = SshServerSettings::new(HostKey::ephemeral("a test").unwrap(), access);
+    let settings = SshServerSettings::new(HostKey::generate_ephemeral("a test").unwrap(), access);
     assert_eq!(settings.login_timeout, Duration::from_secs(30));
     assert_eq!(settings.refused_login_delay, Duration::from_millis(500));
     assert_eq!((settings.max_attempts, settings.max_channels), (6, 128));

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::effective::EffectivePolicyControl;
+use ab_core::effective_policy::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, MemoryDriver, Verb};
 use ab_remote::sftp::packet::{MAX_PACKET_DATA_BYTES, flags};
@@ -133,7 +133,10 @@ async fn requests_sent_ahead_take_effect_in_order() {
     assert_eq!(answers[&203].status(), FAILURE);
     for id in [204, 207] {
         let mut fields = answers[&id].fields();
-        assert_eq!((answers[&id].kind, fields.u32(), fields.u64()), (ATTRS, Ok(13), Ok(50_000)));
+        assert_eq!(
+            (answers[&id].kind, fields.read_u32(), fields.read_u64()),
+            (ATTRS, Ok(13), Ok(50_000))
+        );
     }
     assert_eq!(backend.readdir(".").await.unwrap(), Vec::<String>::new());
 }
@@ -247,7 +250,7 @@ async fn links_are_made_in_the_order_of_the_client() {
         assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("target"), "{name}");
         let answer = sftp.ask(19, &string(b"link")).await;
         let mut fields = answer.fields();
-        assert_eq!((fields.u32(), fields.string().unwrap()), (Ok(1), "target".into()));
+        assert_eq!((fields.read_u32(), fields.read_string().unwrap()), (Ok(1), "target".into()));
         fs::remove_file(link).unwrap();
         drop((sftp, handle));
         serving.await.unwrap();
@@ -289,7 +292,7 @@ async fn handles_are_bounded_and_end_with_the_connection() {
     let limits = channels[0].extended("limits@openssh.com", &[]).await;
     let mut fields = limits.fields();
     assert_eq!(limits.kind, EXTENDED_REPLY);
-    let told = [(); 4].map(|()| fields.u64().unwrap());
+    let told = [(); 4].map(|()| fields.read_u64().unwrap());
     assert_eq!(told, [262_144, 260_096, 260_096, 1000]);
     drop(channels);
     drop(handle);
@@ -307,7 +310,7 @@ async fn long_directories_come_in_parts() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     let answer = sftp.ask(11, &string(b"/")).await;
-    let dir = answer.fields().string().unwrap();
+    let dir = answer.fields().read_string().unwrap();
     let mut names = Vec::new();
     loop {
         let answer = sftp.ask(12, &string(&dir)).await;
@@ -317,14 +320,14 @@ async fn long_directories_come_in_parts() {
         }
         assert!(answer.body.len() < 80_000);
         let mut fields = answer.fields();
-        for _ in 0..fields.u32().unwrap() {
-            names.push(fields.string().unwrap());
-            let long = fields.string().unwrap();
+        for _ in 0..fields.read_u32().unwrap() {
+            names.push(fields.read_string().unwrap());
+            let long = fields.read_string().unwrap();
             assert!(long.starts_with(b"-rw"), "{long:?}");
-            assert_eq!(fields.u32(), Ok(13));
-            fields.u64().unwrap();
+            assert_eq!(fields.read_u32(), Ok(13));
+            fields.read_u64().unwrap();
             for _ in 0..3 {
-                fields.u32().unwrap();
+                fields.read_u32().unwrap();
             }
         }
         assert!(fields.is_empty());
@@ -353,7 +356,7 @@ async fn a_scope_is_all_there_is() {
     assert_eq!(sftp.ask(17, &string(format!("{root}/secret").as_bytes())).await.kind, STATUS);
     let answer = sftp.ask(16, &string(b"x/../y")).await;
     let mut fields = answer.fields();
-    assert_eq!((fields.u32(), fields.string().unwrap()), (Ok(1), "/y".into()));
+    assert_eq!((fields.read_u32(), fields.read_string().unwrap()), (Ok(1), "/y".into()));
     let (said, status) = crate::client::exec(&handle, "cat mine; ls; cat ../../secret").await;
     assert!(!said.contains("outside"), "{said}");
     assert_ne!(status, Some(0));
@@ -402,8 +405,8 @@ async fn real_paths_have_no_links() {
         let answer = sftp.ask(16, &string(asked.as_bytes())).await;
         assert_eq!(answer.kind, NAME, "{asked}: {answer:?}");
         let mut fields = answer.fields();
-        assert_eq!(fields.u32().unwrap(), 1);
-        assert_eq!(fields.string().unwrap(), real, "{asked}");
+        assert_eq!(fields.read_u32().unwrap(), 1);
+        assert_eq!(fields.read_string().unwrap(), real, "{asked}");
     }
 }
 
@@ -472,7 +475,7 @@ async fn few_listings_are_made_at_a_time() {
     let mut sftp = Sftp::new(&handle).await;
     let mut directories = Vec::new();
     for _ in 0..ASKED {
-        directories.push(sftp.ask(11, &string(b"/")).await.fields().string().unwrap());
+        directories.push(sftp.ask(11, &string(b"/")).await.fields().read_string().unwrap());
     }
     for directory in &directories {
         sftp.send(12, &string(directory)).await;
@@ -530,20 +533,20 @@ async fn a_name_that_is_no_text_is_missed_aloud() {
     let server = open_server(backend);
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let dir = sftp.ask(11, &string(b"/")).await.fields().string().unwrap();
+    let dir = sftp.ask(11, &string(b"/")).await.fields().read_string().unwrap();
     let answer = sftp.ask(12, &string(&dir)).await;
     let mut fields = answer.fields();
-    assert_eq!((answer.kind, fields.u32()), (NAME, Ok(2)));
-    assert_eq!(fields.string().unwrap(), "plain");
-    fields.string().unwrap();
+    assert_eq!((answer.kind, fields.read_u32()), (NAME, Ok(2)));
+    assert_eq!(fields.read_string().unwrap(), "plain");
+    fields.read_string().unwrap();
     for _ in 0..6 {
-        fields.u32().unwrap();
+        fields.read_u32().unwrap();
     }
     // A file, so that clients that copy a directory try it.
     let shown = "caf\u{fffd}";
-    assert_eq!(fields.string().unwrap(), shown);
-    fields.string().unwrap();
-    assert_eq!((fields.u32(), fields.u32()), (Ok(4), Ok(0o100_000)));
+    assert_eq!(fields.read_string().unwrap(), shown);
+    fields.read_string().unwrap();
+    assert_eq!((fields.read_u32(), fields.read_u32()), (Ok(4), Ok(0o100_000)));
     assert!(fields.is_empty());
     let open = [string(shown.as_bytes()), vec![0, 0, 0, 1, 0, 0, 0, 0]].concat();
     assert_eq!(sftp.ask(3, &open).await.status(), NO_SUCH_FILE);

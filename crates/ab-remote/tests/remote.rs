@@ -2,8 +2,8 @@
 
 mod deadlines;
 mod faults;
-mod halfway;
 mod handshake;
+mod interrupted;
 mod lifecycle;
 mod openssh;
 mod plain;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, HostKey, ListenerOptions, SshAccess, SshServer, SshServerSettings, SshUsers,
-    serve_listener,
+    HostKey, SshAccess, SshConnectionEnd, SshListenerOptions, SshServer, SshServerSettings,
+    SshUsers, serve_ssh_on_listener,
 };
 use agent_backend::LocalWorkspaceConfig;
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 /// How long a program may take before the test is given up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Stage {
     pub(crate) directory: TempDir,
@@ -28,7 +28,7 @@ pub(crate) struct Stage {
     pub(crate) server: SshServer,
     pub(crate) address: SocketAddr,
     /// How connections ended, in that order.
-    pub(crate) ended: Arc<Mutex<Vec<ConnectionEnd>>>,
+    pub(crate) ended: Arc<Mutex<Vec<SshConnectionEnd>>>,
     listening: JoinHandle<std::io::Result<()>>,
 }
 
@@ -75,13 +75,13 @@ impl Stage {
         let address = listener.local_addr().unwrap();
         let known = format!("[127.0.0.1]:{} {public}\n", address.port());
         fs::write(keys.join("known"), known).unwrap();
-        let ended = Arc::<Mutex<Vec<ConnectionEnd>>>::default();
+        let ended = Arc::<Mutex<Vec<SshConnectionEnd>>>::default();
         let heard = ended.clone();
-        let options = ListenerOptions {
+        let options = SshListenerOptions {
             on_connection_end: Arc::new(move |_, how| heard.lock().unwrap().push(how.clone())),
-            ..ListenerOptions::default()
+            ..SshListenerOptions::default()
         };
-        let listening = tokio::spawn(serve_listener(listener, server.clone(), options));
+        let listening = tokio::spawn(serve_ssh_on_listener(listener, server.clone(), options));
         Self { directory, backend, server, address, ended, listening }
     }
 
@@ -150,7 +150,7 @@ impl Stage {
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
+    tokio::time::timeout(TIMEOUT, future).await.expect("took too long")
 }
 
 pub(crate) async fn finish(command: &mut Command) -> Output {

@@ -24,7 +24,7 @@ const WIDE: usize = 1 << 20;
 /// Two ends of ours.
 fn pair(room: usize) -> (WebSocketByteStream<DuplexStream>, WebSocketByteStream<DuplexStream>) {
     let (near, far) = duplex(room);
-    (WebSocketByteStream::client_side(near), WebSocketByteStream::server_side(far))
+    (WebSocketByteStream::new_client(near), WebSocketByteStream::new_server(far))
 }
 
 /// An end of ours, and tungstenite's at the other.
@@ -34,8 +34,8 @@ async fn beside_tungstenite(
 ) -> (WebSocketByteStream<DuplexStream>, WebSocketStream<DuplexStream>) {
     let (near, far) = duplex(room);
     let ours = match theirs {
-        Role::Client => WebSocketByteStream::server_side(near),
-        Role::Server => WebSocketByteStream::client_side(near),
+        Role::Client => WebSocketByteStream::new_server(near),
+        Role::Server => WebSocketByteStream::new_client(near),
     };
     let config = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
     (ours, WebSocketStream::from_raw_socket(far, theirs, Some(config)).await)
@@ -64,7 +64,7 @@ async fn ssh_speaks_over_messages() {
         let (zeros, status) = exec(&handle, "head -c 3000000 /dev/zero").await;
         assert_eq!((zeros.len(), status), (3_000_000, Some(0)));
         drop(handle);
-        assert_eq!(within(serving).await.unwrap(), ab_remote::ConnectionEnd::Closed);
+        assert_eq!(within(serving).await.unwrap(), ab_remote::SshConnectionEnd::Closed);
         assert_eq!(server.connection_count(), 0);
         backend.destroy().await.unwrap();
     }
@@ -137,7 +137,7 @@ async fn a_peer_that_is_gone_is_the_end() {
     stream.shutdown().await.unwrap();
     // In the middle of a message, too.
     let (mut raw, far) = duplex(WIDE);
-    let mut stream = WebSocketByteStream::client_side(far);
+    let mut stream = WebSocketByteStream::new_client(far);
     raw.write_all(b"\x82\x7e\xff\xffhal").await.unwrap();
     drop(raw);
     let mut read = Vec::new();
@@ -159,7 +159,7 @@ async fn what_no_websocket_says_is_refused() {
         (b"GET / HTTP/1.1\r\n", 1002),
     ] {
         let (mut raw, far) = duplex(WIDE);
-        let mut stream = WebSocketByteStream::client_side(far);
+        let mut stream = WebSocketByteStream::new_client(far);
         raw.write_all(bytes).await.unwrap();
         let mut read = Vec::new();
         let refused = within(stream.read_to_end(&mut read)).await.unwrap_err();
@@ -174,8 +174,7 @@ async fn what_no_websocket_says_is_refused() {
     }
     let (mut raw, far) = duplex(WIDE);
     raw.write_all(b"\x82\x05hello").await.unwrap();
-    let refused =
-        within(WebSocketByteStream::server_side(far).read(&mut [0; 4])).await.unwrap_err();
+    let refused = within(WebSocketByteStream::new_server(far).read(&mut [0; 4])).await.unwrap_err();
     assert_eq!(refused.to_string(), "clients mask what they send, and only they do");
 }
 
@@ -185,7 +184,7 @@ async fn goodbyes_are_answered_with_what_may_be_sent() {
         [(&b""[..], 1000), (b"\x03\xe9", 1001), (b"\x03\xee", 1002), (b"\x0f\xa1no", 4001)]
     {
         let (mut raw, far) = duplex(WIDE);
-        let mut stream = WebSocketByteStream::client_side(far);
+        let mut stream = WebSocketByteStream::new_client(far);
         raw.write_all(&[0x88, payload.len() as u8]).await.unwrap();
         raw.write_all(payload).await.unwrap();
         assert_eq!(within(stream.read(&mut [0; 4])).await.unwrap(), 0);
@@ -231,7 +230,7 @@ async fn a_reader_and_a_writer_may_be_two_tasks() {
 #[tokio::test]
 async fn a_flood_of_pings_keeps_nothing() {
     let (mut raw, far) = duplex(WIDE);
-    let mut stream = WebSocketByteStream::client_side(far);
+    let mut stream = WebSocketByteStream::new_client(far);
     for _ in 0..10_000 {
         raw.write_all(b"\x89\x02hi").await.unwrap();
     }
@@ -254,10 +253,10 @@ async fn shutting_down_says_goodbye_in_both_languages() {
     };
     let handle = log_in(mine, russh::client::Config::default()).await;
     within(server.shut_down()).await;
-    assert_eq!(within(serving).await.unwrap(), ab_remote::ConnectionEnd::ShutDown);
+    assert_eq!(within(serving).await.unwrap(), ab_remote::SshConnectionEnd::ShutDown);
     let heard = within(handle).await;
     assert!(heard.is_ok() || matches!(heard, Err(russh::Error::Disconnect)), "{heard:?}");
-    assert_eq!(server.serve(pair(WIDE).1).await, ab_remote::ConnectionEnd::ShutDown);
+    assert_eq!(server.serve(pair(WIDE).1).await, ab_remote::SshConnectionEnd::ShutDown);
 }
 
 /// A message as some clients send it: in pieces, of which some may be empty.

@@ -71,28 +71,29 @@ impl HttpApp {
 
     /// The surface of spaces, or the 404 that its routes answer without one.
     pub(crate) fn spaces(&self) -> Result<&Arc<SpacesRoutes>, Problem> {
-        self.spaces.as_ref().ok_or_else(|| not_served("no spaces are served here"))
+        self.spaces.as_ref().ok_or_else(|| not_served("spaces are not enabled on this server"))
     }
 
     /// The control plane's surface, or the 404 of its routes if it is absent.
     pub(crate) fn control(&self) -> Result<&Arc<ControlPlaneRoutes>, Problem> {
-        self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
+        self.control.as_ref().ok_or_else(|| not_served("sessions are not enabled on this server"))
     }
 
     /// The daemon's surface, or the 404 of its routes if it is absent.
     pub(crate) fn daemon(&self) -> Result<&Arc<DaemonRoutes>, Problem> {
-        self.daemon.as_ref().ok_or_else(|| not_served("no workspace is served here"))
+        self.daemon.as_ref().ok_or_else(|| not_served("this server serves no workspace"))
     }
 
     /// The gateway's surface, or the 404 of its routes if it is absent.
     pub(crate) fn gateway(&self) -> Result<&Arc<AgentGatewayRoutes>, Problem> {
-        self.gateway.as_ref().ok_or_else(|| not_served("no agents are served here"))
+        self.gateway.as_ref().ok_or_else(|| not_served("agents are not enabled on this server"))
     }
 
     /// The gateway's files, or the 404 of their routes if there is no served root.
     pub(crate) fn files(&self) -> Result<&ServedDirectory, Problem> {
         let files = self.gateway()?.files.as_ref();
-        files.ok_or_else(|| not_served("no files are served here: the server has no root"))
+        files
+            .ok_or_else(|| not_served("files are not available: this server has no root directory"))
     }
 
     /// Makes a one-time link to the page. It works once and for a few minutes. The cookie that it

@@ -163,10 +163,10 @@ async fn requests<S>(
         ended = served => match ended {
             // After an upgrade the connection is no longer HTTP.
             Ok(()) => watch.let_go(),
-            Err(error) => tracing::debug!(%error, "a connection broke off"),
+            Err(error) => tracing::debug!(%error, "a connection was lost"),
         },
         () = watch.deserted(bounds.half_closed_timeout) => {
-            tracing::debug!("a caller left before its answer");
+            tracing::debug!("a client disconnected before the response");
         }
     }
 }

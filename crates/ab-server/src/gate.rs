@@ -17,7 +17,7 @@ pub use browser::CookieSigningKey;
 pub use guesses::TokenGuessLimits;
 pub(crate) use guesses::{Guesses, block};
 pub(crate) use identity::{Caller, Identity, shown};
-pub use origin::Origin;
+pub use origin::AllowedWebOrigin;
 pub use token::AccessToken;
 pub(crate) use token::random_text;
 
@@ -35,7 +35,7 @@ pub struct HttpAccessPolicy {
     /// Host names of this server, beside `localhost` and addresses.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the port.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<AllowedWebOrigin>,
     /// Signs the cookies of browsers. Without it, cookies are valid only until the process ends.
     pub browser_key: Option<CookieSigningKey>,
 }
@@ -56,7 +56,7 @@ impl HttpAccessPolicy {
             return Ok(());
         }
         let detail = format!(
-            "this server is not known as '{}'; allow it with --allowed-host, or show the token",
+            "host '{}' is not allowed: add it with --allowed-host, or send the token",
             ab_core::error::escape_unprintable(&host.name)
         );
         Err(Problem::new(ProblemKind::Forbidden, detail).titled("Host not allowed"))
@@ -73,7 +73,7 @@ impl HttpAccessPolicy {
             return Ok(Page::Own);
         }
         let detail = format!(
-            "pages of '{}' may not ask: the server does not allow this origin",
+            "origin '{}' is not allowed by this server",
             ab_core::error::escape_unprintable(&String::from_utf8_lossy(value.as_bytes()))
         );
         Err(Problem::new(ProblemKind::Forbidden, detail).titled("Origin not allowed"))
@@ -102,7 +102,7 @@ impl Host {
 fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
     for name in [AUTHORIZATION, ORIGIN] {
         if headers.get_all(&name).iter().nth(1).is_some() {
-            let message = format!("the {name} header is there twice");
+            let message = format!("the {name} header occurs twice");
             return Err(Problem::new(ProblemKind::Invalid, message).titled("Bad header"));
         }
     }
@@ -117,20 +117,20 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
     let value = match (uri.authority(), values.next(), values.next()) {
         (Some(authority), _, None) => authority.clone(),
         (None, Some(value), None) => {
-            Authority::try_from(value.as_bytes()).map_err(|_| malformed("makes no sense"))?
+            Authority::try_from(value.as_bytes()).map_err(|_| malformed("is invalid"))?
         }
         (None, None, _) => return Err(malformed("is missing")),
         (_, Some(_), Some(_)) | (Some(_), None, Some(_)) => {
-            return Err(malformed("is there twice"));
+            return Err(malformed("occurs twice"));
         }
     };
     if value.as_str().contains('@') || value.host().is_empty() {
-        return Err(malformed("makes no sense"));
+        return Err(malformed("is invalid"));
     }
     // Only a port may follow the name.
     let rest = &value.as_str()[value.host().len()..];
     if !rest.is_empty() && value.port_u16().is_none() {
-        return Err(malformed("makes no sense"));
+        return Err(malformed("is invalid"));
     }
     let name = value.host().trim_end_matches('.').to_ascii_lowercase();
     Ok(Host { name, port: value.port_u16() })

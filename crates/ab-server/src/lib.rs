@@ -24,11 +24,13 @@ mod watched;
 mod wire;
 
 pub use app::HttpApp;
-pub use gate::{AccessToken, CookieSigningKey, HttpAccessPolicy, Origin, TokenGuessLimits};
+pub use gate::{
+    AccessToken, AllowedWebOrigin, CookieSigningKey, HttpAccessPolicy, TokenGuessLimits,
+};
 pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
     AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
-    TaskCatalog, TaskDefaults, openapi, settings_schema_path,
+    TaskChoices, TaskDefaults, openapi_description, settings_schema_path,
 };
 pub use tls::{TlsConfig, TlsError};
 pub use wire::{EffectivePolicyBody, EffectivePolicyEntryBody};

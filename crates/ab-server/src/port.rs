@@ -90,7 +90,7 @@ impl HttpServer {
             tokio::task::spawn_blocking(move || {
                 let found = runtime.block_on(daemon.find_out()).cloned();
                 if let Err(error) = &found {
-                    tracing::warn!(%error, "cannot say what is in force for commands");
+                    tracing::warn!(%error, "cannot determine the sandbox controls of commands");
                 }
                 found
             })
@@ -116,7 +116,7 @@ impl RunningHttpServer {
 
     /// The controls in force for commands of the daemon's workspace, if there is one. The port
     /// answers while this is determined.
-    pub async fn workspace_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
+    pub async fn wait_for_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
         {

@@ -223,7 +223,7 @@ impl Problem {
     }
 
     pub(crate) fn too_many_guesses(retry_after: u64) -> Problem {
-        let detail = format!("too many wrong tokens: come back in {retry_after} seconds");
+        let detail = format!("too many wrong tokens: try again in {retry_after} seconds");
         let mut problem = Problem::new(ProblemKind::TooManyRequests, detail);
         problem.0.retry_after = Some(retry_after);
         problem

@@ -13,7 +13,7 @@ mod mcp;
 mod spaces;
 mod ui;
 
-pub use control::{ControlPlaneRoutes, TaskCatalog, TaskDefaults, settings_schema_path};
+pub use control::{ControlPlaneRoutes, TaskChoices, TaskDefaults, settings_schema_path};
 pub use daemon::DaemonRoutes;
 pub use gateway::{AgentGatewayRoutes, ServedDirectory};
 pub use spaces::SpacesRoutes;
@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_store::TokenOwner;
+use ab_store::AccessTokenOwner;
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderName, Method, StatusCode, header};
@@ -54,7 +54,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
     components(schemas(Refusal, ProblemDocument, ErrorEnvelope)),
     modifiers(&Schemes),
     tags(
-        (name = "port", description = "The port itself"),
+        (name = "port", description = "Health and description of the server"),
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
         (name = "uploads", description = "Files and archives for tasks"),
@@ -89,7 +89,7 @@ impl Modify for Schemes {
 }
 
 /// The OpenAPI description of the port.
-pub fn openapi() -> Description {
+pub fn openapi_description() -> Description {
     let mut description = described().split_for_parts().1;
     // The router writes a parameter that spans several segments as `{*name}`. OpenAPI knows only `{name}`.
     let paths = std::mem::take(&mut description.paths.paths);
@@ -126,12 +126,12 @@ pub(crate) fn all(app: HttpApp) -> Router {
 }
 
 async fn unknown() -> Problem {
-    let detail = "there is nothing at this path; see /api/v1/openapi.json";
+    let detail = "unknown path; see /api/v1/openapi.json";
     Problem::new(ProblemKind::NotFound, detail)
 }
 
 async fn not_allowed() -> Problem {
-    let detail = "this path has no such method; see /api/v1/openapi.json";
+    let detail = "this path does not support the method; see /api/v1/openapi.json";
     Problem::new(ProblemKind::MethodNotAllowed, detail)
 }
 
@@ -213,8 +213,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
 /// The agent or the API key that the token belongs to.
 async fn stored_caller(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
     Some(match app.control().ok()?.owner_of_token(&shown?).await? {
-        TokenOwner::Session(session) => Caller::agent(&session.to_string()),
-        TokenOwner::ApiKey(name) => Caller::api_key(&name),
+        AccessTokenOwner::Session(session) => Caller::agent(&session.to_string()),
+        AccessTokenOwner::ApiKey(name) => Caller::api_key(&name),
     })
 }
 

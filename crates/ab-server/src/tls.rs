@@ -29,7 +29,7 @@ impl TlsConfig {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| fails(certificates, error.to_string()))?;
         if chain.is_empty() {
-            return Err(fails(certificates, "holds no certificate".to_owned()));
+            return Err(fails(certificates, "contains no certificate".to_owned()));
         }
         let secret =
             PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, error.to_string()))?;

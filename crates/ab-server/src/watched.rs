@@ -24,7 +24,7 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct Watched {
     shared: Arc<Shared>,
     /// How long a peer may read nothing.
-    patience: Duration,
+    time_limit: Duration,
     /// Runs while the peer reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -43,10 +43,10 @@ struct Shared {
 }
 
 impl Watched {
-    pub(crate) fn new(socket: TcpStream, patience: Duration) -> (Watched, Watch) {
+    pub(crate) fn new(socket: TcpStream, time_limit: Duration) -> (Watched, Watch) {
         let (taken, patient) = (AtomicU64::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { socket, taken, patient });
-        (Watched { shared: shared.clone(), patience, stalled: None }, Watch(shared))
+        (Watched { shared: shared.clone(), time_limit, stalled: None }, Watch(shared))
     }
 
     /// Registers the socket with the calling runtime, separates it from its watch, and removes the
@@ -73,11 +73,11 @@ impl Watched {
             }
             return Poll::Ready(written);
         }
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let time_limit = self.time_limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time_limit)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) if !self.shared.patient.load(Ordering::Relaxed) => {
-                let why = "the peer does not take what it is sent";
+                let why = "the peer does not read";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
             }
             Poll::Ready(()) | Poll::Pending => Poll::Pending,
@@ -106,15 +106,15 @@ impl Watched {
 
 impl Watch {
     /// Waits until the peer is gone: the connection was reset, or the peer has closed its sending
-    /// side and the response then made no progress for `patience`.
-    pub(crate) async fn deserted(&self, patience: Duration) {
+    /// side and the response then made no progress for `time_limit`.
+    pub(crate) async fn deserted(&self, time_limit: Duration) {
         let socket = &self.0.socket;
         let closed = async {
             // The peer sends no urgent data, so only its close wakes this.
             let _ = socket.ready(Interest::PRIORITY).await;
             loop {
                 let taken = self.0.taken.load(Ordering::Relaxed);
-                sleep(patience).await;
+                sleep(time_limit).await;
                 if self.0.taken.load(Ordering::Relaxed) == taken {
                     return;
                 }

@@ -1,6 +1,6 @@
 //! Wire types that several surfaces share.
 
-use ab_core::effective;
+use ab_core::effective_policy;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -30,18 +30,19 @@ pub struct EffectivePolicyEntryBody {
     proof: Option<String>,
 }
 
-impl From<&effective::EffectivePolicy> for EffectivePolicyBody {
-    fn from(policy: &effective::EffectivePolicy) -> Self {
-        let control = |control: &effective::EffectivePolicyControl| EffectivePolicyEntryBody {
-            control: control.kind.as_str(),
-            holds: control.strength.as_str(),
-            asked: control.asked.clone(),
-            in_force: control.in_force.clone(),
-            mechanism: control.mechanism.clone(),
-            proof: control.proof.clone(),
-        };
+impl From<&effective_policy::EffectivePolicy> for EffectivePolicyBody {
+    fn from(policy: &effective_policy::EffectivePolicy) -> Self {
+        let control =
+            |control: &effective_policy::EffectivePolicyControl| EffectivePolicyEntryBody {
+                control: control.kind.as_str(),
+                holds: control.strength.as_str(),
+                asked: control.asked.clone(),
+                in_force: control.in_force.clone(),
+                mechanism: control.mechanism.clone(),
+                proof: control.proof.clone(),
+            };
         EffectivePolicyBody {
-            isolation: policy.isolation.map(effective::Isolation::as_str),
+            isolation: policy.isolation.map(effective_policy::Isolation::as_str),
             controls: policy.controls.iter().map(control).collect(),
         }
     }

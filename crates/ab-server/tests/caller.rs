@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ab_core::{Backend, MemoryDriver, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings};
 use ab_mcp::McpHttpSettings;
 use ab_server::{
     AccessToken, DaemonRoutes, HttpAccessPolicy, HttpApp, HttpServer, HttpServerLimits,
@@ -26,7 +26,8 @@ pub(crate) async fn memory() -> Backend {
 
 /// With commands, which run without walls.
 pub(crate) fn local(directory: &std::path::Path) -> Backend {
-    let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
+    let exec =
+        LocalExecSettings { isolation: ab_core::Isolation::None, ..LocalExecSettings::default() };
     let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
     Backend::new(LocalDriver::open(directory, options).unwrap())
 }
@@ -103,7 +104,7 @@ pub(crate) async fn send(address: SocketAddr, head: &str, body: &str) -> Got {
 fn described(head: &str, got: &Got) {
     let mut words = head.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let described = serde_json::to_value(ab_server::openapi()).unwrap();
+    let described = serde_json::to_value(ab_server::openapi_description()).unwrap();
     let path = target.split('?').next().unwrap_or_default();
     // The head itself is read before there is a route.
     let operation = &described["paths"][path][method.to_lowercase()];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ab_server::{HttpAccessPolicy, openapi};
+use ab_server::{HttpAccessPolicy, openapi_description};
 
 use crate::caller::{get, memory, open, send, serves};
 
@@ -38,7 +38,7 @@ fn no_route_is_added_without_its_description() {
 async fn everything_described_is_served() {
     let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let served = get(port.address(), "/api/v1/openapi.json", &[]).await.json();
-    assert_eq!(served, serde_json::to_value(openapi()).unwrap());
+    assert_eq!(served, serde_json::to_value(openapi_description()).unwrap());
     let paths = served["paths"].as_object().unwrap();
     for expect in ["/health", "/mcp", "/api/v1/openapi.json"] {
         assert!(paths.contains_key(expect), "{expect}");

@@ -29,7 +29,7 @@ const OPEN: [&str; 7] =
 #[tokio::test]
 async fn every_route_describes_how_it_turns_callers_away() {
     let port = open(serves(&memory().await), guarded()).await;
-    let described = serde_json::to_value(ab_server::openapi()).unwrap();
+    let described = serde_json::to_value(ab_server::openapi_description()).unwrap();
     for (path, methods) in described["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
             let head = format!("{} {path} HTTP/1.1", method.to_uppercase());

@@ -2,7 +2,7 @@
 
 mod bombs;
 mod files;
-mod ground;
+mod fixture;
 mod installing;
 mod misbehaviour;
 mod transport;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ab_core::{Backend, ScopeOptions};
 use ab_host::{LocalDriver, LocalDriverOptions};
-use ab_remote::client::{ClientSettings, RemoteDriver, RemoteEndpoint, Secret};
+use ab_remote::client::{ClientSettings, RemoteDriver, RemoteEndpoint, SecretText};
 use ab_remote::{HostKey, SshAccess, SshServer};
 use ab_server::RunningHttpServer;
 use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
@@ -21,7 +21,7 @@ async fn through_a_port(served: Backend, keep: TempDir) -> TestBackend {
 }
 
 fn server(served: &Backend) -> SshServer {
-    let key = HostKey::ephemeral("a test").unwrap();
+    let key = HostKey::generate_ephemeral("a test").unwrap();
     SshServer::new(served.clone(), ab_remote::SshServerSettings::new(key, SshAccess::Any))
 }
 
@@ -29,7 +29,7 @@ async fn connected(served: &Backend, ssh: SshServer) -> (Backend, RunningHttpSer
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
-    socket.token = Some(Secret::new(TOKEN));
+    socket.token = Some(SecretText::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
@@ -61,7 +61,7 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     let port = open(serves(&served).with_ssh(server(&served)), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
-    socket.token = Some(Secret::new(TOKEN));
+    socket.token = Some(SecretText::new(TOKEN));
     socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();

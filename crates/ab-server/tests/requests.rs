@@ -129,7 +129,7 @@ async fn a_request_may_choose_a_scope_and_stays_inside() {
     let got = tool(port.address(), "read_text_file", read("a.txt"), &twice).await;
     assert_eq!(
         (got.status, got.json()["message"].as_str()),
-        (400, Some("x-scope-path is there twice"))
+        (400, Some("x-scope-path occurs twice"))
     );
 }
 

@@ -1,7 +1,7 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_remote::{HostKey, SshAccess, SshConnectionThreads, SshServer, SshServerSettings};
 use ab_server::{HttpAccessPolicy, HttpServerLimits, RunningHttpServer, TokenGuessLimits};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,7 @@ async fn port(gate: HttpAccessPolicy) -> RunningHttpServer {
 
 async fn port_within(gate: HttpAccessPolicy, bounds: HttpServerLimits) -> RunningHttpServer {
     let backend: Backend = memory().await;
-    let key = HostKey::ephemeral("a test").unwrap();
+    let key = HostKey::generate_ephemeral("a test").unwrap();
     let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::Any));
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
@@ -122,8 +122,9 @@ async fn a_page_of_others_is_not_upgraded() {
 #[tokio::test]
 async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let backend: Backend = memory().await;
-    let settings = SshServerSettings::new(HostKey::ephemeral("a test").unwrap(), SshAccess::Any);
-    let lanes = ConnectionThreads::start(1).unwrap();
+    let settings =
+        SshServerSettings::new(HostKey::generate_ephemeral("a test").unwrap(), SshAccess::Any);
+    let lanes = SshConnectionThreads::start(1).unwrap();
     let with = SshServer::with_threads(backend.clone(), settings.clone(), lanes);
     for ssh in [with, SshServer::new(backend.clone(), settings)] {
         let port = open_within(
@@ -235,7 +236,7 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     assert_eq!(u16::from(goodbye(&mut socket).await.unwrap().code), 4001);
 
     let backend: Backend = memory().await;
-    let key = HostKey::ephemeral("a test").unwrap();
+    let key = HostKey::generate_ephemeral("a test").unwrap();
     let served = crate::caller::serves_scope(&backend);
     let ssh = SshServer::new(backend, SshServerSettings::new(key, SshAccess::Any));
     let scoped =

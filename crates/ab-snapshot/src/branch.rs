@@ -4,7 +4,7 @@ use std::fmt;
 
 use ab_core::ErrorKind;
 
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 
 /// Maximum length in bytes: together with a suffix that git adds, it must fit into a file name.
 const LONGEST: usize = 200;
@@ -22,7 +22,7 @@ impl BranchName {
     /// # Errors
     /// The name is not one that `git check-ref-format --branch` accepts as it is, begins with
     /// `refs/`, or is longer than 200 bytes. The error names `field`.
-    pub fn parse(name: &str, field: TaskField) -> Result<BranchName> {
+    pub fn parse(name: &str, field: GitTaskField) -> Result<BranchName> {
         match problem(name) {
             None => Ok(BranchName(name.to_owned())),
             Some(problem) => {
@@ -89,7 +89,7 @@ mod tests {
         let longest = "x".repeat(LONGEST);
         for name in ["main", "agent/refactor", "feature/#12+b", "ünïcode", "a.b", "v1@2", &longest]
         {
-            let parsed = BranchName::parse(name, TaskField::RepoBranch);
+            let parsed = BranchName::parse(name, GitTaskField::RepoBranch);
             assert_eq!(parsed.unwrap().as_str(), name);
         }
     }
@@ -130,8 +130,8 @@ mod tests {
             "refs/heads/../../x",
             &long,
         ] {
-            let error = BranchName::parse(name, TaskField::TargetBranch).unwrap_err();
-            assert_eq!(error.field, Some(TaskField::TargetBranch), "{name:?}");
+            let error = BranchName::parse(name, GitTaskField::TargetBranch).unwrap_err();
+            assert_eq!(error.field, Some(GitTaskField::TargetBranch), "{name:?}");
             assert!(error.to_string().starts_with("delivery.targetBranch: invalid"), "{error}");
         }
     }

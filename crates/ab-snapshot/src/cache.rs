@@ -11,7 +11,7 @@ use crate::area::{self, Area};
 use crate::branch::BranchName;
 use crate::changes::CommitId;
 use crate::clone::GitWorkspaceRequest;
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 use crate::git::{Authority, Git, LOCAL_TIME, TRANSFER_TIME, complaint, failure};
 use crate::source::RepoSource;
 
@@ -85,7 +85,7 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
     if !has(git, &cache, wanted).await? {
         source.fetch(&cache, wanted.as_str()).await.map_err(|error| {
             let message = format!("the source has no commit {wanted}: {error}");
-            SnapshotError::field(TaskField::RepoCommit, ErrorKind::NotFound, message)
+            SnapshotError::field(GitTaskField::RepoCommit, ErrorKind::NotFound, message)
         })?;
     }
     Ok(base)
@@ -184,7 +184,7 @@ impl<'a> Source<'a> {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = format!("cannot read {}: {}", self.source, complaint(&output.stderr));
-        Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Unavailable, message))
+        Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Unavailable, message))
     }
 
     /// The error if none of the wanted references exist.
@@ -192,12 +192,12 @@ impl<'a> Source<'a> {
         match self.list(&[], REFS_TIME).await {
             Ok(refs) if refs.is_empty() => {
                 let message = format!("the repository {} is empty", self.source);
-                SnapshotError::field(TaskField::RepoUrl, ErrorKind::Invalid, message)
+                SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Invalid, message)
                     .with_hint("make a first commit")
             }
             Ok(_) => {
                 let message = "the default branch does not exist, and no other was found";
-                SnapshotError::field(TaskField::RepoBranch, ErrorKind::NotFound, message)
+                SnapshotError::field(GitTaskField::RepoBranch, ErrorKind::NotFound, message)
                     .with_hint("name an existing branch")
             }
             Err(error) => error,
@@ -217,7 +217,7 @@ impl<'a> Source<'a> {
             // An incomplete pack may have filled the disk.
             area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
-            return Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Failed, message));
+            return Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Failed, message));
         }
         let clean = || self.git.on(cache, Authority::Clean);
         let printed = clean().args(["rev-parse", "--verify", INCOMING]).stdout().await?;
@@ -253,7 +253,8 @@ pub(crate) fn with_ssh<'a>(
 
 /// Refuses a directory that is not the top of a complete repository.
 async fn check_local(git: &Git, path: &Path) -> Result<()> {
-    let refused = |kind, message: String| SnapshotError::field(TaskField::RepoUrl, kind, message);
+    let refused =
+        |kind, message: String| SnapshotError::field(GitTaskField::RepoUrl, kind, message);
     let shown = path.display();
     let real = area::canonical(path)
         .map_err(|error| refused(ErrorKind::NotFound, format!("cannot open {shown}: {error}")))?;
@@ -340,7 +341,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
         let Some(commit) = existing(target) else {
             let message = format!("the source has no branch {target}");
             return Err(SnapshotError::field(
-                TaskField::TargetBranch,
+                GitTaskField::TargetBranch,
                 ErrorKind::NotFound,
                 message,
             ));
@@ -348,7 +349,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
         return free(refs, on(target, commit, work));
     }
     if let Some(default) = &refs.default {
-        let default = BranchName::parse(default, TaskField::RepoBranch)?;
+        let default = BranchName::parse(default, GitTaskField::RepoBranch)?;
         if let Some(commit) = existing(&default) {
             return free(refs, on(&default, commit, work));
         }
@@ -356,7 +357,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     // A detached HEAD.
     let Some(head) = &refs.head else {
         let message = "the default branch of the source does not exist";
-        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::NotFound, message)
+        return Err(SnapshotError::field(GitTaskField::RepoBranch, ErrorKind::NotFound, message)
             .with_hint("name an existing branch"));
     };
     let commit = request.commit.as_ref().unwrap_or(head).clone();
@@ -368,7 +369,11 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
 fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if refs.branches.contains_key(plan.work.as_str()) {
         let message = format!("the source already has the branch {}", plan.work);
-        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::AlreadyExists, message));
+        return Err(SnapshotError::field(
+            GitTaskField::RepoBranch,
+            ErrorKind::AlreadyExists,
+            message,
+        ));
     }
     // Git stores branches as files: `a` and `a/b` cannot both exist.
     let below = format!("{}/", plan.work);
@@ -378,8 +383,12 @@ fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if let Some(other) = refs.branches.keys().find(in_the_way) {
         let message =
             format!("the branch {} cannot be made: the source has the branch {other}", plan.work);
-        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::AlreadyExists, message)
-            .with_hint("name another branch"));
+        return Err(SnapshotError::field(
+            GitTaskField::RepoBranch,
+            ErrorKind::AlreadyExists,
+            message,
+        )
+        .with_hint("name another branch"));
     }
     Ok(plan)
 }
@@ -389,7 +398,7 @@ mod tests {
     use super::*;
 
     fn branch(name: &str) -> BranchName {
-        BranchName::parse(name, TaskField::RepoBranch).unwrap()
+        BranchName::parse(name, GitTaskField::RepoBranch).unwrap()
     }
 
     fn commit(digit: char) -> CommitId {
@@ -433,9 +442,9 @@ mod tests {
     #[test]
     fn what_cannot_be_planned_names_the_field() {
         let error = plan(&refs(), &request(Some("new"), Some("none"), "ah/1")).unwrap_err();
-        assert_eq!(error.field, Some(TaskField::TargetBranch));
+        assert_eq!(error.field, Some(GitTaskField::TargetBranch));
         let error = plan(&refs(), &request(None, None, "taken")).unwrap_err();
-        assert_eq!(error.field, Some(TaskField::RepoBranch));
+        assert_eq!(error.field, Some(GitTaskField::RepoBranch));
         for (work, other) in [("taken/x", "taken"), ("de", "none"), ("ah", "ah/old")] {
             let refs = parse_refs(&format!("{0}\tHEAD\n{0}\trefs/heads/{other}\n", commit('a')));
             let planned = plan(&refs, &request(Some(work), None, "unused"));
@@ -445,7 +454,7 @@ mod tests {
         let planned = plan(&detached, &request(Some("new"), None, "ah/1")).unwrap();
         assert_eq!((planned.commit, planned.work.as_str()), (commit('a'), "new"));
         let error = plan(&SourceRefs::default(), &request(None, None, "ah/1")).unwrap_err();
-        assert_eq!(error.field, Some(TaskField::RepoBranch), "{error}");
+        assert_eq!(error.field, Some(GitTaskField::RepoBranch), "{error}");
         let mut at_commit = request(None, None, "ah/1");
         at_commit.commit = Some(commit('d'));
         let planned = plan(&detached, &at_commit).unwrap();

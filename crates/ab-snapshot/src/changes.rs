@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ab_core::ErrorKind;
 
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 
 /// The full id of a commit: 40 or 64 lowercase hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ impl CommitId {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
             let message = format!("invalid commit {shown:?}: must be 40 or 64 hexadecimal digits");
-            SnapshotError::field(TaskField::RepoCommit, ErrorKind::Invalid, message)
+            SnapshotError::field(GitTaskField::RepoCommit, ErrorKind::Invalid, message)
         })
     }
 
@@ -167,7 +167,7 @@ mod tests {
         assert!(CommitId::parse(&"a".repeat(40)).is_ok());
         for text in ["", "HEAD", "abc123", &"A".repeat(40), &"g".repeat(40), "--help"] {
             let error = CommitId::parse(text).unwrap_err();
-            assert_eq!(error.field, Some(TaskField::RepoCommit), "{text}");
+            assert_eq!(error.field, Some(GitTaskField::RepoCommit), "{text}");
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::clone::GitAuthor;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
 use crate::patch;
-use crate::token::WorkspaceProvider;
-use crate::workspaces::{PreparedWorkspace, WorkspaceStore};
+use crate::token::WorkspaceCopyMethod;
+use crate::workspaces::{PreparedWorkspace, SessionWorkspaceStore};
 
 /// The reference in the bundle.
 const DELIVERY: &str = "refs/agent-backend/delivery";
@@ -45,14 +45,14 @@ const MAX_MESSAGE: usize = 16 * 1024;
 /// Runs commands inside a session's sandbox, with `tree`, `home`, `outbox` and the read-only
 /// directories of its workspace visible at their own paths.
 #[async_trait]
-pub trait SandboxRunner: Send + Sync {
+pub trait SandboxedGitRunner: Send + Sync {
     /// Runs one command to its end. A status other than 0 is not an error.
-    async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput>;
+    async fn run(&self, command: SandboxedGitCommand) -> ab_core::Result<SandboxedGitOutput>;
 }
 
 /// A command for the sandbox: an argument list, never a shell line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxCommand {
+pub struct SandboxedGitCommand {
     /// The program is searched on the sandbox's path.
     pub argv: Vec<String>,
     /// Variables in addition to those that every command of the session has.
@@ -67,7 +67,7 @@ pub struct SandboxCommand {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxOutput {
+pub struct SandboxedGitOutput {
     /// `None` if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
@@ -76,13 +76,13 @@ pub struct SandboxOutput {
 
 /// The launcher of a workspace whose root is `tree`.
 #[async_trait]
-impl SandboxRunner for ab_local::Launcher {
-    async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput> {
-        let mut launch = ab_local::LaunchRequest::new(command.argv);
+impl SandboxedGitRunner for ab_local::SandboxProgramLauncher {
+    async fn run(&self, command: SandboxedGitCommand) -> ab_core::Result<SandboxedGitOutput> {
+        let mut launch = ab_local::ProgramLaunchRequest::new(command.argv);
         launch.env = command.environment;
         launch.limits.wall_time = Some(command.timeout);
         let output = self.start(launch).await?.wait_with_output(command.max_output).await?;
-        Ok(SandboxOutput {
+        Ok(SandboxedGitOutput {
             code: output.exit.code,
             stdout: output.stdout.to_vec(),
             stderr: output.exit.stderr_tail,
@@ -101,7 +101,7 @@ pub enum CollectChangesOutcome {
     Changed(Box<SessionChanges>),
 }
 
-impl WorkspaceStore {
+impl SessionWorkspaceStore {
     /// Commits the uncommitted files in the session's tree and imports its commits. May be called
     /// again after more work.
     ///
@@ -114,7 +114,7 @@ impl WorkspaceStore {
     pub async fn collect_changes(
         &self,
         workspace: &PreparedWorkspace,
-        sandbox: &dyn SandboxRunner,
+        sandbox: &dyn SandboxedGitRunner,
         author: &GitAuthor,
         message: &str,
     ) -> Result<CollectChangesOutcome> {
@@ -126,16 +126,16 @@ impl WorkspaceStore {
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside: sandbox, author, message };
         let (head, history_lost) = match workspace.token.provider() {
-            WorkspaceProvider::Copy => (session.bundle(Repository::Rescue).await?, None),
-            WorkspaceProvider::Git => match session.bundle(Repository::Session).await {
+            WorkspaceCopyMethod::Copy => (session.bundle(Repository::Rescue).await?, None),
+            WorkspaceCopyMethod::Git => match session.bundle(Repository::Session).await {
                 Ok(head) => (head, None),
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
         // A repository that git cannot use has no list of left-out files either.
         let left_out = match (workspace.token.provider(), &history_lost) {
-            (WorkspaceProvider::Git, None) => session.left_out().await?,
-            (WorkspaceProvider::Git | WorkspaceProvider::Copy, _) => Vec::new(),
+            (WorkspaceCopyMethod::Git, None) => session.left_out().await?,
+            (WorkspaceCopyMethod::Git | WorkspaceCopyMethod::Copy, _) => Vec::new(),
         };
         if head == *base {
             return Ok(CollectChangesOutcome::Unchanged { left_out });
@@ -257,7 +257,7 @@ enum Repository {
 struct Inside<'a> {
     workspace: &'a PreparedWorkspace,
     base: &'a CommitId,
-    inside: &'a dyn SandboxRunner,
+    inside: &'a dyn SandboxedGitRunner,
     author: &'a GitAuthor,
     message: &'a str,
 }
@@ -337,7 +337,7 @@ impl Inside<'_> {
         Ok(printed.trim_end_matches('\n').to_owned())
     }
 
-    fn command(&self, repository: Repository, words: &[&str]) -> SandboxCommand {
+    fn command(&self, repository: Repository, words: &[&str]) -> SandboxedGitCommand {
         // These settings only save time or output. In the sandbox, the agent's own settings may
         // take effect.
         let settings = [
@@ -377,7 +377,7 @@ impl Inside<'_> {
             set("GIT_WORK_TREE", &tree.display().to_string());
             set("GIT_ALTERNATE_OBJECT_DIRECTORIES", &lent.join(":"));
         }
-        SandboxCommand {
+        SandboxedGitCommand {
             argv,
             environment,
             directory: tree.to_owned(),

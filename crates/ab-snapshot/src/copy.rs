@@ -8,7 +8,7 @@ use std::path::Path;
 use ab_core::ErrorKind;
 
 use crate::changes::CommitId;
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 use crate::git::{Authority, Git, TRANSFER_TIME, failure};
 
 /// Maximum size of the list of all files.
@@ -44,7 +44,7 @@ pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<
     let nested = listed.split('\0').find(|entry| entry.starts_with(GITLINK));
     if let Some((_, path)) = nested.and_then(|entry| entry.split_once('\t')) {
         let message = format!("the directory contains a git repository: {path}");
-        return Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Unsupported, message)
+        return Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Unsupported, message)
             .with_hint("name that repository, or a directory without one"));
     }
     let written = on_tree().args(["write-tree"]).stdout().await?;

@@ -12,7 +12,7 @@ use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, TRANSFER_TIME, complaint};
 use crate::source::RepoSource;
 use crate::token::WorkspaceToken;
-use crate::workspaces::WorkspaceStore;
+use crate::workspaces::SessionWorkspaceStore;
 
 /// A branch that a delivery created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct DeliveredBranch {
     pub already_there: bool,
 }
 
-impl WorkspaceStore {
+impl SessionWorkspaceStore {
     /// Creates the branch in the repository `to`. An existing branch with another commit is never
     /// changed.
     ///

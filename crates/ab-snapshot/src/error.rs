@@ -8,7 +8,7 @@ pub type Result<T, E = SnapshotError> = std::result::Result<T, E>;
 
 /// The field of a task that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskField {
+pub enum GitTaskField {
     RepoUrl,
     RepoBranch,
     RepoCommit,
@@ -17,20 +17,20 @@ pub enum TaskField {
     Attachments,
 }
 
-impl TaskField {
+impl GitTaskField {
     pub fn as_str(self) -> &'static str {
         match self {
-            TaskField::RepoUrl => "repo.url",
-            TaskField::RepoBranch => "repo.branch",
-            TaskField::RepoCommit => "repo.commit",
-            TaskField::TargetBranch => "delivery.targetBranch",
-            TaskField::RepoUpload => "repo.uploadId",
-            TaskField::Attachments => "attachments",
+            GitTaskField::RepoUrl => "repo.url",
+            GitTaskField::RepoBranch => "repo.branch",
+            GitTaskField::RepoCommit => "repo.commit",
+            GitTaskField::TargetBranch => "delivery.targetBranch",
+            GitTaskField::RepoUpload => "repo.uploadId",
+            GitTaskField::Attachments => "attachments",
         }
     }
 }
 
-impl fmt::Display for TaskField {
+impl fmt::Display for GitTaskField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -40,13 +40,13 @@ impl fmt::Display for TaskField {
 #[derive(Clone, Debug)]
 pub struct SnapshotError {
     /// `None` if no field of the task is the cause.
-    pub field: Option<TaskField>,
+    pub field: Option<GitTaskField>,
     pub error: Error,
 }
 
 impl SnapshotError {
     /// The value of a field is not usable.
-    pub(crate) fn field(field: TaskField, kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub(crate) fn field(field: GitTaskField, kind: ErrorKind, message: impl Into<String>) -> Self {
         let error = Error::new(ErrorCode::InvalidConfiguration, kind, message);
         Self { field: Some(field), error }
     }
@@ -57,7 +57,7 @@ impl SnapshotError {
     }
 
     /// The same error, with this field as its cause.
-    pub(crate) fn about(self, field: TaskField) -> Self {
+    pub(crate) fn about(self, field: GitTaskField) -> Self {
         Self { field: Some(field), ..self }
     }
 

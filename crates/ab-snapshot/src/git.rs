@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::ErrorKind;
-use ab_host::tool::{HostProgram, HostProgramOutput, HostProgramRequest};
+use ab_host::host_program::{HostProgram, HostProgramOutput, HostProgramRequest};
 
 use crate::error::{Result, SnapshotError};
 

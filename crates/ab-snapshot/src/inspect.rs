@@ -9,7 +9,7 @@ use crate::changes::CommitId;
 use crate::error::Result;
 use crate::source::RepoSource;
 use crate::token::WorkspaceToken;
-use crate::workspaces::WorkspaceStore;
+use crate::workspaces::SessionWorkspaceStore;
 
 /// Time limit for listing branches: a person waits for them.
 const BRANCHES_TIME: Duration = Duration::from_secs(20);
@@ -18,7 +18,7 @@ const MAX_BRANCHES: usize = 5000;
 
 /// The branches of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepoBranches {
+pub struct RepoBranchNames {
     /// The branch that HEAD names.
     pub default: Option<String>,
     /// Names and commits, by name.
@@ -27,19 +27,19 @@ pub struct RepoBranches {
     pub truncated: bool,
 }
 
-impl WorkspaceStore {
+impl SessionWorkspaceStore {
     /// Asks a repository for its branches. Nothing is transferred, and nothing that the repository configures is run.
     ///
     /// # Errors
     ///
     /// The repository cannot be read, or does not answer within 20 seconds.
-    pub async fn branches(&self, source: &RepoSource) -> Result<RepoBranches> {
+    pub async fn list_branches(&self, source: &RepoSource) -> Result<RepoBranchNames> {
         let open = Source::open(&self.git, source).await?;
         let names = ["HEAD".to_owned(), "refs/heads/*".to_owned()];
         let refs = parse_refs(&open.list(&names, BRANCHES_TIME).await?);
         let truncated = refs.branches.len() > MAX_BRANCHES;
         let branches = refs.branches.into_iter().take(MAX_BRANCHES).collect();
-        Ok(RepoBranches { default: refs.default, branches, truncated })
+        Ok(RepoBranchNames { default: refs.default, branches, truncated })
     }
 
     /// What the workspace of `token` occupies on the disk. Objects that it borrows from the cache do not count.
@@ -47,7 +47,7 @@ impl WorkspaceStore {
     /// # Errors
     ///
     /// There is no such workspace.
-    pub async fn usage(&self, token: &WorkspaceToken) -> Result<DirectoryUsage> {
+    pub async fn disk_usage(&self, token: &WorkspaceToken) -> Result<DirectoryUsage> {
         Ok(directory_usage(&self.area.workspace(token)).await?)
     }
 }

@@ -2,16 +2,16 @@
 //! changes made in them.
 //!
 //! ```text
-//! token = WorkspaceToken::new(provider)             the caller stores it first
-//! WorkspaceStore::prepare(token, request)               → PreparedWorkspace { tree, home, bundle_dir, read_only, base }
+//! token = WorkspaceToken::new(provider)   the caller stores it first
+//! store.prepare_workspace(token, request)  → PreparedWorkspace { tree, home, bundle_dir, read_only, base }
 //! ... the agent works in a sandbox ...
-//! WorkspaceStore::collect_changes(workspace, inside)    → SessionChanges { files, diff, patch }; git runs inside
-//! WorkspaceStore::deliver_branch(changes, to, branch)   → a new branch in a local or remote repository
-//! WorkspaceStore::cleanup(token)                        idempotent, in any state, from any process
+//! store.collect_changes(workspace, runner) → SessionChanges { files, diff, patch }; git runs inside
+//! store.deliver_branch(changes, to, branch) → a new branch in a local or remote repository
+//! store.remove_workspace(token)            idempotent, in any state, from any process
 //! ```
 //!
 //! In a tree that an agent can write, git may run code of the agent. Such git runs inside the
-//! session's sandbox, through a [`SandboxRunner`], and only a bundle comes out. Git in our own
+//! session's sandbox, through a [`SandboxedGitRunner`], and only a bundle comes out. Git in our own
 //! process works on repositories of ours and of the operator, with a clean configuration and
 //! without hooks.
 
@@ -36,15 +36,17 @@ mod workspaces;
 pub use branch::BranchName;
 pub use changes::{ChangedLineCounts, CommitId, FileChange, SessionChanges};
 pub use clone::{GitAuthor, GitWorkspaceRequest};
-pub use collect::{CollectChangesOutcome, SandboxCommand, SandboxOutput, SandboxRunner};
+pub use collect::{
+    CollectChangesOutcome, SandboxedGitCommand, SandboxedGitOutput, SandboxedGitRunner,
+};
 pub use deliver::DeliveredBranch;
-pub use error::{Result, SnapshotError, TaskField};
+pub use error::{GitTaskField, Result, SnapshotError};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
-pub use inspect::RepoBranches;
+pub use inspect::RepoBranchNames;
 pub use source::RepoSource;
-pub use token::{WorkspaceProvider, WorkspaceToken};
-pub use tree::{copy_tree, remove_tree};
+pub use token::{WorkspaceCopyMethod, WorkspaceToken};
+pub use tree::{copy_directory_tree, remove_directory_tree};
 pub use workspaces::{
-    PreparedWorkspace, SnapshotSettings, WorkspaceAttachment, WorkspaceNote, WorkspaceRequest,
-    WorkspaceStore,
+    PreparedWorkspace, PreparedWorkspaceNote, SessionWorkspaceStore, SnapshotSettings,
+    WorkspaceAttachment, WorkspaceRequest,
 };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ab_core::ErrorKind;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 
 const LONGEST: usize = 4096;
 /// URL schemes that do not make git run a program that the URL names.
@@ -26,7 +26,7 @@ impl RepoSource {
     pub fn parse(text: &str) -> Result<RepoSource> {
         let refused = |problem: &str| {
             let message = format!("invalid repository {:?}: {problem}", redacted(text));
-            SnapshotError::field(TaskField::RepoUrl, ErrorKind::Invalid, message)
+            SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Invalid, message)
         };
         if text.is_empty() || text.len() > LONGEST {
             return Err(refused("must have 1 to 4096 bytes"));
@@ -159,7 +159,7 @@ mod tests {
             "file://relative",
         ] {
             let error = RepoSource::parse(text).unwrap_err();
-            assert_eq!(error.field, Some(TaskField::RepoUrl), "{text}: {error}");
+            assert_eq!(error.field, Some(GitTaskField::RepoUrl), "{text}: {error}");
         }
     }
 

@@ -8,23 +8,23 @@ use crate::error::Result;
 
 /// How a workspace is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WorkspaceProvider {
+pub enum WorkspaceCopyMethod {
     /// A clone that borrows objects from a cached bare repository.
     Git,
     /// A copy of a directory, with shared blocks if the file system supports that.
     Copy,
 }
 
-impl WorkspaceProvider {
+impl WorkspaceCopyMethod {
     pub fn as_str(self) -> &'static str {
         match self {
-            WorkspaceProvider::Git => "git",
-            WorkspaceProvider::Copy => "copy",
+            WorkspaceCopyMethod::Git => "git",
+            WorkspaceCopyMethod::Copy => "copy",
         }
     }
 }
 
-impl fmt::Display for WorkspaceProvider {
+impl fmt::Display for WorkspaceCopyMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -33,17 +33,17 @@ impl fmt::Display for WorkspaceProvider {
 /// Number of random bytes in a token.
 const BYTES: usize = 16;
 
-/// Names the workspace that [`cleanup`](crate::WorkspaceStore::cleanup) removes. The caller stores it
+/// Names the workspace that [`cleanup`](crate::SessionWorkspaceStore::remove_workspace) removes. The caller stores it
 /// before the workspace is made, so that a crash leaves nothing that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkspaceToken {
-    provider: WorkspaceProvider,
+    provider: WorkspaceCopyMethod,
     text: String,
 }
 
 impl WorkspaceToken {
     /// A new token. It is also the name of a directory, and hard to guess.
-    pub fn new(provider: WorkspaceProvider) -> Result<WorkspaceToken> {
+    pub fn new(provider: WorkspaceCopyMethod) -> Result<WorkspaceToken> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {
             Error::new(
@@ -59,7 +59,7 @@ impl WorkspaceToken {
     /// Parses a stored token.
     pub fn parse(text: &str) -> Result<WorkspaceToken> {
         let provider =
-            [WorkspaceProvider::Git, WorkspaceProvider::Copy].into_iter().find(|provider| {
+            [WorkspaceCopyMethod::Git, WorkspaceCopyMethod::Copy].into_iter().find(|provider| {
                 let hex =
                     text.strip_prefix(provider.as_str()).and_then(|rest| rest.strip_prefix('-'));
                 let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -74,7 +74,7 @@ impl WorkspaceToken {
         }
     }
 
-    pub fn provider(&self) -> WorkspaceProvider {
+    pub fn provider(&self) -> WorkspaceCopyMethod {
         self.provider
     }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_storage_and_nothing_else_is_one() {
-        for provider in [WorkspaceProvider::Git, WorkspaceProvider::Copy] {
+        for provider in [WorkspaceCopyMethod::Git, WorkspaceCopyMethod::Copy] {
             let token = WorkspaceToken::new(provider).unwrap();
             assert_eq!(WorkspaceToken::parse(token.as_str()).unwrap(), token);
             assert_ne!(WorkspaceToken::new(provider).unwrap(), token);

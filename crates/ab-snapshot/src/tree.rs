@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use ab_host::directory::{CopyLimits, copy_directory, remove_directory};
+use ab_host::directory::{DirectoryCopyLimits, copy_directory, remove_directory};
 
 /// Copies the directory `from` to `to`, which must not exist. Links stay links.
 ///
 /// # Errors
 ///
 /// A file cannot be read, the directory is too large, or `to` lies inside `from`.
-pub async fn copy_tree(from: &Path, to: &Path) -> ab_core::Result<()> {
-    copy_directory(from, to, CopyLimits::default()).await.map(drop)
+pub async fn copy_directory_tree(from: &Path, to: &Path) -> ab_core::Result<()> {
+    copy_directory(from, to, DirectoryCopyLimits::default()).await.map(drop)
 }
 
 /// Removes a directory with everything in it. A missing directory is not an error.
@@ -18,6 +18,6 @@ pub async fn copy_tree(from: &Path, to: &Path) -> ab_core::Result<()> {
 /// # Errors
 ///
 /// Something cannot be removed. The call can be repeated.
-pub async fn remove_tree(path: &Path) -> ab_core::Result<()> {
+pub async fn remove_directory_tree(path: &Path) -> ab_core::Result<()> {
     remove_directory(path).await
 }

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ab_core::ErrorKind;
-use ab_host::directory::{CopyLimits, copy_directory, copy_file, remove_directory, unpack_tar};
-use ab_host::tool::HostProgram;
+use ab_host::directory::{
+    DirectoryCopyLimits, copy_directory, copy_file, remove_directory, unpack_tar,
+};
+use ab_host::host_program::HostProgram;
 
 use crate::area::{self, Area};
 use crate::branch::BranchName;
@@ -13,13 +15,13 @@ use crate::cache;
 use crate::changes::CommitId;
 use crate::clone::{self, GitWorkspaceRequest};
 use crate::copy;
-use crate::error::{Result, SnapshotError, TaskField};
+use crate::error::{GitTaskField, Result, SnapshotError};
 use crate::git::Git;
 use crate::source::RepoSource;
 use crate::status;
-use crate::token::{WorkspaceProvider, WorkspaceToken};
+use crate::token::{WorkspaceCopyMethod, WorkspaceToken};
 
-/// Settings of [`WorkspaceStore`].
+/// Settings of [`SessionWorkspaceStore`].
 #[derive(Clone, Debug)]
 pub struct SnapshotSettings {
     /// A directory for this crate alone.
@@ -33,7 +35,7 @@ pub struct SnapshotSettings {
 
 /// Makes, finds and removes workspaces. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct WorkspaceStore {
+pub struct SessionWorkspaceStore {
     pub(crate) area: Area,
     pub(crate) git: Git,
 }
@@ -45,12 +47,12 @@ pub enum WorkspaceRequest {
     /// A copy of a directory of this host.
     Copy {
         from: PathBuf,
-        bounds: CopyLimits,
+        bounds: DirectoryCopyLimits,
     },
     /// The files of a tar archive.
     Archive {
         file: PathBuf,
-        bounds: CopyLimits,
+        bounds: DirectoryCopyLimits,
     },
 }
 
@@ -68,11 +70,11 @@ pub struct WorkspaceAttachment {
 
 impl WorkspaceRequest {
     /// The provider for the token of this request.
-    pub fn provider(&self) -> WorkspaceProvider {
+    pub fn provider(&self) -> WorkspaceCopyMethod {
         match self {
-            WorkspaceRequest::Git(_) => WorkspaceProvider::Git,
+            WorkspaceRequest::Git(_) => WorkspaceCopyMethod::Git,
             WorkspaceRequest::Copy { .. } | WorkspaceRequest::Archive { .. } => {
-                WorkspaceProvider::Copy
+                WorkspaceCopyMethod::Copy
             }
         }
     }
@@ -87,7 +89,7 @@ pub struct PreparedWorkspace {
     pub tree: PathBuf,
     /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
     pub home: PathBuf,
-    /// The directory for the bundle of [`collect_changes`](WorkspaceStore::collect_changes), read-write
+    /// The directory for the bundle of [`collect_changes`](SessionWorkspaceStore::collect_changes), read-write
     /// in the sandbox.
     pub bundle_dir: PathBuf,
     /// The directory with the attachments if there are any, read-only in the sandbox. It lies outside of `tree`.
@@ -101,12 +103,12 @@ pub struct PreparedWorkspace {
     /// The branch that is checked out, and that a delivery creates; `None` for a copy.
     pub branch: Option<BranchName>,
     /// What a person should know. Also set when an existing workspace is found.
-    pub notes: Vec<WorkspaceNote>,
+    pub notes: Vec<PreparedWorkspaceNote>,
 }
 
 /// Something about a new workspace that a person should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkspaceNote {
+pub enum PreparedWorkspaceNote {
     /// Objects were transferred from the source into the cache.
     Fetched,
     /// Changes in the source's working tree are not part of the workspace.
@@ -117,7 +119,7 @@ pub enum WorkspaceNote {
     SpecialFilesSkipped { count: u64 },
 }
 
-impl WorkspaceNote {
+impl PreparedWorkspaceNote {
     /// The note as one line of the record.
     fn written(&self) -> String {
         match self {
@@ -133,7 +135,7 @@ impl WorkspaceNote {
     }
 
     /// Parses a line; `None` for a line that another version wrote.
-    fn read(line: &str) -> Option<WorkspaceNote> {
+    fn read(line: &str) -> Option<PreparedWorkspaceNote> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut numbers = rest.split(' ').map_while(|number| number.parse().ok());
         match kind {
@@ -148,22 +150,22 @@ impl WorkspaceNote {
     }
 }
 
-impl WorkspaceStore {
+impl SessionWorkspaceStore {
     /// Makes the directories below `settings.directory` and searches git.
-    pub fn open(settings: SnapshotSettings) -> Result<WorkspaceStore> {
+    pub fn open(settings: SnapshotSettings) -> Result<SessionWorkspaceStore> {
         let tool = HostProgram::find("git", &settings.path)?;
         let area = Area::open(&settings.directory)?;
         let (home, config) = (area.git_home(), area.git_config());
         let git = Git { tool, home, config, operator: settings.git_environment };
-        Ok(WorkspaceStore { area, git })
+        Ok(SessionWorkspaceStore { area, git })
     }
 
     /// Makes the workspace of `token`, which the caller has stored, without attachments: see
-    /// [`prepare_with`](WorkspaceStore::prepare_with).
+    /// [`prepare_with`](SessionWorkspaceStore::prepare_with).
     ///
     /// # Errors
-    /// Those of [`prepare_with`](WorkspaceStore::prepare_with).
-    pub async fn prepare(
+    /// Those of [`prepare_with`](SessionWorkspaceStore::prepare_with).
+    pub async fn prepare_workspace(
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
@@ -187,15 +189,15 @@ impl WorkspaceStore {
             let message = format!("the cleanup token {token} is for another provider");
             return Err(SnapshotError::failed(ErrorKind::Invalid, message));
         }
-        if let Some(workspace) = self.find(token)? {
+        if let Some(workspace) = self.find_workspace(token)? {
             return Ok(workspace);
         }
-        self.cleanup(token).await?;
+        self.remove_workspace(token).await?;
         match self.make(token, request, attachments).await {
             Ok(workspace) => Ok(workspace),
             Err(error) => {
                 // If this fails, the caller can remove the rest by the token.
-                let _ = self.cleanup(token).await;
+                let _ = self.remove_workspace(token).await;
                 Err(error)
             }
         }
@@ -218,7 +220,7 @@ impl WorkspaceStore {
                 self.copy_into(&mut workspace, from, *bounds).await?;
             }
             WorkspaceRequest::Archive { file, bounds } => {
-                let of_upload = |error: SnapshotError| error.about(TaskField::RepoUpload);
+                let of_upload = |error: SnapshotError| error.about(GitTaskField::RepoUpload);
                 self.unpack_into(&mut workspace, file, *bounds).await.map_err(of_upload)?;
             }
         }
@@ -228,21 +230,21 @@ impl WorkspaceStore {
     }
 
     /// The workspace of `token`, if it is complete and was not removed.
-    pub fn find(&self, token: &WorkspaceToken) -> Result<Option<PreparedWorkspace>> {
+    pub fn find_workspace(&self, token: &WorkspaceToken) -> Result<Option<PreparedWorkspace>> {
         let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
             return Ok(None);
         };
         let mut workspace = self.empty(token);
         for line in text.lines() {
             let Some((key, value)) = line.split_once(' ') else { continue };
-            let branch = || BranchName::parse(value, TaskField::RepoBranch).map(Some);
+            let branch = || BranchName::parse(value, GitTaskField::RepoBranch).map(Some);
             match key {
                 "base" => workspace.base = CommitId::read(value),
                 "base-branch" => workspace.base_branch = branch()?,
                 "branch" => workspace.branch = branch()?,
                 "read-only" => workspace.read_only.push(PathBuf::from(value)),
                 "attachments" => workspace.attachments_dir = Some(PathBuf::from(value)),
-                "note" => workspace.notes.extend(WorkspaceNote::read(value)),
+                "note" => workspace.notes.extend(PreparedWorkspaceNote::read(value)),
                 _ => {}
             }
         }
@@ -251,14 +253,14 @@ impl WorkspaceStore {
 
     /// Removes everything that was made for `token`, also by another process, and also an
     /// incomplete workspace. The session's processes must have ended.
-    pub async fn cleanup(&self, token: &WorkspaceToken) -> Result<()> {
+    pub async fn remove_workspace(&self, token: &WorkspaceToken) -> Result<()> {
         let root = self.area.workspace(token);
         // The record goes first, so that a partly removed workspace is not found again.
         Ok(remove_directory(&root.join(RECORD)).await.and(remove_directory(&root).await)?)
     }
 
     /// The tokens of all workspaces that exist, complete or not.
-    pub fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
+    pub fn list_tokens(&self) -> Result<Vec<WorkspaceToken>> {
         self.area.tokens()
     }
 
@@ -284,22 +286,24 @@ impl WorkspaceStore {
         request: &GitWorkspaceRequest,
     ) -> Result<()> {
         if let Some(path) = request.source.local_path() {
-            self.refuse_own(path, TaskField::RepoUrl)?;
+            self.refuse_own(path, GitTaskField::RepoUrl)?;
         }
         let base = cache::provide(&self.area, &self.git, request).await?;
         let (tree, home) = (&workspace.tree, &workspace.home);
         clone::make(&self.git, &base, &request.author, tree, home).await?;
         if base.fetched {
-            workspace.notes.push(WorkspaceNote::Fetched);
+            workspace.notes.push(PreparedWorkspaceNote::Fetched);
         }
         if let Some(source) = request.source.local_path() {
             let probe = self.area.workspace(&workspace.token).join("probe");
             workspace.notes.extend(match status::count(&self.git, source, &probe).await {
                 Ok(status::Uncommitted { changed: 0, untracked: 0 }) => None,
                 Ok(status::Uncommitted { changed, untracked }) => {
-                    Some(WorkspaceNote::Uncommitted { changed, untracked })
+                    Some(PreparedWorkspaceNote::Uncommitted { changed, untracked })
                 }
-                Err(error) => Some(WorkspaceNote::UncommittedUnknown { reason: error.to_string() }),
+                Err(error) => {
+                    Some(PreparedWorkspaceNote::UncommittedUnknown { reason: error.to_string() })
+                }
             });
             remove_directory(&probe).await?;
         }
@@ -314,12 +318,14 @@ impl WorkspaceStore {
         &self,
         workspace: &mut PreparedWorkspace,
         from: &Path,
-        bounds: CopyLimits,
+        bounds: DirectoryCopyLimits,
     ) -> Result<()> {
-        self.refuse_own(from, TaskField::RepoUrl)?;
+        self.refuse_own(from, GitTaskField::RepoUrl)?;
         let report = copy_directory(from, &workspace.tree, bounds).await?;
         if report.skipped > 0 {
-            workspace.notes.push(WorkspaceNote::SpecialFilesSkipped { count: report.skipped });
+            workspace
+                .notes
+                .push(PreparedWorkspaceNote::SpecialFilesSkipped { count: report.skipped });
         }
         self.commit_base(workspace).await
     }
@@ -328,7 +334,7 @@ impl WorkspaceStore {
         &self,
         workspace: &mut PreparedWorkspace,
         file: &Path,
-        bounds: CopyLimits,
+        bounds: DirectoryCopyLimits,
     ) -> Result<()> {
         unpack_tar(file, &workspace.tree, bounds).await?;
         self.commit_base(workspace).await
@@ -356,7 +362,7 @@ impl WorkspaceStore {
         for WorkspaceAttachment { directory, file, name, max_bytes } in attachments {
             let to = made.join(name);
             let copied = copy_file(directory, file, &to, *max_bytes).await;
-            copied.map_err(|error| SnapshotError::from(error).about(TaskField::Attachments))?;
+            copied.map_err(|error| SnapshotError::from(error).about(GitTaskField::Attachments))?;
         }
         workspace.attachments_dir = Some(made);
         Ok(())
@@ -369,25 +375,25 @@ impl WorkspaceStore {
         area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
     }
 
-    /// Checks whether [`prepare`](WorkspaceStore::prepare) has what it needs, as far as this host can
+    /// Checks whether [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace) has what it needs, as far as this host can
     /// tell. A remote source is not contacted.
     ///
     /// # Errors
-    /// As [`prepare`](WorkspaceStore::prepare). The error names the field.
+    /// As [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace). The error names the field.
     pub async fn check_request(&self, request: &WorkspaceRequest) -> Result<()> {
         match request {
             WorkspaceRequest::Git(request) => {
                 let Some(path) = request.source.local_path() else { return Ok(()) };
-                self.refuse_own(path, TaskField::RepoUrl)?;
+                self.refuse_own(path, GitTaskField::RepoUrl)?;
                 cache::check(&self.git, request).await
             }
             WorkspaceRequest::Copy { from, .. } => {
-                self.refuse_own(from, TaskField::RepoUrl)?;
+                self.refuse_own(from, GitTaskField::RepoUrl)?;
                 if area::is_dir(from) {
                     return Ok(());
                 }
                 let message = format!("{} is not a directory", from.display());
-                Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::NotADirectory, message))
+                Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::NotADirectory, message))
             }
             // The archive was checked when it arrived.
             WorkspaceRequest::Archive { .. } => Ok(()),
@@ -396,7 +402,7 @@ impl WorkspaceStore {
 
     /// Refuses a source that contains our directory or lies in it, because other sessions are
     /// there.
-    fn refuse_own(&self, path: &Path, field: TaskField) -> Result<()> {
+    fn refuse_own(&self, path: &Path, field: GitTaskField) -> Result<()> {
         let real = area::canonical(path).map_err(|error| {
             let message = format!("cannot open {}: {error}", path.display());
             SnapshotError::field(field, ErrorKind::NotFound, message)
@@ -431,16 +437,16 @@ mod tests {
     #[test]
     fn notes_survive_in_the_record() {
         for note in [
-            WorkspaceNote::Fetched,
-            WorkspaceNote::Uncommitted { changed: 3, untracked: 0 },
-            WorkspaceNote::UncommittedUnknown { reason: "git failed: no index".to_owned() },
-            WorkspaceNote::SpecialFilesSkipped { count: 7 },
+            PreparedWorkspaceNote::Fetched,
+            PreparedWorkspaceNote::Uncommitted { changed: 3, untracked: 0 },
+            PreparedWorkspaceNote::UncommittedUnknown { reason: "git failed: no index".to_owned() },
+            PreparedWorkspaceNote::SpecialFilesSkipped { count: 7 },
         ] {
-            assert_eq!(WorkspaceNote::read(&note.written()), Some(note));
+            assert_eq!(PreparedWorkspaceNote::read(&note.written()), Some(note));
         }
-        let lines = WorkspaceNote::UncommittedUnknown { reason: "one\nbase x".to_owned() };
+        let lines = PreparedWorkspaceNote::UncommittedUnknown { reason: "one\nbase x".to_owned() };
         assert_eq!(lines.written(), "uncommitted-unknown one base x");
-        assert_eq!(WorkspaceNote::read("unknown 1"), None);
-        assert_eq!(WorkspaceNote::read("uncommitted 1"), None);
+        assert_eq!(PreparedWorkspaceNote::read("unknown 1"), None);
+        assert_eq!(PreparedWorkspaceNote::read("uncommitted 1"), None);
     }
 }

@@ -4,22 +4,22 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ab_core::ErrorKind;
-use ab_snapshot::{SessionChanges, WorkspaceNote};
+use ab_snapshot::{PreparedWorkspaceNote, SessionChanges};
 
-use crate::ground::{Ground, Sandbox, canary, fingerprint};
+use crate::fixture::{Fixture, Sandbox, canary, fingerprint};
 
 #[tokio::test]
 async fn nothing_of_a_hostile_source_runs() {
-    let ground = Ground::new();
-    let (program, mark) = canary(&ground, "source");
+    let fixture = Fixture::new();
+    let (program, mark) = canary(&fixture, "source");
     let program = program.to_str().unwrap();
-    ground.write(".gitattributes", "* filter=evil diff=evil merge=evil\n");
-    ground.write("filtered.txt", "text\n");
-    ground
+    fixture.write(".gitattributes", "* filter=evil diff=evil merge=evil\n");
+    fixture.write("filtered.txt", "text\n");
+    fixture
         .write(".gitmodules", &format!("[submodule \"x\"]\n\tpath = x\n\turl = ext::{program}\n"));
-    symlink("/etc/passwd", ground.source.join("out")).unwrap();
-    ground.commit("attributes");
-    ground.git(&["config", "core.fsmonitor", program]);
+    symlink("/etc/passwd", fixture.source.join("out")).unwrap();
+    fixture.commit("attributes");
+    fixture.git(&["config", "core.fsmonitor", program]);
     for (name, value) in [
         ("filter.evil.clean", program),
         ("filter.evil.smudge", program),
@@ -38,37 +38,37 @@ async fn nothing_of_a_hostile_source_runs() {
         ("remote.origin.promisor", "true"),
         ("include.path", program),
     ] {
-        let config = ground.source.join(".git/config");
-        ground.git_in(
-            &ground.path("data"),
+        let config = fixture.source.join(".git/config");
+        fixture.git_in(
+            &fixture.path("data"),
             &["config", "--file", config.to_str().unwrap(), name, value],
         );
     }
-    let config = ground.source.join(".git/config");
+    let config = fixture.source.join(".git/config");
     let text = fs::read_to_string(&config).unwrap().replace(&format!("path = {program}\n"), "");
     fs::write(&config, text).unwrap();
-    fs::create_dir_all(ground.source.join(".git/hooks")).unwrap();
+    fs::create_dir_all(fixture.source.join(".git/hooks")).unwrap();
     for hook in ["post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc"] {
-        fs::copy(program, ground.source.join(".git/hooks").join(hook)).unwrap();
+        fs::copy(program, fixture.source.join(".git/hooks").join(hook)).unwrap();
     }
     // A file that must be compared by content.
-    ground.write("filtered.txt", "next\n");
+    fixture.write("filtered.txt", "next\n");
     let _ = fs::remove_file(&mark);
-    let workspace = ground.prepare(ground.request()).await;
+    let workspace = fixture.prepare(fixture.request()).await;
     assert!(!mark.exists(), "something of the source ran");
-    let uncommitted = WorkspaceNote::Uncommitted { changed: 1, untracked: 0 };
-    assert_eq!(workspace.notes, [WorkspaceNote::Fetched, uncommitted]);
+    let uncommitted = PreparedWorkspaceNote::Uncommitted { changed: 1, untracked: 0 };
+    assert_eq!(workspace.notes, [PreparedWorkspaceNote::Fetched, uncommitted]);
     assert_eq!(fs::read_to_string(workspace.tree.join("filtered.txt")).unwrap(), "text\n");
     assert!(fs::symlink_metadata(workspace.tree.join("out")).unwrap().is_symlink());
 }
 
 /// What an agent leaves behind, and what is collected from it.
-async fn after(ground: &Ground, script: &str) -> Option<(Sandbox, Box<SessionChanges>)> {
-    let workspace = ground.prepare(ground.request()).await;
+async fn after(fixture: &Fixture, script: &str) -> Option<(Sandbox, Box<SessionChanges>)> {
+    let workspace = fixture.prepare(fixture.request()).await;
     let sandbox = Sandbox::open(&workspace).await?;
     sandbox.shell(script).await;
     let before = fingerprint(&workspace.read_only[0]);
-    let changes = ground.changes(&sandbox).await;
+    let changes = fixture.changes(&sandbox).await;
     assert_eq!(fingerprint(&workspace.read_only[0]), before);
     Some((sandbox, changes))
 }
@@ -85,8 +85,8 @@ async fn programs_that_the_agent_configures_run_inside_only() {
         git config core.sshCommand $p; git config gpg.program $p; git config commit.gpgSign true; \
         git config core.pager $p; git config core.editor $p; git config core.hooksPath $PWD/.git/hooks; \
         echo '* filter=f diff=d' >.gitattributes; echo filtered >filtered.txt";
-    let ground = Ground::new();
-    let Some((sandbox, changes)) = after(&ground, script).await else { return };
+    let fixture = Fixture::new();
+    let Some((sandbox, changes)) = after(&fixture, script).await else { return };
     // Outside, the clean filter did not run again, and no driver hid the text.
     assert!(changes.diff.contains("+work\n") && changes.diff.contains("+filtered\n"));
     let tree = &sandbox.workspace.tree;
@@ -98,23 +98,23 @@ async fn programs_that_the_agent_configures_run_inside_only() {
         .collect();
     assert!(!ran.is_empty());
     assert!(outside.iter().any(|name| !ran.lines().any(|line| line == name)), "{ran}");
-    let work = crate::ground::branch("ah/work");
+    let work = crate::fixture::branch("ah/work");
     let token = &sandbox.workspace.token;
-    ground.workspaces.deliver_branch(token, &changes, &ground.repo(), &work).await.unwrap();
-    assert_eq!(ground.git(&["show", "ah/work:work.txt"]), "work");
+    fixture.workspaces.deliver_branch(token, &changes, &fixture.repo(), &work).await.unwrap();
+    assert_eq!(fixture.git(&["show", "ah/work:work.txt"]), "work");
 }
 
 #[tokio::test]
 async fn attributes_of_the_agent_do_not_hide_its_changes() {
     let script = "echo '* -diff -text binary' >.gitattributes; echo hidden >hidden.txt";
-    let Some((_, changes)) = after(&Ground::new(), script).await else { return };
+    let Some((_, changes)) = after(&Fixture::new(), script).await else { return };
     assert!(changes.diff.contains("+hidden\n"), "{}", changes.diff);
     assert!(changes.files.iter().all(|file| file.lines.is_some()));
 }
 
 #[tokio::test]
 async fn unusable_repositories_still_deliver_their_files() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     for ruin in [
         "rm -rf .git",
         "rm -rf .git && echo 'gitdir: /etc' >.git",
@@ -128,22 +128,22 @@ async fn unusable_repositories_still_deliver_their_files() {
         "mkdir -p $HOME && printf '[core\\n' >$HOME/.gitconfig",
     ] {
         let script = format!("echo work >work.txt; {ruin}");
-        let Some((_, changes)) = after(&ground, &script).await else { return };
+        let Some((_, changes)) = after(&fixture, &script).await else { return };
         assert!(changes.diff.contains("+work\n"), "{ruin}: {}", changes.diff);
     }
 }
 
 #[tokio::test]
 async fn alternates_of_the_agent_lead_to_nothing_outside() {
-    let ground = Ground::new();
-    let workspace = ground.prepare(ground.request()).await;
-    let secret = ground.path("secret.git");
+    let fixture = Fixture::new();
+    let workspace = fixture.prepare(fixture.request()).await;
+    let secret = fixture.path("secret.git");
     fs::create_dir(&secret).unwrap();
-    ground.git_in(&secret, &["init", "-q", "."]);
+    fixture.git_in(&secret, &["init", "-q", "."]);
     fs::write(secret.join("secret"), "secret\n").unwrap();
-    ground.git_in(&secret, &["add", "secret"]);
-    ground.git_in(&secret, &["commit", "-q", "-m", "secret"]);
-    let commit = ground.git_in(&secret, &["rev-parse", "HEAD"]);
+    fixture.git_in(&secret, &["add", "secret"]);
+    fixture.git_in(&secret, &["commit", "-q", "-m", "secret"]);
+    let commit = fixture.git_in(&secret, &["rev-parse", "HEAD"]);
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
     // A bundle can only contain what git could read inside.
     let objects = secret.join(".git/objects");
@@ -153,7 +153,7 @@ async fn alternates_of_the_agent_lead_to_nothing_outside() {
         objects.display()
     );
     sandbox.shell(&script).await;
-    let changes = ground.changes(&sandbox).await;
+    let changes = fixture.changes(&sandbox).await;
     assert!(!changes.diff.contains("secret"), "{}", changes.diff);
     assert!(changes.history_lost.is_some());
 }
@@ -163,22 +163,22 @@ async fn links_and_odd_names_are_delivered_as_data() {
     let script = "ln -s /etc/passwd link; ln -s / root; echo a >'-rf'; echo b >'$(touch x)'; \
                   printf 'c\\n' >'new\nline'; mkdir nested && cd nested && git init -q . && \
                   echo n >n && git add n && git -c user.name=x -c user.email=x@x commit -qm n";
-    let ground = Ground::new();
-    let Some((sandbox, changes)) = after(&ground, script).await else { return };
+    let fixture = Fixture::new();
+    let Some((sandbox, changes)) = after(&fixture, script).await else { return };
     assert!(changes.diff.contains("+/etc/passwd"));
     assert!(!changes.diff.contains("root:x:0"), "a link was followed");
     let nested = changes.files.iter().find(|file| file.path == "nested").unwrap();
     assert!(nested.nested_repository);
-    let work = crate::ground::branch("ah/work");
+    let work = crate::fixture::branch("ah/work");
     let token = &sandbox.workspace.token;
-    ground.workspaces.deliver_branch(token, &changes, &ground.repo(), &work).await.unwrap();
-    assert_eq!(ground.git(&["fsck", "--full"]), "");
+    fixture.workspaces.deliver_branch(token, &changes, &fixture.repo(), &work).await.unwrap();
+    assert_eq!(fixture.git(&["fsck", "--full"]), "");
 }
 
 #[tokio::test]
 async fn bundle_that_is_replaced_by_something_else_is_refused() {
-    let ground = Ground::new();
-    let workspace = ground.prepare(ground.request()).await;
+    let fixture = Fixture::new();
+    let workspace = fixture.prepare(fixture.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
     let outbox = workspace.bundle_dir.display().to_string();
     // The agent's git writes what the agent wants.
@@ -193,12 +193,12 @@ async fn bundle_that_is_replaced_by_something_else_is_refused() {
         sandbox.shell(&script).await;
         let liar = Liar { sandbox: &sandbox };
         let author = ab_snapshot::GitAuthor::default();
-        let collected = ground.workspaces.collect_changes(&workspace, &liar, &author, "x").await;
+        let collected = fixture.workspaces.collect_changes(&workspace, &liar, &author, "x").await;
         // The left-over is removed first, and the lie is that a bundle was written.
         let error = collected.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{bundle}: {error}");
         let forger = Forger { sandbox: &sandbox, script };
-        let collected = ground.workspaces.collect_changes(&workspace, &forger, &author, "x").await;
+        let collected = fixture.workspaces.collect_changes(&workspace, &forger, &author, "x").await;
         let error = collected.unwrap_err();
         assert_eq!(error.kind(), kind, "{bundle}: {error}");
     }
@@ -216,27 +216,27 @@ struct Forger<'a> {
 }
 
 #[async_trait::async_trait]
-impl ab_snapshot::SandboxRunner for Liar<'_> {
+impl ab_snapshot::SandboxedGitRunner for Liar<'_> {
     async fn run(
         &self,
-        command: ab_snapshot::SandboxCommand,
-    ) -> ab_core::Result<ab_snapshot::SandboxOutput> {
+        command: ab_snapshot::SandboxedGitCommand,
+    ) -> ab_core::Result<ab_snapshot::SandboxedGitOutput> {
         if command.argv.contains(&"bundle".to_owned()) {
-            return Ok(ab_snapshot::SandboxOutput { code: Some(0), ..Default::default() });
+            return Ok(ab_snapshot::SandboxedGitOutput { code: Some(0), ..Default::default() });
         }
         self.sandbox.run(command).await
     }
 }
 
 #[async_trait::async_trait]
-impl ab_snapshot::SandboxRunner for Forger<'_> {
+impl ab_snapshot::SandboxedGitRunner for Forger<'_> {
     async fn run(
         &self,
-        command: ab_snapshot::SandboxCommand,
-    ) -> ab_core::Result<ab_snapshot::SandboxOutput> {
+        command: ab_snapshot::SandboxedGitCommand,
+    ) -> ab_core::Result<ab_snapshot::SandboxedGitOutput> {
         if command.argv.contains(&"bundle".to_owned()) {
             self.sandbox.shell(&self.script).await;
-            return Ok(ab_snapshot::SandboxOutput { code: Some(0), ..Default::default() });
+            return Ok(ab_snapshot::SandboxedGitOutput { code: Some(0), ..Default::default() });
         }
         self.sandbox.run(command).await
     }

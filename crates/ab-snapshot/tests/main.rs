@@ -8,7 +8,7 @@
 
 mod cleanup;
 mod deliver;
-mod ground;
+mod fixture;
 mod hostile;
 mod prepare;
 mod remote;

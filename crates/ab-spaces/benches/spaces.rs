@@ -33,7 +33,7 @@ async fn measure() {
     let spaces = Spaces::start(Store::open(data).await.unwrap(), settings).await.unwrap();
     let request = SpaceRequest::parse(br#"{"policy":"permissive"}"#).unwrap();
     let space = spaces.create_space(request, None).await.unwrap().id;
-    let backend = spaces.workspace(space).await.unwrap().backend().clone();
+    let backend = spaces.space_workspace(space).await.unwrap().backend().clone();
     let who = Principal::new(PrincipalKind::Person, "bench");
     let mut ratios = Vec::new();
     let (mut ours, mut direct) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ async fn measure() {
         let start = Instant::now();
         let message = parse_operations_message(&message).unwrap();
         let run = spaces.create_run(space, message, &who, None).await.unwrap().id;
-        let answer = spaces.wait(run, 0).await.unwrap();
+        let answer = spaces.wait_for_run_events(run, 0).await.unwrap();
         let ran = start.elapsed();
         assert!(answer.events.iter().all(|event| event.success() == Some(true)));
         assert_eq!(answer.events.len(), FILES);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ab_api::{Approval, ApprovalSubject, DeciderKind, SpaceId, Time};
 use ab_core::error::escape_unprintable;
 use ab_core::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Principal, PrincipalKind};
-use ab_store::{GrantScope, Store, StoreError};
+use ab_store::{ApprovalOwner, Store, StoreError};
 use async_trait::async_trait;
 
 use crate::service::is_yes;
@@ -28,8 +28,8 @@ impl SpaceApprover {
 
     async fn answer(&self, asked: &ApprovalRequest) -> Result<ApprovalAnswer, StoreError> {
         let digest = asked.digest.to_string();
-        let scope = GrantScope::Space(self.space);
-        if let Some(decided) = self.store.take_decision(scope, digest.clone()).await? {
+        let scope = ApprovalOwner::Space(self.space);
+        if let Some(decided) = self.store.use_decision_for_digest(scope, digest.clone()).await? {
             return Ok(decision(decided));
         }
         let waiting = self.store.pending_approval_of_space(self.space, &digest).await?;
@@ -40,7 +40,7 @@ impl SpaceApprover {
                 let approval = Approval {
                     space_id: Some(self.space),
                     expires_at: Some(now.saturating_add(self.timeout)),
-                    ..Approval::pending(subject(asked, None), now)
+                    ..Approval::new_pending(subject(asked, None), now)
                 };
                 let id = approval.id;
                 self.store.add_approval(approval).await?;

@@ -57,13 +57,13 @@ impl SpaceArea {
         if data.starts_with(&source) || source.starts_with(data) {
             return Err("contains the data directory of the server, or is in it".to_owned());
         }
-        let copied = ab_snapshot::copy_tree(&source, &self.files(space)).await;
+        let copied = ab_snapshot::copy_directory_tree(&source, &self.files(space)).await;
         copied.map_err(|error| format!("cannot be copied: {}", error.message()))
     }
 
     /// Removes the directory of a space, if it is there. Links in it are removed and not followed.
     pub(crate) async fn remove(&self, space: SpaceId) -> ab_core::Result<()> {
-        ab_snapshot::remove_tree(&self.own(space)).await
+        ab_snapshot::remove_directory_tree(&self.own(space)).await
     }
 
     /// Removes the directories of unknown spaces, which a crash left behind before the space was

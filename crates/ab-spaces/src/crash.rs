@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A place where an effect has happened and is not recorded, or is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SpaceCrashPoint {
+pub enum SpaceCrashTestPoint {
     /// The run is stored; nothing performs it yet.
     RunStored,
     /// The start of an operation is stored; the operation is not performed yet.
@@ -21,7 +21,7 @@ pub enum SpaceCrashPoint {
     Ending,
 }
 
-impl SpaceCrashPoint {
+impl SpaceCrashTestPoint {
     pub const ALL: [Self; 6] = [
         Self::RunStored,
         Self::OperationStarted,
@@ -44,7 +44,7 @@ impl SpaceCrashPoint {
     }
 }
 
-impl FromStr for SpaceCrashPoint {
+impl FromStr for SpaceCrashTestPoint {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -54,25 +54,25 @@ impl FromStr for SpaceCrashPoint {
 
 /// Called at crash points. Does nothing by default.
 #[derive(Clone, Default)]
-pub struct SpaceCrashHook {
-    reached: Option<Arc<dyn Fn(SpaceCrashPoint) + Send + Sync>>,
+pub struct SpaceCrashTestHook {
+    reached: Option<Arc<dyn Fn(SpaceCrashTestPoint) + Send + Sync>>,
 }
 
-impl SpaceCrashHook {
+impl SpaceCrashTestHook {
     /// Calls `reached` at every crash point.
-    pub fn new(reached: impl Fn(SpaceCrashPoint) + Send + Sync + 'static) -> Self {
+    pub fn new(reached: impl Fn(SpaceCrashTestPoint) + Send + Sync + 'static) -> Self {
         Self { reached: Some(Arc::new(reached)) }
     }
 
-    pub(crate) fn reach(&self, point: SpaceCrashPoint) {
+    pub(crate) fn reach(&self, point: SpaceCrashTestPoint) {
         if let Some(reached) = &self.reached {
             reached(point);
         }
     }
 }
 
-impl fmt::Debug for SpaceCrashHook {
+impl fmt::Debug for SpaceCrashTestHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpaceCrashHook").field("is_set", &self.reached.is_some()).finish()
+        f.debug_struct("SpaceCrashTestHook").field("is_set", &self.reached.is_some()).finish()
     }
 }

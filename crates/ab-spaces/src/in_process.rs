@@ -23,12 +23,16 @@ pub trait RunObserver: Send + Sync {
     /// Called when an event is recorded.
     fn on_event(&self, event: &ProtocolEvent);
     /// Decides about an operation.
-    async fn decide(&self, operation: &Operation, asked: &ApprovalRequest) -> OperationDecision;
+    async fn decide_approval(
+        &self,
+        operation: &Operation,
+        asked: &ApprovalRequest,
+    ) -> OperationApprovalDecision;
 }
 
 /// The decision about an operation that needs an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationDecision {
+pub enum OperationApprovalDecision {
     Approve,
     /// Refused, for this reason.
     Deny(String),
@@ -38,7 +42,7 @@ pub enum OperationDecision {
 
 /// Runs the bytes of an operations message to its end. An invalid message results in the status
 /// `error` and one `error` event of the category `validation`, and nothing is performed.
-pub async fn run_message(
+pub async fn run_operations_message(
     workspace: &SpaceWorkspace,
     bytes: &[u8],
     observer: &dyn RunObserver,
@@ -47,7 +51,7 @@ pub async fn run_message(
     match parse_operations_bytes(bytes) {
         Ok(message) => run_operations(workspace, run_id, &message.operations, observer).await,
         Err(invalid) => {
-            let event = invalid_event(&invalid);
+            let event = event_for_invalid_message(&invalid);
             observer.on_event(&event);
             EventsMessage::new(run_id, MessageStatus::Error, vec![event])
         }
@@ -55,7 +59,7 @@ pub async fn run_message(
 }
 
 /// The event for an invalid message.
-pub fn invalid_event(invalid: &InvalidMessage) -> ProtocolEvent {
+pub fn event_for_invalid_message(invalid: &InvalidMessage) -> ProtocolEvent {
     let mut details = serde_json::Map::new();
     details.insert("issues".to_owned(), json!(invalid.issues));
     ProtocolEvent::Error {
@@ -93,16 +97,16 @@ async fn run_operations(
             || -> crate::gate::StartRecord { Box::new(|| Box::pin(std::future::ready(Ok(())))) };
         let mut attempt = perform::attempt(context(None), unrecorded()).await;
         if let Attempt::Asked(asked) = attempt {
-            match observer.decide(operation, &asked).await {
-                OperationDecision::Approve => {
+            match observer.decide_approval(operation, &asked).await {
+                OperationApprovalDecision::Approve => {
                     attempt =
                         perform::attempt(context(Some(asked.digest.to_string())), unrecorded())
                             .await;
                 }
-                OperationDecision::Deny(why) => {
+                OperationApprovalDecision::Deny(why) => {
                     attempt = Attempt::Done(perform::rejected(operation, why));
                 }
-                OperationDecision::Leave => {
+                OperationApprovalDecision::Leave => {
                     add(approval_required(operation, &asked));
                     status = MessageStatus::AwaitingApproval;
                     break;

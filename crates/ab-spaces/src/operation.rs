@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 /// The only version of the protocol.
 pub const PROTOCOL_VERSION: &str = "1.0";
 /// Milliseconds that a command may take if its operation does not say.
-pub const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+pub const DEFAULT_COMMAND_TIMEOUT_MS: u64 = 30_000;
 
 /// A list of operations to perform in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -106,7 +106,7 @@ pub enum OperationType {
 }
 
 fn default_timeout() -> u64 {
-    DEFAULT_TIMEOUT_MS
+    DEFAULT_COMMAND_TIMEOUT_MS
 }
 
 impl OperationType {

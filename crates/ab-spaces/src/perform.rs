@@ -336,7 +336,7 @@ async fn run(
     options: ExecOptions,
     output: &(dyn Fn(OutputChannel, &[u8]) + Send + Sync),
 ) -> Result<Said, Error> {
-    let request = backend.exec_request(Command::Shell(command.to_owned()), options)?;
+    let request = backend.build_exec_request(Command::Shell(command.to_owned()), options)?;
     let mut process = backend.spawn(request).await?;
     let (mut stdout, mut stderr) = (KeptOutput::default(), KeptOutput::default());
     while let Some(chunk) = process.output.recv().await {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_api::{Approval, ApprovalId, PendingApproval, Run, RunId, RunStatus, Time};
-use ab_store::{RunEventRecord, RunStep, StoreError};
+use ab_store::{RunEventRecord, RunUpdate, StoreError};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -133,14 +133,14 @@ impl RunLog {
             run.updated_at = Time::now();
             change(&mut run);
             let StepExtras { started, asked, used } = extras;
-            let step = RunStep { run, events: state.events.clone(), started, asked, used };
+            let step = RunUpdate { run, events: state.events.clone(), started, asked, used };
             (step, state.events.len())
         };
         let (told, outcome) = oneshot::channel();
         let log = self.clone();
         let writing = self.spaces.spawn(async move {
             let run = step.run.clone();
-            let stored = log.spaces.store().step_run(step).await;
+            let stored = log.spaces.store().update_run(step).await;
             if stored.is_ok() {
                 let mut state = log.lock();
                 state.events.drain(..count);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::approver;
-use crate::crash::SpaceCrashPoint;
+use crate::crash::SpaceCrashTestPoint;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
 use crate::in_process::approval_required;
@@ -99,7 +99,7 @@ async fn perform_run(
     id: RunId,
     cancel: &CancellationToken,
 ) -> Result<(), SpacesError> {
-    let run = spaces.run(id).await?;
+    let run = spaces.get_run(id).await?;
     if run.status.is_terminal() {
         return Ok(());
     }
@@ -143,7 +143,7 @@ async fn perform_run(
             }
         }
     }
-    spaces.shared.settings.crash_hook.reach(SpaceCrashPoint::Ending);
+    spaces.shared.settings.crash_hook.reach(SpaceCrashTestPoint::Ending);
     Ok(log.end(RunStatus::Completed).await?)
 }
 
@@ -162,7 +162,7 @@ struct RunDriver<'a> {
 }
 
 impl RunDriver<'_> {
-    fn reach(&self, point: SpaceCrashPoint) {
+    fn reach(&self, point: SpaceCrashTestPoint) {
         self.spaces.shared.settings.crash_hook.reach(point);
     }
 
@@ -178,7 +178,7 @@ impl RunDriver<'_> {
             let mut granted = None;
             if let Some(pending) = pending.take() {
                 let decided = self.decision(&pending).await?;
-                self.reach(SpaceCrashPoint::Decided);
+                self.reach(SpaceCrashTestPoint::Decided);
                 if !is_yes(decided.status) {
                     self.log.add(Some(number), perform::rejected(operation, refused(&decided)));
                     self.log.unpark();
@@ -207,7 +207,7 @@ impl RunDriver<'_> {
             let Ok(attempt) = attempt else { return Ok(Outcome::TimedOut) };
             match attempt {
                 Attempt::Done(event) => {
-                    self.reach(SpaceCrashPoint::OperationPerformed);
+                    self.reach(SpaceCrashTestPoint::OperationPerformed);
                     self.log.unpark();
                     self.log.add(Some(number), event);
                     return Ok(Outcome::Next);
@@ -249,7 +249,7 @@ impl RunDriver<'_> {
                     run.pending_approval = None;
                 };
                 log.store(change, extras).await.map_err(unstored)?;
-                crash_hook.reach(SpaceCrashPoint::OperationStarted);
+                crash_hook.reach(SpaceCrashTestPoint::OperationStarted);
                 Ok(())
             })
         })
@@ -270,7 +270,7 @@ impl RunDriver<'_> {
             space_id: Some(run.space_id),
             run_id: Some(run.id),
             expires_at: Some(now.saturating_add(timeout)),
-            ..Approval::pending(approver::subject(asked, Some(&operation_id)), now)
+            ..Approval::new_pending(approver::subject(asked, Some(&operation_id)), now)
         };
         let pending = PendingApproval {
             approval_id: approval.id,
@@ -291,7 +291,7 @@ impl RunDriver<'_> {
         };
         let extras = StepExtras { asked: Some(approval), ..StepExtras::default() };
         self.log.store_eventually(change, extras).await?;
-        self.reach(SpaceCrashPoint::Parked);
+        self.reach(SpaceCrashTestPoint::Parked);
         Ok(pending)
     }
 
@@ -299,7 +299,7 @@ impl RunDriver<'_> {
     /// refusal.
     async fn decision(&self, pending: &PendingApproval) -> Result<Approval, SpacesError> {
         let store = self.spaces.store();
-        let approval = store.approval(pending.approval_id).await?;
+        let approval = store.get_approval(pending.approval_id).await?;
         let now = Time::now().as_millis();
         let left = approval.expires_at.map_or(0, |time| time.as_millis().saturating_sub(now));
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());

@@ -14,7 +14,10 @@ use ab_api::{
 use ab_core::{Error, Principal};
 use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
-use ab_store::{EventLogScope, IdempotencyRecord, RUN_END, RUN_PARKED, RunStep, Store, StoreError};
+use ab_store::{
+    EventLogScope, IdempotencyRecord, RUN_END_RECORD_KIND, RUN_WAITS_FOR_APPROVAL_RECORD_KIND,
+    RunUpdate, Store, StoreError,
+};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -23,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::approver::SpaceApprover;
 use crate::area::SpaceArea;
-use crate::crash::SpaceCrashHook;
+use crate::crash::SpaceCrashTestHook;
 use crate::event::{EventsMessage, MessageStatus, ProtocolEvent};
 use crate::operation::OperationsMessage;
 use crate::request::SpaceRequest;
@@ -47,7 +50,7 @@ pub struct SpacesSettings {
     /// Time limit for the operations of one run, without waiting for approvals.
     pub run_timeout: Duration,
     /// Called at crash points.
-    pub crash_hook: SpaceCrashHook,
+    pub crash_hook: SpaceCrashTestHook,
 }
 
 impl SpacesSettings {
@@ -58,7 +61,7 @@ impl SpacesSettings {
             template,
             approval_timeout: Duration::from_secs(15 * 60),
             run_timeout: Duration::from_secs(60 * 60),
-            crash_hook: SpaceCrashHook::default(),
+            crash_hook: SpaceCrashTestHook::default(),
         }
     }
 }
@@ -140,7 +143,7 @@ impl fmt::Debug for SpacesState {
 
 /// A new run, or the run that an earlier request with the same key created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreatedRun {
+pub struct CreateRunResult {
     pub id: RunId,
 }
 
@@ -163,7 +166,7 @@ impl Spaces {
         });
         let spaces = Self { shared };
         spaces.remove_leftovers().await?;
-        for run in spaces.store().live_runs(None).await? {
+        for run in spaces.store().unfinished_runs(None).await? {
             spaces.take_up(run).await?;
         }
         let sweeping = spaces.clone();
@@ -227,7 +230,7 @@ impl Spaces {
             Ok(Some(before)) => {
                 self.forget(space.id).await;
                 let id = before.parse().map_err(|_| SpacesError::SpaceNotFound)?;
-                self.space(id).await
+                self.get_space(id).await
             }
             Err(error) => {
                 self.forget(space.id).await;
@@ -241,8 +244,8 @@ impl Spaces {
     /// # Errors
     ///
     /// [`SpacesError::SpaceNotFound`] if there is none, or it has expired.
-    pub async fn space(&self, id: SpaceId) -> Result<Space, SpacesError> {
-        let mut space = match self.store().space(id).await {
+    pub async fn get_space(&self, id: SpaceId) -> Result<Space, SpacesError> {
+        let mut space = match self.store().get_space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
             space => space?,
         };
@@ -258,8 +261,8 @@ impl Spaces {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), SpacesError> {
-        let (mut spaces, total) = self.store().spaces(page).await?;
+    pub async fn list_spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), SpacesError> {
+        let (mut spaces, total) = self.store().list_spaces(page).await?;
         for space in &mut spaces {
             self.set_status(space).await?;
         }
@@ -267,7 +270,7 @@ impl Spaces {
     }
 
     async fn set_status(&self, space: &mut Space) -> Result<(), SpacesError> {
-        let live = self.store().live_runs(Some(space.id)).await?;
+        let live = self.store().unfinished_runs(Some(space.id)).await?;
         if live.iter().any(|run| run.status == RunStatus::AwaitingApproval) {
             space.status = SpaceStatus::Paused;
         } else if !live.is_empty() {
@@ -281,8 +284,8 @@ impl Spaces {
     /// # Errors
     ///
     /// [`SpacesError::SpaceNotFound`]; or the workspace cannot be opened.
-    pub async fn workspace(&self, id: SpaceId) -> Result<SpaceWorkspace, SpacesError> {
-        let space = self.space(id).await?;
+    pub async fn space_workspace(&self, id: SpaceId) -> Result<SpaceWorkspace, SpacesError> {
+        let space = self.get_space(id).await?;
         Ok(self.workspace_of(&space)?.workspace)
     }
 
@@ -292,20 +295,20 @@ impl Spaces {
     ///
     /// [`SpacesError::SpaceNotFound`]; or the files cannot be removed.
     pub async fn destroy_space(&self, id: SpaceId) -> Result<(), SpacesError> {
-        let space = match self.store().space(id).await {
+        let space = match self.store().get_space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
             space => space?,
         };
         self.store().destroy_space(space).await?;
         // Ends the task that performs the runs.
         self.forget(id).await;
-        for mut run in self.store().live_runs(Some(id)).await? {
+        for mut run in self.store().unfinished_runs(Some(id)).await? {
             run.status = RunStatus::Cancelled;
             run.pending_approval = None;
             run.updated_at = Time::now();
             run.ended_at = Some(run.updated_at);
             self.forget_run(run.id);
-            self.store().step_run(RunStep::new(run)).await?;
+            self.store().update_run(RunUpdate::new(run)).await?;
         }
         Ok(())
     }
@@ -321,8 +324,8 @@ impl Spaces {
         message: OperationsMessage,
         by: &Principal,
         key: Option<IdempotencyRecord>,
-    ) -> Result<CreatedRun, SpacesError> {
-        let space = self.space(space).await?;
+    ) -> Result<CreateRunResult, SpacesError> {
+        let space = self.get_space(space).await?;
         let open = self.workspace_of(&space)?;
         let permit = open.queue.try_reserve().map_err(|_| SpacesError::QueueFull)?;
         let now = Time::now();
@@ -342,14 +345,14 @@ impl Spaces {
         let operations = message.operations.iter().map(|it| json!(it).to_string()).collect();
         match self.store().create_run(run, operations, key).await {
             Ok(None) => {
-                self.shared.settings.crash_hook.reach(crate::SpaceCrashPoint::RunStored);
+                self.shared.settings.crash_hook.reach(crate::SpaceCrashTestPoint::RunStored);
                 self.live_runs().insert(id, LiveRun::queued());
                 permit.send(id);
-                Ok(CreatedRun { id })
+                Ok(CreateRunResult { id })
             }
             Ok(Some(before)) => {
                 let id = before.parse().map_err(|_| SpacesError::RunNotFound)?;
-                Ok(CreatedRun { id })
+                Ok(CreateRunResult { id })
             }
             Err(StoreError::NotFound) => Err(SpacesError::SpaceNotFound),
             Err(error) => Err(error.into()),
@@ -361,8 +364,8 @@ impl Spaces {
     /// # Errors
     ///
     /// [`SpacesError::RunNotFound`].
-    pub async fn run(&self, id: RunId) -> Result<Run, SpacesError> {
-        match self.store().run(id).await {
+    pub async fn get_run(&self, id: RunId) -> Result<Run, SpacesError> {
+        match self.store().get_run(id).await {
             Err(StoreError::NotFound) => Err(SpacesError::RunNotFound),
             run => Ok(run?),
         }
@@ -373,7 +376,7 @@ impl Spaces {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn events(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
+    pub async fn run_events(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
         let events = self.store().run_events(id).await?;
         Ok(events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect())
     }
@@ -383,7 +386,7 @@ impl Spaces {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn operations(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
+    pub async fn run_operations(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
         let records = self.store().run_operations(id).await?;
         Ok(records.iter().filter_map(|it| serde_json::from_str(&it.json).ok()).collect())
     }
@@ -395,7 +398,11 @@ impl Spaces {
     ///
     /// [`SpacesError::Closing`] if the server shuts down first; [`SpacesError::Store`] if the run
     /// cannot be stored at present. It goes on when it can.
-    pub async fn wait(&self, id: RunId, after: u64) -> Result<EventsMessage, SpacesError> {
+    pub async fn wait_for_run_events(
+        &self,
+        id: RunId,
+        after: u64,
+    ) -> Result<EventsMessage, SpacesError> {
         let mut trouble = self.live_runs().get(&id).map(|live| live.trouble.subscribe());
         let mut reader = self.store().follow_events(EventLogScope::Run(id), after);
         let mut events: Vec<ProtocolEvent> = Vec::new();
@@ -409,10 +416,12 @@ impl Spaces {
             match record.kind.as_str() {
                 "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
                 // With a repeated request the run may have continued since.
-                RUN_PARKED if self.run(id).await?.status == RunStatus::AwaitingApproval => {
+                RUN_WAITS_FOR_APPROVAL_RECORD_KIND
+                    if self.get_run(id).await?.status == RunStatus::AwaitingApproval =>
+                {
                     return Ok(EventsMessage::new(id, MessageStatus::AwaitingApproval, events));
                 }
-                RUN_END => {
+                RUN_END_RECORD_KIND => {
                     let run: Option<Run> = serde_json::from_str(&record.json).ok();
                     let status = run.map_or(MessageStatus::Error, |run| run.status.into());
                     return Ok(EventsMessage::new(id, status, events));
@@ -428,7 +437,7 @@ impl Spaces {
     ///
     /// [`SpacesError::RunEnded`], or [`SpacesError::NotWaiting`] if the run waits for no approval,
     /// for another operation, or another caller has already decided.
-    pub async fn resume(
+    pub async fn resume_run(
         &self,
         id: RunId,
         operation_id: &str,
@@ -436,7 +445,7 @@ impl Spaces {
         reason: Option<String>,
         by: ApprovalDecider,
     ) -> Result<EventsMessage, SpacesError> {
-        let run = self.run(id).await?;
+        let run = self.get_run(id).await?;
         if run.status.is_terminal() {
             return Err(SpacesError::RunEnded(run.status));
         }
@@ -448,7 +457,7 @@ impl Spaces {
         let records = self.store().last_stream_seq(ab_store::EventStreamId::Run(id)).await?;
         let decision = ApprovalDecision { reason, ..decision.into() };
         match self.store().decide_approval(pending.approval_id, decision, by).await {
-            Ok(_) => self.wait(id, records).await,
+            Ok(_) => self.wait_for_run_events(id, records).await,
             Err(StoreError::Decided(approval)) => {
                 let status = approval.status.as_str();
                 Err(SpacesError::NotWaiting(format!("the approval is already {status}")))
@@ -462,8 +471,8 @@ impl Spaces {
     /// # Errors
     ///
     /// [`SpacesError::RunNotFound`], [`SpacesError::RunEnded`].
-    pub async fn cancel(&self, id: RunId) -> Result<Run, SpacesError> {
-        let run = self.run(id).await?;
+    pub async fn cancel_run(&self, id: RunId) -> Result<Run, SpacesError> {
+        let run = self.get_run(id).await?;
         if run.status.is_terminal() {
             return Err(SpacesError::RunEnded(run.status));
         }
@@ -486,8 +495,8 @@ impl Spaces {
                 record = reader.next() => record?,
                 () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
             };
-            if record.kind == RUN_END {
-                return self.run(id).await;
+            if record.kind == RUN_END_RECORD_KIND {
+                return self.get_run(id).await;
             }
         }
     }
@@ -546,7 +555,7 @@ impl Spaces {
     }
 
     async fn take_up(&self, run: Run) -> Result<(), SpacesError> {
-        let space = self.store().space(run.space_id).await;
+        let space = self.store().get_space(run.space_id).await;
         let lost = match &space {
             Ok(space) if space.backend == SpaceBackend::Memory => {
                 Some("the space was in memory and is lost with the restart of the server")
@@ -566,7 +575,7 @@ impl Spaces {
         let mut known = std::collections::HashSet::new();
         for number in 1.. {
             let page = PageRequest { page: Some(number), ..PageRequest::default() };
-            let (spaces, _) = self.store().spaces(page).await?;
+            let (spaces, _) = self.store().list_spaces(page).await?;
             if spaces.is_empty() {
                 break;
             }

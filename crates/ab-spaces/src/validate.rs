@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::operation::{
-    ContentEncoding, DEFAULT_TIMEOUT_MS, Operation, OperationType, OperationsMessage,
+    ContentEncoding, DEFAULT_COMMAND_TIMEOUT_MS, Operation, OperationType, OperationsMessage,
     PROTOCOL_VERSION, TextEdit,
 };
 
@@ -375,14 +375,14 @@ impl Reader {
     }
 
     fn timeout(&mut self, fields: &Fields<'_>) -> u64 {
-        let Some(value) = fields.get("timeout") else { return DEFAULT_TIMEOUT_MS };
+        let Some(value) = fields.get("timeout") else { return DEFAULT_COMMAND_TIMEOUT_MS };
         match value.as_u64().filter(|timeout| TIMEOUTS.contains(timeout)) {
             Some(timeout) => timeout,
             None => {
                 let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
                 let message = format!("must be an integer, {least} to {most} (milliseconds)");
                 self.issue(fields.pointer("timeout"), message);
-                DEFAULT_TIMEOUT_MS
+                DEFAULT_COMMAND_TIMEOUT_MS
             }
         }
     }

@@ -10,8 +10,8 @@ use ab_core::{
     Approver, Backend, BackendOptions, Guards, MemoryDriver, NarrowOptions, NetworkAccess,
     PathFilter, Principal, Result,
 };
-use ab_local::{LocalWorkspaceConfig, open_workspace};
-use ab_policy::{DocumentGuard, PolicyDocument};
+use ab_local::{LocalWorkspaceConfig, open_local_workspace};
+use ab_policy::{PolicyDocument, PolicyDocumentGuard};
 
 use crate::gate::RunGate;
 
@@ -55,7 +55,7 @@ impl SpaceWorkspace {
         if !document.network.enabled {
             exec.network = NetworkAccess::None;
         }
-        let backend = open_workspace(config)?.backend;
+        let backend = open_local_workspace(config)?.backend;
         let mut restrictions = PathRestrictions::default();
         for path in document.hidden_paths() {
             restrictions.hidden.push(backend.parse_path(path)?);
@@ -79,7 +79,7 @@ impl SpaceWorkspace {
         let document = Arc::new(document);
         let gate = RunGate::new(others);
         let guards = Guards {
-            policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
+            policy: vec![Arc::new(PolicyDocumentGuard::new(document.clone()))],
             limits: vec![gate.clone()],
             ..Guards::default()
         };
@@ -97,11 +97,11 @@ impl SpaceWorkspace {
     ) -> Result<Self> {
         // Also in front of the restrictions, so that a refusal names its rule.
         let guards = Guards {
-            policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
+            policy: vec![Arc::new(PolicyDocumentGuard::new(document.clone()))],
             ..Guards::default()
         };
         let hiding = document.clone();
-        let filter = PathFilter::new(move |path| hiding.hides(path));
+        let filter = PathFilter::new(move |path| hiding.is_path_hidden(path));
         let narrow = NarrowOptions {
             env: env.clone(),
             restrictions,
@@ -118,7 +118,7 @@ impl SpaceWorkspace {
     /// # Errors
     ///
     /// The workspace is destroyed.
-    pub fn backend_for(&self, principal: Principal) -> Result<Backend> {
+    pub fn backend_for_principal(&self, principal: Principal) -> Result<Backend> {
         self.backend.narrow(NarrowOptions::for_actor(principal))
     }
 
@@ -128,7 +128,7 @@ impl SpaceWorkspace {
     }
 
     /// The rules in force.
-    pub fn document(&self) -> &PolicyDocument {
+    pub fn policy_document(&self) -> &PolicyDocument {
         &self.document
     }
 

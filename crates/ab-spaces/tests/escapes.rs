@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ab_core::NoApprover;
-use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 use ab_local::LocalWorkspaceConfig;
-use ab_spaces::{OperationDecision, SpaceWorkspace};
+use ab_spaces::{OperationApprovalDecision, SpaceWorkspace};
 use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeAttempt, EscapeTestbed, SandboxOption,
 };
@@ -20,10 +20,10 @@ struct Operations {
 }
 
 impl Operations {
-    fn space(ground: &EscapeTestbed, wishes: &[SandboxOption]) -> SpaceWorkspace {
+    fn space(testbed: &EscapeTestbed, wishes: &[SandboxOption]) -> SpaceWorkspace {
         let network = !wishes.contains(&SandboxOption::NoNetwork);
         let policy = document(json!("permissive"), json!({ "network": { "enabled": network } }));
-        let root = ground.workspace_dir();
+        let root = testbed.workspace_dir();
         let template = LocalWorkspaceConfig::new(&root);
         let (env, nobody) = (BTreeMap::new(), Arc::new(NoApprover));
         SpaceWorkspace::open_directory(&root, &template, policy, env, nobody).expect("a space")
@@ -31,11 +31,12 @@ impl Operations {
 }
 
 impl CommandRunner for Operations {
-    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
+    fn run(&self, testbed: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
         self.runtime.block_on(async {
-            let space = Self::space(ground, wishes);
+            let space = Self::space(testbed, wishes);
             let operations = json!([{ "type": "shell", "command": line, "timeout": 60_000 }]);
-            let message = run(&space, operations, &Decider::new(OperationDecision::Approve)).await;
+            let message =
+                run(&space, operations, &Decider::new(OperationApprovalDecision::Approve)).await;
             space.backend().destroy().await.expect("its end");
             let event = json!(message.events[0]);
             let said = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
@@ -46,12 +47,12 @@ impl CommandRunner for Operations {
 
     fn claimed_control_strength(
         &self,
-        ground: &EscapeTestbed,
+        testbed: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength {
         self.runtime.block_on(async {
-            let space = Self::space(ground, wishes);
+            let space = Self::space(testbed, wishes);
             let policy = space.backend().effective_policy().await.expect("a policy");
             space.backend().destroy().await.expect("its end");
             policy.control(subject).map_or(PolicyControlStrength::Open, |control| control.strength)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use ab_policy::PolicyDocument;
-use ab_spaces::{OperationDecision, parse_operation, validate_operations_message};
+use ab_spaces::{OperationApprovalDecision, parse_operation, validate_operations_message};
 use serde_json::{Value, json};
 
 use crate::stage::{Decider, Stage, document, run};
@@ -94,7 +94,8 @@ async fn the_examples_of_limits_and_policies_are_answered_with_their_events() {
         { "type": "shell", "id": "admin", "command": "sudo ls" },
         { "type": "shell", "id": "clear", "command": "rm -rf cache/" },
     ]);
-    let answer = run(&stage.space, operations, &Decider::new(OperationDecision::Leave)).await;
+    let answer =
+        run(&stage.space, operations, &Decider::new(OperationApprovalDecision::Leave)).await;
     let whole = json!(answer);
     assert_eq!(whole["status"], "awaiting_approval");
     let [denied, asked]: [Value; 2] =

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use ab_core::NoApprover;
 use ab_policy::PolicyDocument;
-use ab_spaces::{MessageStatus, OperationDecision, SpaceWorkspace};
+use ab_spaces::{MessageStatus, OperationApprovalDecision, SpaceWorkspace};
 use serde_json::{Value, json};
 
 use crate::stage::{Decider, Stage, document, is_empty, run};
@@ -174,7 +174,7 @@ async fn a_memory_space_has_files_and_says_that_it_has_no_commands() {
         { "type": "readFile", "path": "a" },
         { "type": "shell", "command": "ls" },
     ]);
-    let message = run(&space, operations, &Decider::new(OperationDecision::Leave)).await;
+    let message = run(&space, operations, &Decider::new(OperationApprovalDecision::Leave)).await;
     let events: Vec<Value> = message.events.iter().map(|event| json!(event)).collect();
     assert_eq!(events[1]["content"], "x");
     assert_eq!(events[2]["success"], false);
@@ -207,7 +207,7 @@ async fn an_approved_operation_runs_once_and_is_not_asked_about_again() {
         { "type": "shell", "command": "rm -rf data/" },
         { "type": "createFile", "path": "after", "content": "" },
     ]);
-    let approving = Decider::new(OperationDecision::Approve);
+    let approving = Decider::new(OperationApprovalDecision::Approve);
     let message = run(&stage.space, operations.clone(), &approving).await;
     assert_eq!(approving.asked.load(Ordering::SeqCst), 1);
     assert_eq!(message.status, MessageStatus::Completed);
@@ -224,7 +224,7 @@ async fn a_denied_operation_is_told_and_the_rest_runs() {
         { "type": "shell", "id": "s", "command": "rm -rf data/" },
         { "type": "createFile", "path": "after", "content": "" },
     ]);
-    let denying = Decider::new(OperationDecision::Deny("not today".to_owned()));
+    let denying = Decider::new(OperationApprovalDecision::Deny("not today".to_owned()));
     let message = run(&stage.space, operations, &denying).await;
     let events = json!(message.events);
     assert_eq!(

@@ -43,7 +43,7 @@ impl Server {
 
     async fn run(&self, space: SpaceId, operations: Value) -> EventsMessage {
         let run = self.start(space, operations).await;
-        self.spaces.wait(run, 0).await.expect("an end")
+        self.spaces.wait_for_run_events(run, 0).await.expect("an end")
     }
 
     async fn start(&self, space: SpaceId, operations: Value) -> RunId {
@@ -60,7 +60,7 @@ impl Server {
             if record.kind == kind {
                 return serde_json::from_str(&record.json).expect("JSON");
             }
-            assert!(!record.ends_stream(), "no {kind} came");
+            assert!(!record.is_last_of_stream(), "no {kind} came");
         }
     }
 }
@@ -94,7 +94,7 @@ async fn runs_of_a_space_take_turns() {
         assert_eq!(event["success"], true, "two runs at a time: {event}");
     }
     let (runs, total) =
-        server.spaces.store().runs(space, PageRequest::default()).await.expect("runs");
+        server.spaces.store().list_runs(space, PageRequest::default()).await.expect("runs");
     assert_eq!((runs.len(), total), (6, 6));
     server.spaces.shutdown().await;
 }
@@ -134,9 +134,9 @@ async fn output_of_a_command_is_in_the_log_while_it_runs() {
     let output = server.record(&mut log, "output").await;
     let expect = json!({ "operationId": "s", "channel": "stdout", "text": "grün\n" });
     assert_eq!(output, expect);
-    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    let workspace = server.spaces.space_workspace(space).await.expect("a workspace");
     workspace.backend().write("go", "").await.expect("a file");
-    let message = server.spaces.wait(run, 0).await.expect("an end");
+    let message = server.spaces.wait_for_run_events(run, 0).await.expect("an end");
     // There is one event for the operation, and it has everything.
     let events = json!(message.events);
     assert_eq!(message.events.len(), 1, "{events}");
@@ -158,12 +158,12 @@ async fn a_running_command_is_stopped_by_a_cancel() {
     let run = server.start(space, operations).await;
     let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
     server.record(&mut log, "output").await;
-    let cancelled = server.spaces.cancel(run).await.expect("cancelled");
+    let cancelled = server.spaces.cancel_run(run).await.expect("cancelled");
     assert_eq!(cancelled.status, RunStatus::Cancelled);
-    let events = json!(server.spaces.events(run).await.expect("events"));
+    let events = json!(server.spaces.run_events(run).await.expect("events"));
     assert_eq!((&events[0]["type"], &events[0]["success"]), (&json!("shell"), &json!(false)));
     assert_eq!(events[1]["category"], "execution", "{events}");
-    let again = server.spaces.cancel(run).await;
+    let again = server.spaces.cancel_run(run).await;
     assert!(matches!(again, Err(SpacesError::RunEnded(RunStatus::Cancelled))), "{again:?}");
     // The space goes on, without what was cancelled.
     let message = server.run(space, json!([{ "type": "readFile", "path": "after" }])).await;
@@ -180,18 +180,18 @@ async fn a_queued_run_is_cancelled_before_its_turn() {
     let write = |path: &str| json!([{ "type": "createFile", "path": path, "content": "" }]);
     let (second, third) =
         (server.start(space, write("second")).await, server.start(space, write("third")).await);
-    let cancelled = server.spaces.cancel(second).await.expect("cancelled");
+    let cancelled = server.spaces.cancel_run(second).await.expect("cancelled");
     assert_eq!(cancelled.status, RunStatus::Cancelled);
-    let message = server.spaces.wait(second, 0).await.expect("its end");
+    let message = server.spaces.wait_for_run_events(second, 0).await.expect("its end");
     assert_eq!(message.status, MessageStatus::Error);
     assert_eq!(json!(message.events)[0]["message"], "the run was cancelled");
     // The others are as they were.
-    let status = server.spaces.run(parked).await.expect("a run").status;
+    let status = server.spaces.get_run(parked).await.expect("a run").status;
     assert_eq!(status, RunStatus::AwaitingApproval);
-    server.spaces.resume(parked, "s", ApproveOrDeny::Deny, None, by()).await.expect("resumed");
-    let message = server.spaces.wait(third, 0).await.expect("its end");
+    server.spaces.resume_run(parked, "s", ApproveOrDeny::Deny, None, by()).await.expect("resumed");
+    let message = server.spaces.wait_for_run_events(third, 0).await.expect("its end");
     assert_eq!(message.status, MessageStatus::Completed);
-    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    let workspace = server.spaces.space_workspace(space).await.expect("a workspace");
     assert_eq!(workspace.backend().readdir(".").await.expect("a list"), ["third"]);
     // It holds the store, which the restart opens again.
     drop(workspace);
@@ -202,9 +202,12 @@ async fn a_queued_run_is_cancelled_before_its_turn() {
         .run_id;
     let queued = server.start(space, write("queued")).await;
     let server = server.restarted().await;
-    let cancelled = server.spaces.cancel(queued).await.expect("cancelled");
+    let cancelled = server.spaces.cancel_run(queued).await.expect("cancelled");
     assert_eq!(cancelled.status, RunStatus::Cancelled);
-    assert_eq!(server.spaces.run(parked).await.expect("a run").status, RunStatus::AwaitingApproval);
+    assert_eq!(
+        server.spaces.get_run(parked).await.expect("a run").status,
+        RunStatus::AwaitingApproval
+    );
     server.spaces.shutdown().await;
 }
 
@@ -212,7 +215,7 @@ async fn a_queued_run_is_cancelled_before_its_turn() {
 async fn an_event_that_cannot_be_kept_is_a_system_error() {
     let server = Server::new(|_| {}).await;
     let space = server.space(permissive()).await;
-    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    let workspace = server.spaces.space_workspace(space).await.expect("a workspace");
     // Every byte is six characters of JSON.
     workspace.backend().write("control", vec![1u8; 4 << 20]).await.expect("a file");
     let message = server
@@ -236,10 +239,10 @@ async fn an_approval_that_nobody_decides_is_a_no() {
     assert_eq!(message.status, MessageStatus::AwaitingApproval);
     let run = message.run_id;
     let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
-    while !log.next().await.expect("a record").ends_stream() {}
-    let events = server.spaces.events(run).await.expect("events");
+    while !log.next().await.expect("a record").is_last_of_stream() {}
+    let events = server.spaces.run_events(run).await.expect("events");
     assert_eq!(events[1]["type"], "policyDenied", "{events:?}");
-    let late = server.spaces.resume(run, "op-1", ApproveOrDeny::Approve, None, by()).await;
+    let late = server.spaces.resume_run(run, "op-1", ApproveOrDeny::Approve, None, by()).await;
     assert!(matches!(late, Err(SpacesError::RunEnded(RunStatus::Completed))), "{late:?}");
     server.spaces.shutdown().await;
 }
@@ -250,7 +253,7 @@ async fn of_two_resumes_at_once_one_counts_and_the_inbox_resumes_too() {
     let space = server.space(json!({})).await;
     let asks = json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]);
     let run = server.run(space, asks.clone()).await.run_id;
-    let resume = || server.spaces.resume(run, "s", ApproveOrDeny::Approve, None, by());
+    let resume = || server.spaces.resume_run(run, "s", ApproveOrDeny::Approve, None, by());
     let (one, other) = tokio::join!(resume(), resume());
     assert_eq!(
         [one.is_ok(), other.is_ok()].iter().filter(|it| **it).count(),
@@ -260,14 +263,14 @@ async fn of_two_resumes_at_once_one_counts_and_the_inbox_resumes_too() {
     // The same command in another run is another question, which the inbox decides.
     let message = server.run(space, asks).await;
     assert_eq!(message.status, MessageStatus::AwaitingApproval, "a yes counts once");
-    let run = server.spaces.run(message.run_id).await.expect("a run");
+    let run = server.spaces.get_run(message.run_id).await.expect("a run");
     let pending = run.pending_approval.expect("an approval");
     let yes = ApprovalDecision::from(ApproveOrDeny::Approve);
     let store = server.spaces.store();
     store.decide_approval(pending.approval_id, yes, by()).await.expect("decided");
     let mut log = store.follow_events(EventLogScope::Run(run.id), 0);
-    while !log.next().await.expect("a record").ends_stream() {}
-    let ended = server.spaces.run(run.id).await.expect("a run");
+    while !log.next().await.expect("a record").is_last_of_stream() {}
+    let ended = server.spaces.get_run(run.id).await.expect("a run");
     assert_eq!(ended.status, RunStatus::Completed);
     server.spaces.shutdown().await;
 }
@@ -287,7 +290,7 @@ async fn a_space_survives_a_restart_and_ends_with_its_lifetime() {
     let request = SpaceRequest::parse(br#"{"ttlSeconds":1}"#).expect("valid");
     let short = server.spaces.create_space(request, None).await.expect("a space");
     let gone = async {
-        while server.spaces.space(short.id).await.is_ok() {
+        while server.spaces.get_space(short.id).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
@@ -304,24 +307,25 @@ async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
         { "type": "shell", "id": "s", "command": "rm -rf data" },
     ]);
     let run = server.run(space, asks).await.run_id;
-    let pending = server.spaces.run(run).await.expect("a run").pending_approval.expect("parked");
+    let pending =
+        server.spaces.get_run(run).await.expect("a run").pending_approval.expect("parked");
     let files = server.directory.path().join("data/spaces").join(space.to_string());
     assert!(files.join("files/a").exists());
     let over = async {
-        while server.spaces.space(space).await.is_ok() {
+        while server.spaces.get_space(space).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), over).await.expect("its time is over");
     // It takes nothing more, and the next start removes it.
-    let late = server.spaces.workspace(space).await;
+    let late = server.spaces.space_workspace(space).await;
     assert!(matches!(late, Err(SpacesError::SpaceNotFound)), "{late:?}");
     let server = server.restarted().await;
     let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
-    while !log.next().await.expect("a record").ends_stream() {}
-    let ended = server.spaces.run(run).await.expect("the record stays");
+    while !log.next().await.expect("a record").is_last_of_stream() {}
+    let ended = server.spaces.get_run(run).await.expect("the record stays");
     assert_eq!(ended.status, RunStatus::Cancelled);
-    let approval = server.spaces.store().approval(pending.approval_id).await.expect("it stays");
+    let approval = server.spaces.store().get_approval(pending.approval_id).await.expect("it stays");
     assert_eq!(approval.status, ApprovalStatus::Expired);
     assert!(!files.exists());
     server.spaces.shutdown().await;
@@ -350,7 +354,7 @@ async fn many_readers_of_a_long_run_lose_nothing() {
                 loop {
                     let record = log.next().await.expect("a record");
                     seqs.push(record.seq);
-                    if record.ends_stream() {
+                    if record.is_last_of_stream() {
                         return seqs;
                     }
                 }
@@ -365,7 +369,7 @@ async fn many_readers_of_a_long_run_lose_nothing() {
     for seq in expect {
         assert_eq!(asleep.next().await.expect("a record").seq, seq);
     }
-    assert_eq!(server.spaces.events(run).await.expect("events").len(), 1000);
+    assert_eq!(server.spaces.run_events(run).await.expect("events").len(), 1000);
     server.spaces.shutdown().await;
 }
 

@@ -10,8 +10,8 @@ use ab_core::{ApprovalRequest, NoApprover};
 use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_spaces::{
-    EventsMessage, Operation, OperationDecision, ProtocolEvent, RunObserver, SpaceWorkspace,
-    run_message,
+    EventsMessage, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
+    SpaceWorkspace, run_operations_message,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Stage {
     }
 
     pub(crate) async fn run(&self, operations: Value) -> EventsMessage {
-        run(&self.space, operations, &Decider::new(OperationDecision::Leave)).await
+        run(&self.space, operations, &Decider::new(OperationApprovalDecision::Leave)).await
     }
 
     /// The events of a run as JSON.
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     observer: &Decider,
 ) -> EventsMessage {
     let message = json!({ "protocolVersion": "1.0", "operations": operations });
-    run_message(space, message.to_string().as_bytes(), observer).await
+    run_operations_message(space, message.to_string().as_bytes(), observer).await
 }
 
 pub(crate) fn is_empty(directory: &Path) -> bool {
@@ -78,12 +78,12 @@ pub(crate) fn is_empty(directory: &Path) -> bool {
 
 /// Decides every question in the same way, and counts them.
 pub(crate) struct Decider {
-    decision: OperationDecision,
+    decision: OperationApprovalDecision,
     pub(crate) asked: AtomicUsize,
 }
 
 impl Decider {
-    pub(crate) fn new(decision: OperationDecision) -> Self {
+    pub(crate) fn new(decision: OperationApprovalDecision) -> Self {
         Self { decision, asked: AtomicUsize::new(0) }
     }
 }
@@ -96,7 +96,11 @@ impl RunObserver for Decider {
 
     fn on_event(&self, _: &ProtocolEvent) {}
 
-    async fn decide(&self, _: &Operation, _: &ApprovalRequest) -> OperationDecision {
+    async fn decide_approval(
+        &self,
+        _: &Operation,
+        _: &ApprovalRequest,
+    ) -> OperationApprovalDecision {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.decision.clone()
     }

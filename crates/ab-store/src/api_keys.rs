@@ -11,7 +11,7 @@ use crate::store::Store;
 
 /// The caller that a stored token belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenOwner {
+pub enum AccessTokenOwner {
     /// The agent of a session.
     Session(SessionId),
     /// An API key that is not revoked, by its name.
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn api_keys(&self, page: PageRequest) -> Result<(Vec<ApiKey>, u64), StoreError> {
+    pub async fn list_api_keys(&self, page: PageRequest) -> Result<(Vec<ApiKey>, u64), StoreError> {
         let total: i64 =
             sqlx::query_scalar("SELECT COUNT(*) FROM api_keys").fetch_one(self.pool()).await?;
         let sql =
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn token_owner(&self, token: &str) -> Result<Option<TokenOwner>, StoreError> {
+    pub async fn token_owner(&self, token: &str) -> Result<Option<AccessTokenOwner>, StoreError> {
         let row = sqlx::query(
             "SELECT session AS owner, 1 AS is_session FROM session_tokens WHERE digest = $1 \
              UNION ALL \
@@ -100,8 +100,8 @@ impl Store {
         let owner: String = row.try_get("owner")?;
         let is_session: i64 = row.try_get("is_session")?;
         Ok(Some(match is_session {
-            0 => TokenOwner::ApiKey(owner),
-            _ => TokenOwner::Session(parse_id(&owner)?),
+            0 => AccessTokenOwner::ApiKey(owner),
+            _ => AccessTokenOwner::Session(parse_id(&owner)?),
         }))
     }
 }

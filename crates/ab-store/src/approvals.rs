@@ -11,7 +11,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tokio::sync::watch;
 
-use crate::error::{GrantRefusal, StoreError};
+use crate::error::{StoreError, UseDecisionError};
 use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
@@ -30,23 +30,23 @@ pub struct ApprovalFilter {
 
 /// Whose approval may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrantScope {
+pub enum ApprovalOwner {
     Session(SessionId),
     Space(SpaceId),
 }
 
-impl GrantScope {
+impl ApprovalOwner {
     /// The session or space that an approval is of.
-    pub fn of(approval: &Approval) -> Option<GrantScope> {
-        let session = approval.session_id.map(GrantScope::Session);
-        session.or_else(|| approval.space_id.map(GrantScope::Space))
+    pub fn for_approval(approval: &Approval) -> Option<ApprovalOwner> {
+        let session = approval.session_id.map(ApprovalOwner::Session);
+        session.or_else(|| approval.space_id.map(ApprovalOwner::Space))
     }
 
     /// The columns that name it.
     fn columns(self) -> (Option<String>, Option<String>) {
         match self {
-            GrantScope::Session(id) => (Some(id.to_string()), None),
-            GrantScope::Space(id) => (None, Some(id.to_string())),
+            ApprovalOwner::Session(id) => (Some(id.to_string()), None),
+            ApprovalOwner::Space(id) => (None, Some(id.to_string())),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Store {
             Box::pin(async move {
                 let approval = pending(writing, id).await?;
                 if is_over(&approval) {
-                    let by = ApprovalDecider::timeout();
+                    let by = ApprovalDecider::for_timeout();
                     let status = ApprovalStatus::Expired;
                     let late = end(writing, approval, status, by, Some(OVERDUE.to_owned())).await?;
                     // Not an error here: that the approval expired must be stored.
@@ -115,9 +115,9 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn take_decision(
+    pub async fn use_decision_for_digest(
         &self,
-        scope: GrantScope,
+        scope: ApprovalOwner,
         digest: String,
     ) -> Result<Option<Approval>, StoreError> {
         self.write(move |writing| {
@@ -163,17 +163,17 @@ impl Store {
     ///
     /// [`StoreError::Grant`] if the approval is pending, was answered before, or is about something else;
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn take_answer(
+    pub async fn use_decision_of_approval(
         &self,
         id: ApprovalId,
-        scope: GrantScope,
+        scope: ApprovalOwner,
         digest: String,
     ) -> Result<Approval, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let approval = read(writing, id).await?;
-                if GrantScope::of(&approval) != Some(scope) {
-                    return Err(StoreError::Grant(GrantRefusal::Foreign));
+                if ApprovalOwner::for_approval(&approval) != Some(scope) {
+                    return Err(StoreError::Grant(UseDecisionError::Foreign));
                 }
                 answer(writing, approval, &digest).await
             })
@@ -219,7 +219,7 @@ impl Store {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
                 let query = sqlx::query_scalar(sql).bind(session.to_string());
                 let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-                let by = ApprovalDecider::server_rule("end of the session");
+                let by = ApprovalDecider::for_server_rule("end of the session");
                 expire_all(writing, ids, &by, &reason).await?;
                 Ok(())
             })
@@ -238,7 +238,7 @@ impl Store {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND expires <= $1";
                 let query = sqlx::query_scalar(sql).bind(now.as_millis());
                 let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-                expire_all(writing, ids, &ApprovalDecider::timeout(), OVERDUE).await
+                expire_all(writing, ids, &ApprovalDecider::for_timeout(), OVERDUE).await
             })
         })
         .await
@@ -260,7 +260,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn approval(&self, id: ApprovalId) -> Result<Approval, StoreError> {
+    pub async fn get_approval(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let sql = "SELECT body FROM approvals WHERE id = $1";
         let body: String =
             sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
@@ -298,7 +298,7 @@ impl Store {
         loop {
             // Subscribe before the read, so that a decision after the read wakes this task.
             let mut signal = self.decision_signal(id);
-            let approval = self.approval(id).await?;
+            let approval = self.get_approval(id).await?;
             if approval.status != ApprovalStatus::Pending {
                 return Ok(approval);
             }
@@ -311,7 +311,7 @@ impl Store {
     }
 
     /// Waits until some approval changes after the call, or the store closes.
-    pub fn approval_change(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn wait_for_approval_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut revisions, mut closed) = (self.revisions(), self.closed());
         revisions.mark_unchanged();
         async move {
@@ -331,13 +331,25 @@ impl Store {
     /// Follows the changes of approvals. Without a cursor the feed begins with the approvals that pass the filter; then, and
     /// with a cursor from the start, it has every later change of the filter's session, whatever the status: a reader
     /// of pending approvals is told when one is decided.
-    pub fn follow_approvals(&self, filter: ApprovalFilter, after: Option<u64>) -> ApprovalFeed {
+    pub fn follow_approvals(
+        &self,
+        filter: ApprovalFilter,
+        after: Option<u64>,
+    ) -> ApprovalChangeReader {
         // Subscribed before the first read: a change after that read signals.
         let mut wake_up = self.revisions();
         let now = *wake_up.borrow_and_update();
         let (cursor, snapshot) = (after.unwrap_or_default(), after.is_none().then_some(now));
         let (batch, closed) = (VecDeque::new(), self.closed());
-        ApprovalFeed { store: self.clone(), filter, cursor, snapshot, wake_up, batch, closed }
+        ApprovalChangeReader {
+            store: self.clone(),
+            filter,
+            cursor,
+            snapshot,
+            wake_up,
+            batch,
+            closed,
+        }
     }
 
     /// A page of the approvals that pass the filter, newest first, and how many pass it in all.
@@ -345,7 +357,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn approvals(
+    pub async fn list_approvals(
         &self,
         filter: ApprovalFilter,
         page: PageRequest,
@@ -382,7 +394,7 @@ impl Store {
 /// A reader of the changes of approvals, see [`Store::follow_approvals`]. An approval that changed several times while its
 /// reader was away comes once, as it is.
 #[derive(Debug)]
-pub struct ApprovalFeed {
+pub struct ApprovalChangeReader {
     store: Store,
     filter: ApprovalFilter,
     cursor: u64,
@@ -393,7 +405,7 @@ pub struct ApprovalFeed {
     closed: watch::Receiver<bool>,
 }
 
-impl ApprovalFeed {
+impl ApprovalChangeReader {
     /// The next change. Waits until there is one; dropping the future loses nothing.
     ///
     /// # Errors
@@ -570,7 +582,7 @@ pub(crate) async fn expire_of_run(
     let sql = "SELECT id FROM approvals WHERE status = 'pending' AND run = $1";
     let query = sqlx::query_scalar(sql).bind(run.to_string());
     let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-    let by = ApprovalDecider::server_rule("end of the run");
+    let by = ApprovalDecider::for_server_rule("end of the run");
     expire_all(writing, ids, &by, reason).await?;
     Ok(())
 }
@@ -582,13 +594,13 @@ async fn answer(
     digest: &str,
 ) -> Result<Approval, StoreError> {
     let refusal = if approval.status == ApprovalStatus::Pending {
-        Some(GrantRefusal::NotApproved(ApprovalStatus::Pending))
+        Some(UseDecisionError::NotApproved(ApprovalStatus::Pending))
     } else if approval.subject.digest.as_deref().unwrap_or_default() != digest {
-        Some(GrantRefusal::Changed)
+        Some(UseDecisionError::Changed)
     } else if approval.used_at.is_some() {
-        Some(GrantRefusal::Used)
+        Some(UseDecisionError::Used)
     } else if approval.status == ApprovalStatus::Approved && is_over(&approval) {
-        Some(GrantRefusal::Expired)
+        Some(UseDecisionError::Expired)
     } else {
         None
     };
@@ -630,7 +642,7 @@ async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), St
         .execute(&mut writing.connection)
         .await?;
     if done.rows_affected() == 0 {
-        return Err(StoreError::Grant(GrantRefusal::Used));
+        return Err(StoreError::Grant(UseDecisionError::Used));
     }
     Ok(())
 }

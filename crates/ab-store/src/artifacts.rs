@@ -14,7 +14,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::TooLarge`] above 8 MiB.
-    pub async fn put_artifact(
+    pub async fn put_session_artifact(
         &self,
         session: SessionId,
         name: &'static str,
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn artifact(
+    pub async fn get_session_artifact(
         &self,
         session: SessionId,
         name: &'static str,

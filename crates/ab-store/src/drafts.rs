@@ -61,7 +61,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn drafts(
+    pub async fn list_drafts(
         &self,
         owner: &str,
         page: PageRequest,
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if the owner has no such draft.
-    pub async fn draft(&self, owner: &str, id: DraftId) -> Result<Draft, StoreError> {
+    pub async fn get_draft(&self, owner: &str, id: DraftId) -> Result<Draft, StoreError> {
         let query = sqlx::query(COLUMNS).bind(owner).bind(id.to_string());
         draft(&query.fetch_one(self.pool()).await?)
     }

@@ -13,7 +13,7 @@ const SQLITE_FULL: &str = "13";
 
 /// Why an approval does not allow an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrantRefusal {
+pub enum UseDecisionError {
     /// It has another status than `approved`.
     NotApproved(ApprovalStatus),
     /// The yes was used before.
@@ -26,7 +26,7 @@ pub enum GrantRefusal {
     Changed,
 }
 
-impl fmt::Display for GrantRefusal {
+impl fmt::Display for UseDecisionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotApproved(status) => write!(f, "the approval is {}", status.as_str()),
@@ -50,7 +50,7 @@ pub enum StoreError {
     /// A part of what the approval is about is missing, so that it cannot be approved.
     Incomplete(Box<Approval>),
     /// The approval is no yes to what is to be done.
-    Grant(GrantRefusal),
+    Grant(UseDecisionError),
     /// The idempotency key was used for a different request.
     KeyReused,
     /// The prompt is no longer in the queue.
@@ -140,7 +140,7 @@ impl From<sqlx::Error> for StoreError {
 
 impl StoreError {
     /// Whether the store does not work, as opposed to a request that it refuses.
-    pub fn is_failure(&self) -> bool {
+    pub fn is_server_fault(&self) -> bool {
         match self {
             Self::NotFound
             | Self::Exists

@@ -103,7 +103,7 @@ impl EventLogReader {
             let mut follow = follow?;
             match follow.next().await {
                 Ok(record) => {
-                    let is_end = follow.scope.stream().is_some() && record.ends_stream();
+                    let is_end = follow.scope.stream().is_some() && record.is_last_of_stream();
                     Some((Ok(record), (!is_end).then_some(follow)))
                 }
                 Err(StoreError::Closed) => None,

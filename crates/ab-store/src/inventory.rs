@@ -21,7 +21,7 @@ const MAX_HISTORY: usize = 200;
 
 /// Filters lists of projects and repositories. The default matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InventoryFilter {
+pub struct RepoListFilter {
     pub tenant: Option<String>,
     pub project: Option<String>,
 }
@@ -32,9 +32,9 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn projects(
+    pub async fn list_projects(
         &self,
-        filter: &InventoryFilter,
+        filter: &RepoListFilter,
         page: PageRequest,
     ) -> Result<(Vec<ProjectSummary>, u64), StoreError> {
         let total = self.counted(|query| push_projects(query, filter)).await?;
@@ -59,9 +59,9 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn repos(
+    pub async fn list_repos(
         &self,
-        filter: &InventoryFilter,
+        filter: &RepoListFilter,
         page: PageRequest,
     ) -> Result<(Vec<RepoSummary>, u64), StoreError> {
         let total = self.counted(|query| push_repos(query, filter)).await?;
@@ -99,7 +99,7 @@ impl Store {
             default_branch: refs.default_branch.clone(),
             ..RepoSummary::new(repo_id(&request.url), request.url.clone())
         };
-        self.store_refs(refs).await?;
+        self.put_repo_refs(refs).await?;
         self.write(move |writing| {
             Box::pin(async move {
                 sqlx::query(
@@ -124,7 +124,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn store_refs(&self, refs: RepoRefs) -> Result<(), StoreError> {
+    pub async fn put_repo_refs(&self, refs: RepoRefs) -> Result<(), StoreError> {
         let body = to_json("repository", &refs)?;
         self.write(move |writing| {
             Box::pin(async move {
@@ -149,7 +149,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn stored_refs(&self, url: &str) -> Result<Option<RepoRefs>, StoreError> {
+    pub async fn get_repo_refs(&self, url: &str) -> Result<Option<RepoRefs>, StoreError> {
         let query = sqlx::query_scalar("SELECT refs FROM repos WHERE url = $1").bind(url);
         let body: Option<Option<String>> = query.fetch_optional(self.pool()).await?;
         body.flatten().as_deref().map(|body| from_json("repository", body)).transpose()
@@ -160,7 +160,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn workspaces(
+    pub async fn list_workspaces(
         &self,
         state: Option<WorkspaceState>,
         page: PageRequest,
@@ -192,7 +192,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none, or it was removed.
-    pub async fn workspace(
+    pub async fn get_workspace(
         &self,
         token: &str,
     ) -> Result<(WorkspaceSummary, Vec<Session>), StoreError> {
@@ -224,7 +224,7 @@ impl Store {
     }
 }
 
-impl InventoryFilter {
+impl RepoListFilter {
     fn push_to(&self, query: &mut QueryBuilder<Sqlite>) {
         for (column, value) in
             [(" AND tenant = ", &self.tenant), (" AND project = ", &self.project)]
@@ -236,7 +236,7 @@ impl InventoryFilter {
     }
 }
 
-fn push_projects(query: &mut QueryBuilder<Sqlite>, filter: &InventoryFilter) {
+fn push_projects(query: &mut QueryBuilder<Sqlite>, filter: &RepoListFilter) {
     query.push(
         "SELECT project, tenant, COUNT(*) AS sessions, MAX(created) AS used FROM sessions \
          WHERE project IS NOT NULL",
@@ -245,7 +245,7 @@ fn push_projects(query: &mut QueryBuilder<Sqlite>, filter: &InventoryFilter) {
     query.push(" GROUP BY project, tenant");
 }
 
-fn push_repos(query: &mut QueryBuilder<Sqlite>, filter: &InventoryFilter) {
+fn push_repos(query: &mut QueryBuilder<Sqlite>, filter: &RepoListFilter) {
     query.push(
         "SELECT url, MAX(used) AS used FROM \
          (SELECT repo AS url, created AS used FROM sessions WHERE repo <> ''",

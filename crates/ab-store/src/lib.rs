@@ -28,18 +28,24 @@ mod tokens;
 mod uploads;
 mod writer;
 
-pub use api_keys::TokenOwner;
-pub use approvals::{ApprovalChange, ApprovalFeed, ApprovalFilter, GrantScope, UnansweredApproval};
+pub use api_keys::AccessTokenOwner;
+pub use approvals::{
+    ApprovalChange, ApprovalChangeReader, ApprovalFilter, ApprovalOwner, UnansweredApproval,
+};
 pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
-pub use error::{GrantRefusal, StoreError};
+pub use error::{StoreError, UseDecisionError};
 pub use follow::{EventLogReader, EventLogScope};
-pub use inventory::InventoryFilter;
-pub use progress::{SessionEnding, SessionProgress, SessionStage};
-pub use prompts::{PromptChange, PromptChangeOutcome, QueuePlace, QueuedPrompt};
-pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END};
+pub use inventory::RepoListFilter;
+pub use progress::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
+pub use prompts::{
+    PromptQueuePosition, QueuedPrompt, SessionPromptChange, SessionPromptChangeOutcome,
+};
+pub use record::{
+    EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END_RECORD_KIND,
+};
 pub use session_list::SessionFilter;
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
-pub use spaces::{OperationRecord, RUN_PARKED, RunEventRecord, RunStep};
+pub use spaces::{RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation};
 pub use store::Store;
 pub use uploads::{UploadLimits, UploadRecord, UploadRefusal, UploadStart, UploadWriter};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The part of a session's state that clients do not see. Stored in the same row as the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SessionProgress {
+pub struct StoredSessionProgress {
     /// Number of attempts to run the session. Effects carry it, so that an executor can distinguish
     /// a repetition from a new attempt.
     pub generation: u32,
@@ -14,18 +14,18 @@ pub struct SessionProgress {
     /// Number of prompts that were given to the agent.
     pub turn: u32,
     /// What the session does while it runs or is paused.
-    pub stage: SessionStage,
+    pub stage: StoredSessionStage,
     /// Whether the agent's process was started by this server process. A restart of the server ends
     /// agents.
     pub attached: bool,
     /// How the session is about to end.
-    pub ending: Option<SessionEnding>,
+    pub ending: Option<StoredSessionEnding>,
 }
 
 /// What a session does while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum SessionStage {
+pub enum StoredSessionStage {
     /// The workspace is being made.
     #[default]
     Provision,
@@ -41,7 +41,7 @@ pub enum SessionStage {
 
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SessionEnding {
+pub struct StoredSessionEnding {
     /// The final status.
     pub status: SessionStatus,
     pub reason: SessionEndReason,

@@ -15,7 +15,7 @@ use crate::writer::Writing;
 
 /// A change of a session's prompts. It is stored together with the session.
 #[derive(Debug, Clone)]
-pub enum PromptChange {
+pub enum SessionPromptChange {
     /// Adds a prompt to the queue.
     Queue(QueuedPrompt),
     /// Replaces the text of a queued prompt.
@@ -32,7 +32,7 @@ pub enum PromptChange {
 #[derive(Debug, Clone)]
 pub struct QueuedPrompt {
     pub prompt: String,
-    pub place: QueuePlace,
+    pub place: PromptQueuePosition,
     /// The approvals whose decisions the prompt tells the agent.
     pub told: Vec<ApprovalId>,
     /// The key that makes a repeated request harmless. Its answer is the number of the prompt, which the store
@@ -42,14 +42,14 @@ pub struct QueuedPrompt {
 
 /// The place of a new prompt in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueuePlace {
+pub enum PromptQueuePosition {
     First,
     Last,
 }
 
-/// The outcome of a [`PromptChange`].
+/// The outcome of a [`SessionPromptChange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptChangeOutcome {
+pub enum SessionPromptChangeOutcome {
     /// The change is stored. The number is of the prompt that was added or changed, if it is one.
     Changed(Option<u32>),
     /// An earlier request with the same key added this prompt. Nothing is changed.
@@ -63,17 +63,17 @@ impl Store {
     ///
     /// [`StoreError::NotFound`] if there is no such prompt; [`StoreError::NotQueued`] if it is not in the queue;
     /// [`StoreError::KeyReused`] if the key was used with another request.
-    pub async fn change_prompts(
+    pub async fn change_session_prompts(
         &self,
         record: SessionRecord,
-        change: PromptChange,
+        change: SessionPromptChange,
         events: Vec<Event>,
-    ) -> Result<PromptChangeOutcome, StoreError> {
+    ) -> Result<SessionPromptChangeOutcome, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let id = record.session.id;
                 let outcome = perform(writing, id, change).await?;
-                if let PromptChangeOutcome::Changed(_) = outcome {
+                if let SessionPromptChangeOutcome::Changed(_) = outcome {
                     update(writing, &record).await?;
                     writing.append(id, &events).await?;
                 }
@@ -168,10 +168,10 @@ impl Store {
 async fn perform(
     writing: &mut Writing,
     session: SessionId,
-    change: PromptChange,
-) -> Result<PromptChangeOutcome, StoreError> {
+    change: SessionPromptChange,
+) -> Result<SessionPromptChangeOutcome, StoreError> {
     let (number, status) = match change {
-        PromptChange::Queue(new) => {
+        SessionPromptChange::Queue(new) => {
             let number = next_number(writing, session).await?;
             let key =
                 new.idempotency.map(|key| IdempotencyRecord { answer: number.to_string(), ..key });
@@ -180,13 +180,13 @@ async fn perform(
                     what: "answer",
                     problem: format!("{answer:?} is not the number of a prompt"),
                 })?;
-                return Ok(PromptChangeOutcome::Existing(number));
+                return Ok(SessionPromptChangeOutcome::Existing(number));
             }
             approvals::note_told(writing, &new.told).await?;
             insert(writing, session, number, new.place, &new.prompt).await?;
             (number, PromptStatus::Queued)
         }
-        PromptChange::Rewrite { number, prompt } => {
+        SessionPromptChange::Rewrite { number, prompt } => {
             let sql = "UPDATE prompts SET prompt = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
@@ -194,7 +194,7 @@ async fn perform(
             check_queued(writing, session, number, done.rows_affected()).await?;
             (number, PromptStatus::Queued)
         }
-        PromptChange::Withdraw { number } => {
+        SessionPromptChange::Withdraw { number } => {
             let sql = "UPDATE prompts SET status = 'withdrawn', ended = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
@@ -202,25 +202,25 @@ async fn perform(
             check_queued(writing, session, number, done.rows_affected()).await?;
             (number, PromptStatus::Withdrawn)
         }
-        PromptChange::Send { number } => {
+        SessionPromptChange::Send { number } => {
             let sql = "UPDATE prompts SET status = 'sent', sent = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
             let done = query.bind(Time::now().as_millis()).execute(&mut writing.connection).await?;
             check_queued(writing, session, number, done.rows_affected()).await?;
-            return Ok(PromptChangeOutcome::Changed(Some(number)));
+            return Ok(SessionPromptChangeOutcome::Changed(Some(number)));
         }
-        PromptChange::End(status) => {
+        SessionPromptChange::End(status) => {
             let ended = end_sent(writing, session, status).await?;
             let Some(number) = ended.filter(|_| status == PromptStatus::Interrupted) else {
-                return Ok(PromptChangeOutcome::Changed(ended));
+                return Ok(SessionPromptChangeOutcome::Changed(ended));
             };
             (number, status)
         }
     };
     let receipt = EventKind::PromptReceipt { number, status };
-    writing.append(session, &[Event::now(receipt)]).await?;
-    Ok(PromptChangeOutcome::Changed(Some(number)))
+    writing.append(session, &[Event::at_current_time(receipt)]).await?;
+    Ok(SessionPromptChangeOutcome::Changed(Some(number)))
 }
 
 /// Stores a prompt in the queue.
@@ -228,7 +228,7 @@ pub(crate) async fn insert(
     writing: &mut Writing,
     session: SessionId,
     number: u32,
-    place: QueuePlace,
+    place: PromptQueuePosition,
     prompt: &str,
 ) -> Result<(), StoreError> {
     let sql = "SELECT MIN(queue_rank), MAX(queue_rank) FROM prompts WHERE session = $1";
@@ -236,8 +236,8 @@ pub(crate) async fn insert(
     let ranks = query.fetch_one(&mut writing.connection).await?;
     let (least, most): (Option<i64>, Option<i64>) = (ranks.try_get(0)?, ranks.try_get(1)?);
     let rank = match place {
-        QueuePlace::First => least.unwrap_or_default() - 1,
-        QueuePlace::Last => most.unwrap_or_default() + 1,
+        PromptQueuePosition::First => least.unwrap_or_default() - 1,
+        PromptQueuePosition::Last => most.unwrap_or_default() + 1,
     };
     sqlx::query(
         "INSERT INTO prompts (session, number, prompt, status, queue_rank, created) \
@@ -269,7 +269,7 @@ pub(crate) async fn end_all(writing: &mut Writing, session: SessionId) -> Result
     let receipts: Vec<_> = further
         .filter(|number| *number > 1)
         .map(|number| EventKind::PromptReceipt { number, status: PromptStatus::Withdrawn })
-        .map(Event::now)
+        .map(Event::at_current_time)
         .collect();
     writing.append(session, &receipts).await
 }

@@ -13,7 +13,7 @@ use crate::error::StoreError;
 pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
 /// The kind of the last record in a run's stream.
-pub const RUN_END: &str = "complete";
+pub const RUN_END_RECORD_KIND: &str = "complete";
 /// Maximum size of one event of a run as JSON: a file of 10 MiB in base64 fits.
 pub const MAX_RUN_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
@@ -28,7 +28,7 @@ pub enum EventStreamId {
 
 impl EventStreamId {
     /// The session whose stream this is.
-    pub fn session(self) -> Option<SessionId> {
+    pub fn session_id(self) -> Option<SessionId> {
         match self {
             Self::Session(id) => Some(id),
             Self::Run(_) | Self::Space(_) => None,
@@ -84,7 +84,7 @@ impl EventRecord {
     /// # Errors
     ///
     /// [`StoreError::Corrupt`] if another version wrote an event that this version does not know.
-    pub fn event(&self) -> Result<Event, StoreError> {
+    pub fn parse_event(&self) -> Result<Event, StoreError> {
         serde_json::from_str(&self.json)
             .map_err(|error| StoreError::Corrupt { what: "event", problem: error.to_string() })
     }
@@ -97,17 +97,17 @@ impl EventRecord {
 
     /// Whether this is the last event of its stream: a final status of a session, or the end of a
     /// run.
-    pub fn ends_stream(&self) -> bool {
+    pub fn is_last_of_stream(&self) -> bool {
         match self.stream {
             EventStreamId::Session(_) => self.ends_session(),
-            EventStreamId::Run(_) => self.kind == RUN_END,
+            EventStreamId::Run(_) => self.kind == RUN_END_RECORD_KIND,
             EventStreamId::Space(_) => false,
         }
     }
 
     fn ends_session(&self) -> bool {
         self.kind == "status"
-            && self.event().is_ok_and(|event| {
+            && self.parse_event().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Status { status, .. } if status.is_terminal())
             })
     }

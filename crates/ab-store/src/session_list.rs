@@ -34,7 +34,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn sessions(
+    pub async fn list_sessions(
         &self,
         filter: &SessionFilter,
         page: PageRequest,
@@ -98,7 +98,7 @@ impl Store {
         let records: Vec<EventRecord> = query.build_query_as().fetch_all(self.pool()).await?;
         let mut events = HashMap::<String, Vec<Event>>::new();
         for record in &records {
-            events.entry(record.stream.to_string()).or_default().push(record.event()?);
+            events.entry(record.stream.to_string()).or_default().push(record.parse_event()?);
         }
         Ok(events)
     }

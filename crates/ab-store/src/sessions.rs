@@ -6,8 +6,8 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::digest::sha256;
 use crate::error::StoreError;
-use crate::progress::SessionProgress;
-use crate::prompts::{self, QueuePlace};
+use crate::progress::StoredSessionProgress;
+use crate::prompts::{self, PromptQueuePosition};
 use crate::store::Store;
 use crate::uploads;
 use crate::writer::{Writing, from_json, to_json};
@@ -19,7 +19,7 @@ const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRecord {
     pub session: Session,
-    pub progress: SessionProgress,
+    pub progress: StoredSessionProgress,
 }
 
 /// A session to create.
@@ -177,7 +177,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn session(&self, id: SessionId) -> Result<Session, StoreError> {
+    pub async fn get_session(&self, id: SessionId) -> Result<Session, StoreError> {
         let session = self.session_record(id).await?.session;
         self.complete(vec![session]).await?.pop().ok_or(StoreError::NotFound)
     }
@@ -187,7 +187,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn live_sessions(&self) -> Result<Vec<SessionRecord>, StoreError> {
+    pub async fn unfinished_sessions(&self) -> Result<Vec<SessionRecord>, StoreError> {
         let sql = "SELECT body, progress FROM sessions WHERE live = 1 ORDER BY id";
         let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
         rows.iter().map(record).collect()
@@ -246,7 +246,7 @@ async fn create(
     if new.takes_over.is_none() {
         uploads::claim(writing, session).await?;
     }
-    prompts::insert(writing, session.id, 1, QueuePlace::Last, &session.prompt).await?;
+    prompts::insert(writing, session.id, 1, PromptQueuePosition::Last, &session.prompt).await?;
     writing.append(session.id, &new.events).await?;
     Ok(CreateSessionOutcome::New)
 }

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::approvals;
 use crate::error::StoreError;
-use crate::record::{EventStreamId, RUN_END, signed, unsigned};
+use crate::record::{EventStreamId, RUN_END_RECORD_KIND, signed, unsigned};
 use crate::sessions::{IdempotencyRecord, claim_key};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
@@ -18,11 +18,11 @@ const RUN_OPERATION: &str = "operation";
 /// The kind of a record with output of an operation that is being performed.
 const RUN_OUTPUT: &str = "output";
 /// The kind of the record of a run that waits for an approval.
-pub const RUN_PARKED: &str = "parked";
+pub const RUN_WAITS_FOR_APPROVAL_RECORD_KIND: &str = "parked";
 
 /// One operation of a run as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OperationRecord {
+pub struct StoredOperation {
     /// The operation as JSON.
     pub json: String,
     /// It was, or is, performed.
@@ -43,7 +43,7 @@ pub struct RunEventRecord {
 
 /// What happens in a run at one moment. Everything is committed together.
 #[derive(Debug, Clone)]
-pub struct RunStep {
+pub struct RunUpdate {
     /// The run as it is afterwards.
     pub run: Run,
     pub events: Vec<RunEventRecord>,
@@ -55,7 +55,7 @@ pub struct RunStep {
     pub used: Option<ApprovalId>,
 }
 
-impl RunStep {
+impl RunUpdate {
     /// A step that only changes the run.
     pub fn new(run: Run) -> Self {
         Self { run, events: Vec::new(), started: None, asked: None, used: None }
@@ -100,7 +100,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn space(&self, id: SpaceId) -> Result<Space, StoreError> {
+    pub async fn get_space(&self, id: SpaceId) -> Result<Space, StoreError> {
         let sql = "SELECT body FROM spaces WHERE id = $1 AND status <> 'destroyed'";
         let body: String =
             sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
@@ -112,7 +112,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), StoreError> {
+    pub async fn list_spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), StoreError> {
         let sql = "SELECT COUNT(*) FROM spaces WHERE status <> 'destroyed'";
         let total: i64 = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
         let sql = "SELECT body FROM spaces WHERE status <> 'destroyed' \
@@ -190,7 +190,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
-    pub async fn run(&self, id: RunId) -> Result<Run, StoreError> {
+    pub async fn get_run(&self, id: RunId) -> Result<Run, StoreError> {
         let sql = "SELECT body FROM runs WHERE id = $1";
         let body: String =
             sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
@@ -202,7 +202,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn runs(
+    pub async fn list_runs(
         &self,
         space: SpaceId,
         page: PageRequest,
@@ -225,7 +225,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn live_runs(&self, space: Option<SpaceId>) -> Result<Vec<Run>, StoreError> {
+    pub async fn unfinished_runs(&self, space: Option<SpaceId>) -> Result<Vec<Run>, StoreError> {
         let sql = "SELECT body FROM runs WHERE live = 1 \
              AND (CAST($1 AS TEXT) IS NULL OR space = $1) ORDER BY id";
         let query = sqlx::query(sql).bind(space.map(|id| id.to_string()));
@@ -237,13 +237,13 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn run_operations(&self, run: RunId) -> Result<Vec<OperationRecord>, StoreError> {
+    pub async fn run_operations(&self, run: RunId) -> Result<Vec<StoredOperation>, StoreError> {
         let sql = "SELECT body, started, event FROM operations WHERE run = $1 ORDER BY number";
         let rows = sqlx::query(sql).bind(run.to_string()).fetch_all(self.pool()).await?;
         let record = |row: &SqliteRow| {
             let started: Option<i64> = row.try_get("started")?;
             let event: Option<String> = row.try_get("event")?;
-            Ok(OperationRecord {
+            Ok(StoredOperation {
                 json: row.try_get("body")?,
                 is_started: started.is_some(),
                 is_done: event.is_some(),
@@ -289,7 +289,7 @@ impl Store {
     ///
     /// [`StoreError::Decided`] if the yes to use was used before; [`StoreError::TooLarge`] for an event above the
     /// bound. Then nothing of the step is stored.
-    pub async fn step_run(&self, step: RunStep) -> Result<(), StoreError> {
+    pub async fn update_run(&self, step: RunUpdate) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(perform_step(writing, step))).await
     }
 }
@@ -331,8 +331,8 @@ async fn insert_run(
     Ok(())
 }
 
-async fn perform_step(writing: &mut Writing, step: RunStep) -> Result<(), StoreError> {
-    let RunStep { run, events, started, asked, used } = step;
+async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), StoreError> {
+    let RunUpdate { run, events, started, asked, used } = step;
     let id = run.id.to_string();
     let mut records = Vec::with_capacity(events.len() + 1);
     for RunEventRecord { number, at, json } in events {
@@ -355,11 +355,15 @@ async fn perform_step(writing: &mut Writing, step: RunStep) -> Result<(), StoreE
     }
     if let Some(approval) = asked {
         approvals::insert(writing, &approval).await?;
-        records.push(NewRecord { at: now, kind: RUN_PARKED, json: to_json("run", &run)? });
+        records.push(NewRecord {
+            at: now,
+            kind: RUN_WAITS_FOR_APPROVAL_RECORD_KIND,
+            json: to_json("run", &run)?,
+        });
     }
     if run.status.is_terminal() {
         approvals::expire_of_run(writing, run.id, "the run has ended").await?;
-        records.push(NewRecord { at: now, kind: RUN_END, json: to_json("run", &run)? });
+        records.push(NewRecord { at: now, kind: RUN_END_RECORD_KIND, json: to_json("run", &run)? });
     }
     sqlx::query("UPDATE runs SET status = $2, live = $3, updated = $4, body = $5 WHERE id = $1")
         .bind(&id)

@@ -6,7 +6,7 @@ use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
     ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest, SessionId, SpaceId, Time,
 };
-use ab_store::{ApprovalFilter, EventLogScope, GrantRefusal, GrantScope, Store, StoreError};
+use ab_store::{ApprovalFilter, ApprovalOwner, EventLogScope, Store, StoreError, UseDecisionError};
 
 use crate::fixture::{scratch, stored};
 
@@ -19,7 +19,7 @@ fn question(session: SessionId, digest: &str) -> Approval {
         ..ApprovalSubject::default()
     };
     let approval =
-        Approval { session_id: Some(session), ..Approval::pending(subject, Time::now()) };
+        Approval { session_id: Some(session), ..Approval::new_pending(subject, Time::now()) };
     approval.expiring_after(HOUR)
 }
 
@@ -52,7 +52,7 @@ fn no(reason: &str) -> ApprovalDecision {
 
 async fn pending(store: &Store, session: SessionId) -> u64 {
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(session) };
-    store.approvals(filter, PageRequest::default()).await.expect("list").1
+    store.list_approvals(filter, PageRequest::default()).await.expect("list").1
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn of_many_decisions_one_counts() {
     }
     assert_eq!(decided.len(), 1);
     let scratch = scratch.reopen().await;
-    assert_eq!(scratch.store.approval(id).await.expect("read"), decided[0]);
+    assert_eq!(scratch.store.get_approval(id).await.expect("read"), decided[0]);
     let records =
         scratch.store.event_records(EventLogScope::Session(session), 0, 10).await.expect("read");
     let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
@@ -92,7 +92,7 @@ async fn waiting_ends_with_the_decision() {
     let session = stored(&scratch.store, "a").await;
     let id = ask(&scratch.store, session).await;
     assert_eq!(pending(&scratch.store, session).await, 1);
-    assert_eq!(scratch.store.session(session).await.expect("read").open_approvals, 1);
+    assert_eq!(scratch.store.get_session(session).await.expect("read").open_approvals, 1);
     let decide = scratch.store.decide_approval(id, no("too risky"), by("ana"));
     let (waited, also, decided) = tokio::join!(
         scratch.store.wait_for_decision(id),
@@ -121,7 +121,8 @@ async fn pending_approvals_expire_with_their_time_or_their_session() {
     let expired =
         scratch.store.expire_overdue_approvals(Time::from_millis(2000)).await.expect("expire");
     assert_eq!(expired, [early]);
-    let decider = scratch.store.approval(early).await.expect("read").decided_by.expect("a decider");
+    let decider =
+        scratch.store.get_approval(early).await.expect("read").decided_by.expect("a decider");
     assert_eq!(decider.kind, DeciderKind::Timeout);
     let late = ask(&scratch.store, session).await;
     let expire = scratch.store.expire_session_approvals(session, "the session ended".to_owned());
@@ -159,7 +160,7 @@ async fn a_decision_after_the_expiry_is_refused_and_the_approval_is_expired() {
     let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("too late");
     let StoreError::Decided(late) = error else { panic!("{error}") };
     assert_eq!(late.status, ApprovalStatus::Expired);
-    assert_eq!(scratch.store.approval(id).await.expect("read"), *late);
+    assert_eq!(scratch.store.get_approval(id).await.expect("read"), *late);
     assert_eq!(pending(&scratch.store, session).await, 0);
 }
 
@@ -178,7 +179,7 @@ async fn what_is_not_shown_whole_can_only_be_denied() {
     assert_eq!(denied.status, ApprovalStatus::Denied);
 }
 
-fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> GrantRefusal {
+fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> UseDecisionError {
     match outcome.expect_err("refused") {
         StoreError::Grant(refusal) => refusal,
         other => panic!("{other}"),
@@ -191,32 +192,33 @@ async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
     let store = &scratch.store;
     let (space, other) = (SpaceId::generate(), SpaceId::generate());
     let subject = ApprovalSubject { digest: Some("d".to_owned()), ..ApprovalSubject::default() };
-    let approval = Approval { space_id: Some(space), ..Approval::pending(subject, Time::now()) };
+    let approval =
+        Approval { space_id: Some(space), ..Approval::new_pending(subject, Time::now()) };
     let id = approval.id;
     store.add_approval(approval.clone()).await.expect("ask");
     let using = |id, space, digest: &str| {
-        store.take_answer(id, GrantScope::Space(space), digest.to_owned())
+        store.use_decision_of_approval(id, ApprovalOwner::Space(space), digest.to_owned())
     };
-    let waiting = GrantRefusal::NotApproved(ApprovalStatus::Pending);
+    let waiting = UseDecisionError::NotApproved(ApprovalStatus::Pending);
     assert_eq!(refusal(using(id, space, "d").await), waiting);
     store.decide_approval(id, yes(), by("ana")).await.expect("approve");
     let forged = using(ApprovalId::generate(), space, "d").await.expect_err("forged");
     assert!(matches!(forged, StoreError::NotFound), "{forged}");
-    assert_eq!(refusal(using(id, other, "d").await), GrantRefusal::Foreign);
-    let session = GrantScope::Session(SessionId::generate());
+    assert_eq!(refusal(using(id, other, "d").await), UseDecisionError::Foreign);
+    let session = ApprovalOwner::Session(SessionId::generate());
     assert_eq!(
-        refusal(store.take_answer(id, session, "d".to_owned()).await),
-        GrantRefusal::Foreign
+        refusal(store.use_decision_of_approval(id, session, "d".to_owned()).await),
+        UseDecisionError::Foreign
     );
-    assert_eq!(refusal(using(id, space, "e").await), GrantRefusal::Changed);
+    assert_eq!(refusal(using(id, space, "e").await), UseDecisionError::Changed);
     // Of two at once one gets it.
     let (one, other) = tokio::join!(using(id, space, "d"), using(id, space, "d"));
     assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
-    assert_eq!(refusal(if one.is_ok() { other } else { one }), GrantRefusal::Used);
+    assert_eq!(refusal(if one.is_ok() { other } else { one }), UseDecisionError::Used);
     let scratch = scratch.reopen().await;
-    let scope = GrantScope::Space(space);
-    let again = scratch.store.take_answer(id, scope, "d".to_owned()).await;
-    assert_eq!(refusal(again), GrantRefusal::Used);
+    let scope = ApprovalOwner::Space(space);
+    let again = scratch.store.use_decision_of_approval(id, scope, "d".to_owned()).await;
+    assert_eq!(refusal(again), UseDecisionError::Used);
     let late = Approval {
         id: ApprovalId::generate(),
         status: ApprovalStatus::Approved,
@@ -225,8 +227,8 @@ async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
     };
     let id = late.id;
     scratch.store.add_approval(late).await.expect("store");
-    let late = scratch.store.take_answer(id, scope, "d".to_owned()).await;
-    assert_eq!(refusal(late), GrantRefusal::Expired);
+    let late = scratch.store.use_decision_of_approval(id, scope, "d".to_owned()).await;
+    assert_eq!(refusal(late), UseDecisionError::Expired);
 }
 
 #[tokio::test]
@@ -260,9 +262,10 @@ async fn a_feed_has_what_waits_and_then_every_change() {
 }
 
 async fn take_answer_once(store: &Store, session: SessionId, id: ApprovalId) {
-    let take = || store.take_answer(id, GrantScope::Session(session), "d".to_owned());
+    let take =
+        || store.use_decision_of_approval(id, ApprovalOwner::Session(session), "d".to_owned());
     take().await.expect("take the answer");
-    assert_eq!(refusal(take().await), GrantRefusal::Used);
+    assert_eq!(refusal(take().await), UseDecisionError::Used);
 }
 
 #[tokio::test]
@@ -270,13 +273,17 @@ async fn a_decision_is_taken_once_for_its_own_digest_and_space() {
     let scratch = scratch().await;
     let space = SpaceId::generate();
     let subject = ApprovalSubject { digest: Some("d1".to_owned()), ..ApprovalSubject::default() };
-    let approval =
-        Approval { space_id: Some(space), ..Approval::pending(subject, Time::from_millis(1000)) };
+    let approval = Approval {
+        space_id: Some(space),
+        ..Approval::new_pending(subject, Time::from_millis(1000))
+    };
     let id = approval.id;
     scratch.store.add_approval(approval).await.expect("ask");
     let take = |space, digest: &str| {
         let (store, digest) = (scratch.store.clone(), digest.to_owned());
-        async move { store.take_decision(GrantScope::Space(space), digest).await.expect("use") }
+        async move {
+            store.use_decision_for_digest(ApprovalOwner::Space(space), digest).await.expect("use")
+        }
     };
     let waiting = scratch.store.pending_approval_of_space(space, "d1").await.expect("find");
     assert_eq!(waiting.map(|it| it.id), Some(id));
@@ -292,7 +299,7 @@ async fn a_decision_is_taken_once_for_its_own_digest_and_space() {
     for expires in [None, Some(Time::from_millis(2000))] {
         let subject =
             ApprovalSubject { digest: Some("d3".to_owned()), ..ApprovalSubject::default() };
-        let pending = Approval::pending(subject, Time::from_millis(1000));
+        let pending = Approval::new_pending(subject, Time::from_millis(1000));
         let approval = Approval { space_id: Some(space), expires_at: expires, ..pending };
         let id = approval.id;
         scratch.store.add_approval(approval).await.expect("ask");

@@ -6,7 +6,7 @@ use ab_api::{
     Event, EventKind, LogLevel, LogSource, Session, SessionId, SessionStatus, TaskCapabilities,
     TaskRequest, Time,
 };
-use ab_store::{DataDir, NewSession, SessionProgress, SessionRecord, Store};
+use ab_store::{DataDir, NewSession, SessionRecord, Store, StoredSessionProgress};
 use tempfile::TempDir;
 
 pub(crate) struct Scratch {
@@ -48,7 +48,7 @@ pub(crate) fn session(prompt: &str) -> Session {
 }
 
 pub(crate) fn new_session(session: Session) -> NewSession {
-    let progress = SessionProgress { prompts: 1, ..SessionProgress::default() };
+    let progress = StoredSessionProgress { prompts: 1, ..StoredSessionProgress::default() };
     let events = vec![status(session.status)];
     NewSession {
         record: SessionRecord { session, progress },
@@ -68,11 +68,11 @@ pub(crate) async fn stored(store: &Store, prompt: &str) -> SessionId {
 
 pub(crate) fn status(status: SessionStatus) -> Event {
     let (activity, reason, message) = (None, None, None);
-    Event::now(EventKind::Status { status, activity, reason, message })
+    Event::at_current_time(EventKind::Status { status, activity, reason, message })
 }
 
 pub(crate) fn line(text: &str) -> Event {
-    Event::now(EventKind::Log {
+    Event::at_current_time(EventKind::Log {
         level: LogLevel::Info,
         message: text.to_owned(),
         source: LogSource::Agent,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ab_api::{PageRequest, SessionActivity, SessionId, SessionStatus};
 use ab_store::{
     CreateSessionOutcome, EventLogScope, IdempotencyRecord, NewSession, SessionFilter,
-    SessionProgress, SessionRecord, SessionStage, StoreError,
+    SessionRecord, StoreError, StoredSessionProgress, StoredSessionStage,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -17,19 +17,19 @@ async fn a_session_survives_a_restart_with_its_progress() {
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Running;
     record.session.activity = Some(SessionActivity::Working);
-    record.progress = SessionProgress {
+    record.progress = StoredSessionProgress {
         generation: 1,
         prompts: 1,
         turn: 1,
-        stage: SessionStage::Turn,
+        stage: StoredSessionStage::Turn,
         attached: true,
         ending: None,
     };
     let events = vec![status(SessionStatus::Running)];
     scratch.store.update_session(record.clone(), events).await.expect("save");
     let scratch = scratch.reopen().await;
-    assert_eq!(scratch.store.live_sessions().await.expect("read"), [record]);
-    let session = scratch.store.session(id).await.expect("read");
+    assert_eq!(scratch.store.unfinished_sessions().await.expect("read"), [record]);
+    let session = scratch.store.get_session(id).await.expect("read");
     assert_eq!(session.recent_events.len(), 2);
     assert_eq!(scratch.store.session_prompt(id, 1).await.expect("read").prompt, "a");
 }
@@ -43,7 +43,7 @@ async fn recent_events_are_the_last_three_of_an_active_session() {
         .append_events(id, (0..5).map(|n| line(&n.to_string())).collect())
         .await
         .expect("append");
-    let session = scratch.store.session(id).await.expect("read");
+    let session = scratch.store.get_session(id).await.expect("read");
     let last = |number: &str| line(number).kind;
     let kinds: Vec<_> = session.recent_events.iter().map(|event| event.kind.clone()).collect();
     assert_eq!(kinds, [last("2"), last("3"), last("4")]);
@@ -54,9 +54,9 @@ async fn recent_events_are_the_last_three_of_an_active_session() {
         .update_session(record, vec![status(SessionStatus::Completed)])
         .await
         .expect("save");
-    let session = scratch.store.session(id).await.expect("read");
+    let session = scratch.store.get_session(id).await.expect("read");
     assert_eq!(session.recent_events, []);
-    assert_eq!(scratch.store.live_sessions().await.expect("read"), []);
+    assert_eq!(scratch.store.unfinished_sessions().await.expect("read"), []);
 }
 
 #[tokio::test]
@@ -67,16 +67,17 @@ async fn a_state_and_its_events_fail_together() {
     record.session.status = SessionStatus::Running;
     let events = vec![line(&"x".repeat(100_000))];
     scratch.store.update_session(record, events).await.expect_err("the event is too large");
-    let session = scratch.store.session(id).await.expect("read");
+    let session = scratch.store.get_session(id).await.expect("read");
     assert_eq!(session.status, SessionStatus::Queued);
 }
 
 #[tokio::test]
 async fn an_unknown_session_is_not_found() {
     let scratch = scratch().await;
-    let error = scratch.store.session(SessionId::generate()).await.expect_err("unknown");
+    let error = scratch.store.get_session(SessionId::generate()).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    let record = SessionRecord { session: session("x"), progress: SessionProgress::default() };
+    let record =
+        SessionRecord { session: session("x"), progress: StoredSessionProgress::default() };
     let error = scratch.store.update_session(record, vec![line("x")]).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
     assert_eq!(scratch.store.event_records(EventLogScope::All, 0, 10).await.expect("read"), []);
@@ -119,7 +120,7 @@ async fn a_repeated_request_gets_the_first_answer() {
     assert_ne!(stored, answer);
     let (_, total) = scratch
         .store
-        .sessions(&SessionFilter::default(), PageRequest::default())
+        .list_sessions(&SessionFilter::default(), PageRequest::default())
         .await
         .expect("list");
     assert_eq!(total, 1);
@@ -154,7 +155,7 @@ async fn lists_are_filtered_paged_and_newest_first() {
 
     let list = async |filter: SessionFilter, page, per_page| {
         let request = PageRequest { page: Some(page), per_page: Some(per_page) };
-        let (sessions, total) = scratch.store.sessions(&filter, request).await.expect("list");
+        let (sessions, total) = scratch.store.list_sessions(&filter, request).await.expect("list");
         (sessions.into_iter().map(|it| it.id).collect::<Vec<_>>(), total)
     };
     assert_eq!(list(SessionFilter::default(), 1, 20).await, (ids.clone(), 5));
@@ -232,7 +233,7 @@ async fn ten_thousand_sessions_are_listed_with_any_filter_within_100_ms() {
             let mut best = Duration::MAX;
             for _ in 0..3 {
                 let start = Instant::now();
-                let listed = scratch.store.sessions(&filter, request).await.expect("list");
+                let listed = scratch.store.list_sessions(&filter, request).await.expect("list");
                 best = best.min(start.elapsed());
                 assert_eq!(listed.1, expect as u64, "{filter:?}");
             }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, Time};
-use ab_store::{DataDir, PendingCleanup, StoreError, TokenOwner};
+use ab_store::{AccessTokenOwner, DataDir, PendingCleanup, StoreError};
 
 use crate::fixture::{scratch, stored};
 
@@ -103,7 +103,7 @@ async fn api_keys_are_stored_as_digests_and_revoked_once() {
     assert!(matches!(error, StoreError::Exists), "{error}");
     let scratch = scratch.reopen().await;
     let owner = |secret: &'static str| scratch.store.token_owner(secret);
-    let known = Some(TokenOwner::ApiKey("ci".to_owned()));
+    let known = Some(AccessTokenOwner::ApiKey("ci".to_owned()));
     assert_eq!(owner(secret).await.expect("look"), known);
     assert_eq!(owner("other").await.expect("look"), None);
     for entry in fs::read_dir(scratch.dir.path().join("data")).expect("list") {
@@ -119,7 +119,7 @@ async fn api_keys_are_stored_as_digests_and_revoked_once() {
     assert!(matches!(error, StoreError::NotFound), "{error}");
     scratch.store.create_api_key(key("ci"), "other").await.expect("the name is free");
     assert_eq!(owner("other").await.expect("look"), known);
-    let (keys, total) = scratch.store.api_keys(PageRequest::default()).await.expect("list");
+    let (keys, total) = scratch.store.list_api_keys(PageRequest::default()).await.expect("list");
     assert_eq!((keys.len(), total, &keys[1]), (2, 2, &revoked));
 }
 
@@ -149,9 +149,9 @@ async fn artifacts_are_replaced_by_name() {
     let scratch = scratch().await;
     let session = stored(&scratch.store, "a").await;
     for text in ["one", "two"] {
-        scratch.store.put_artifact(session, "diff", text.to_owned()).await.expect("put");
+        scratch.store.put_session_artifact(session, "diff", text.to_owned()).await.expect("put");
     }
-    assert_eq!(scratch.store.artifact(session, "diff").await.expect("read"), "two");
-    let error = scratch.store.artifact(session, "patch").await.expect_err("none");
+    assert_eq!(scratch.store.get_session_artifact(session, "diff").await.expect("read"), "two");
+    let error = scratch.store.get_session_artifact(session, "patch").await.expect_err("none");
     assert!(matches!(error, StoreError::NotFound), "{error}");
 }

@@ -59,7 +59,7 @@ pub async fn exec_stdout_text_with(backend: &Backend, line: &str, options: ExecO
     let options = ExecOptions { timeout: options.timeout.or(Some(COMMAND_TIMEOUT)), ..options };
     match backend.exec_with(line, options).await {
         Ok(output) => output.stdout_text(),
-        Err(error) => panic!("{line:?} failed: {error}: {:?}", error.output()),
+        Err(error) => panic!("{line:?} failed: {error}: {:?}", error.exec_output()),
     }
 }
 
@@ -71,7 +71,7 @@ pub fn piped_stdin_request(line: &str) -> ExecRequest {
 /// The same in a directory.
 pub fn piped_stdin_request_in(backend: &Backend, cwd: &str, line: &str) -> ExecRequest {
     let options = ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() };
-    let request = backend.exec_request(Command::Shell(line.to_owned()), options).unwrap();
+    let request = backend.build_exec_request(Command::Shell(line.to_owned()), options).unwrap();
     ExecRequest { stdin: StdinMode::Piped, ..request }
 }
 

@@ -8,14 +8,14 @@
 //! - An attempt that did not run proves nothing, and the test fails.
 
 mod files;
-mod ground;
 mod kernel;
 mod reach;
 mod rights;
+mod testbed;
 
-use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 
-pub use ground::EscapeTestbed;
+pub use testbed::EscapeTestbed;
 
 /// Printed by a script once it has made its attempt.
 pub const ESCAPE_ATTEMPTED_MARKER: &str = "tried";
@@ -86,11 +86,11 @@ pub struct CommandReport {
 
 /// A surface that runs commands.
 pub trait CommandRunner {
-    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport;
+    fn run(&self, testbed: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport;
     /// The strength of a control that the surface reports.
     fn claimed_control_strength(
         &self,
-        ground: &EscapeTestbed,
+        testbed: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength;
@@ -118,14 +118,14 @@ pub fn all_attempts() -> impl Iterator<Item = &'static EscapeAttempt> {
 pub fn run_attempt(
     attempt: &EscapeAttempt,
     surface: &dyn CommandRunner,
-    ground: &EscapeTestbed,
+    testbed: &EscapeTestbed,
 ) -> Result<EscapeOutcome, String> {
-    (attempt.prepare)(ground);
+    (attempt.prepare)(testbed);
     let said =
-        surface.run(ground, attempt.sandbox_options, &ground.expand_placeholders(attempt.script));
-    let outcome = judge(attempt, ground, &said);
+        surface.run(testbed, attempt.sandbox_options, &testbed.expand_placeholders(attempt.script));
+    let outcome = judge(attempt, testbed, &said);
     let strength =
-        surface.claimed_control_strength(ground, attempt.sandbox_options, attempt.stopped_by);
+        surface.claimed_control_strength(testbed, attempt.sandbox_options, attempt.stopped_by);
     let subject = attempt.stopped_by.as_str();
     let told = || format!("{}: {outcome:?}, {subject} {strength:?}\n{said:?}", attempt.name);
     match (outcome, strength) {
@@ -138,16 +138,16 @@ pub fn run_attempt(
     }
 }
 
-fn judge(attempt: &EscapeAttempt, ground: &EscapeTestbed, said: &CommandReport) -> EscapeOutcome {
+fn judge(attempt: &EscapeAttempt, testbed: &EscapeTestbed, said: &CommandReport) -> EscapeOutcome {
     let out = match attempt.evidence {
-        EscapeEvidence::SecretInOutput => said.stdout.contains(ground.secret()),
-        EscapeEvidence::OutsideChanged => ground.was_changed(),
-        EscapeEvidence::ServerReached => ground.was_called(),
-        EscapeEvidence::OutsideProcessKilled => ground.was_killed(),
+        EscapeEvidence::SecretInOutput => said.stdout.contains(testbed.secret()),
+        EscapeEvidence::OutsideChanged => testbed.was_changed(),
+        EscapeEvidence::ServerReached => testbed.was_called(),
+        EscapeEvidence::OutsideProcessKilled => testbed.was_killed(),
         EscapeEvidence::ScriptReportedSuccess => {
             said.stdout.lines().any(|line| line.trim() == FORBIDDEN_CALL_SUCCEEDED_MARKER)
         }
-        EscapeEvidence::WorkspaceFileCreated(path) => ground.workspace_dir().join(path).exists(),
+        EscapeEvidence::WorkspaceFileCreated(path) => testbed.workspace_dir().join(path).exists(),
     };
     let tried =
         said.refused || said.stdout.lines().any(|line| line.trim() == ESCAPE_ATTEMPTED_MARKER);

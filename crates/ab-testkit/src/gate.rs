@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ab_core::call::{CallId, CallResult};
-use ab_core::effective::EffectivePolicyControl;
+use ab_core::effective_policy::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Result, Verb};
 

@@ -17,7 +17,8 @@ use ab_core::options::{
     StatOptions, WriteOptions,
 };
 use ab_core::process::{
-    ExecRequest, PathRestrictions, Process, ProcessDriverSide, ProcessId, ProcessInfo, StdinMode,
+    DriverProcessChannels, ExecRequest, PathRestrictions, Process, ProcessId, ProcessInfo,
+    StdinMode,
 };
 use ab_core::search::{SearchQuery, SearchResults};
 use ab_core::status::StatusPublisher;
@@ -76,7 +77,7 @@ struct State {
     seen: Vec<RecordedCall>,
     closes: usize,
     scripts: VecDeque<ScriptedCommand>,
-    held: VecDeque<ProcessDriverSide>,
+    held: VecDeque<DriverProcessChannels>,
     processes: Vec<ProcessInfo>,
     failures: Vec<(Verb, Error)>,
     stalled: Vec<Verb>,
@@ -131,7 +132,7 @@ impl RecordingDriver {
 
     /// The driver's side of the oldest process whose script was [held](ScriptedCommand::driven_by_test).
     #[track_caller]
-    pub fn take_test_driven_process(&self) -> ProcessDriverSide {
+    pub fn take_test_driven_process(&self) -> DriverProcessChannels {
         let feed = self.lock().held.pop_front();
         feed.expect("no process is held")
     }
@@ -184,7 +185,7 @@ impl RecordingDriver {
         state.started += 1;
         let id = ProcessId::new(format!("process-{}", state.started));
         let script = state.scripts.pop_front().unwrap_or_else(|| ScriptedCommand::exits(0));
-        let (process, feed) = Process::new_with_driver_side(id, stdin);
+        let (process, feed) = Process::new_with_driver_channels(id, stdin);
         if let Some(held) = script.perform(feed) {
             state.held.push_back(held);
         }

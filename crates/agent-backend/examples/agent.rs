@@ -12,7 +12,7 @@ use std::io::Write;
 
 use agent_backend::agent::{
     AgentDefinition, FilesystemToolset, ModelEndpoint, SessionOptions, ShellToolset, SkillsToolset,
-    ToolApproval, ToolDecision, ToolQuestion,
+    ToolApproval, ToolApprovalDecision, ToolApprovalQuestion,
 };
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ async fn work(model: &ModelEndpoint, directory: &str, task: &str) -> Result<(), 
     ];
     for _ in 0..MAX_TURNS {
         let message = model.next_message(&messages, &tools).await?;
-        let answers = tools.answer_openai(&message).await;
+        let answers = tools.answer_openai_tool_calls(&message).await;
         show(&message, &answers);
         if answers.is_empty() {
             return Ok(());
@@ -63,8 +63,8 @@ async fn work(model: &ModelEndpoint, directory: &str, task: &str) -> Result<(), 
 }
 
 /// Asks the person at the terminal.
-async fn ask(question: ToolQuestion) -> ToolDecision {
-    let ToolQuestion { tool, arguments, .. } = question;
+async fn ask(question: ToolApprovalQuestion) -> ToolApprovalDecision {
+    let ToolApprovalQuestion { tool, arguments, .. } = question;
     print!("? {tool} {} [y/N] ", Value::Object(arguments));
     let asked = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
@@ -73,8 +73,8 @@ async fn ask(question: ToolQuestion) -> ToolDecision {
         std::io::Result::Ok(answer)
     });
     match asked.await {
-        Ok(Ok(answer)) if answer.trim() == "y" => ToolDecision::Approve,
-        _ => ToolDecision::Refuse("the person at the terminal said no".to_owned()),
+        Ok(Ok(answer)) if answer.trim() == "y" => ToolApprovalDecision::Approve,
+        _ => ToolApprovalDecision::Refuse("the person at the terminal said no".to_owned()),
     }
 }
 

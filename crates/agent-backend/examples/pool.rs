@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_backend::pool::{BackendPool, IdleCleanup, LeaseRequest, PoolOptions};
+use agent_backend::pool::{
+    BackendLeaseRequest, BackendPool, BackendPoolOptions, IdleBackendCleanup,
+};
 use agent_backend::{Backend, LocalWorkspaceConfig, MissingRootPolicy};
 
 #[derive(Clone)]
@@ -24,14 +26,16 @@ async fn open(config: Config) -> agent_backend::Result<Backend> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let config = Config { base: directory.path().to_owned(), user: "nobody".to_owned() };
-    let options =
-        PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..PoolOptions::new(config) };
+    let options = BackendPoolOptions {
+        cleanup: IdleBackendCleanup::at_default_interval(),
+        ..BackendPoolOptions::new(config)
+    };
     let pool = Arc::new(BackendPool::new(open, options)?);
 
     let requests = ["ada", "grace", "ada", "ada"].into_iter().enumerate().map(|(number, user)| {
         let pool = pool.clone();
         tokio::spawn(async move {
-            let request = LeaseRequest::keyed(user)
+            let request = BackendLeaseRequest::for_key(user)
                 .configure_if_created(|config: &mut Config| config.user = user.into());
             let file = format!("request-{number}.txt");
             pool.with_backend(request, async |backend| backend.write(&file, "done\n").await).await
@@ -41,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         request.await??;
     }
 
-    let ada = pool.acquire(LeaseRequest::keyed("ada")).await?;
+    let ada = pool.acquire(BackendLeaseRequest::for_key("ada")).await?;
     show(&format!("ada has {:?}", ada.readdir(".").await?));
     drop(ada);
     show(&format!("{:?}", pool.stats()));

@@ -26,7 +26,10 @@ struct Machine {
 
 #[async_trait]
 impl SandboxProvider for Machines {
-    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>> {
+    async fn find_existing(
+        &self,
+        session: &SessionContext,
+    ) -> Result<Option<Box<dyn ExternalSandbox>>> {
         let machines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = machines.get(&session.session_id).cloned();
         Ok(found.map(|machine| Box::new(machine) as Box<dyn ExternalSandbox>))
@@ -50,7 +53,7 @@ impl ExternalSandbox for Machine {
         Ok(())
     }
 
-    fn home(&self) -> &str {
+    fn working_directory(&self) -> &str {
         "/"
     }
 

@@ -13,14 +13,14 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> agent_backend::Result<()> {
 //! let definition = AgentDefinition::builder()
-//!     .backend(MemoryPerSession) // or DirectoryPerSession::below("sandboxes"), or any async closure
+//!     .backend(MemoryPerSession) // or DirectoryPerSession::new("sandboxes"), or any async closure
 //!     .toolset(FilesystemToolset::new().allow_writes())
 //!     .toolset(ShellToolset::new()) // nothing here: memory runs no commands
 //!     .build();
 //! let session = definition.start(SessionOptions::default()).await?;
 //! let tools = session.tools().await?;
 //! let arguments = json!({ "path": "notes.md", "content": "look around\n" });
-//! assert!(!tools.call("write_file", arguments).await.is_error);
+//! assert!(!tools.call_tool("write_file", arguments).await.is_error);
 //! assert_eq!(session.require_backend()?.read_text("notes.md").await?, "look around\n");
 //! # Ok(())
 //! # }
@@ -48,23 +48,23 @@ mod tool;
 mod tools;
 mod toolset;
 
-pub use approval::{ToolApproval, ToolDecision, ToolQuestion};
+pub use approval::{ToolApproval, ToolApprovalDecision, ToolApprovalQuestion};
 pub use context::{AgentSessionId, MAX_AGENT_SESSION_ID_BYTES, SessionContext};
 pub use factory::{
-    AttachedBackend, BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession,
-    PooledPerSession, RemotePerSession, ScopePerSession, ServeSessionWorkspace,
+    BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession, PooledPerSession,
+    RemotePerSession, ScopePerSession, ServeSessionWorkspace, SessionBackend,
 };
 pub use filesystem::FilesystemToolset;
 pub use model::ModelEndpoint;
 pub use sandbox::{
-    DaemonSandboxes, ExternalSandbox, SandboxPerSession, SandboxProvider, SshSandboxes,
+    DaemonSandboxProvider, ExternalSandbox, SandboxPerSession, SandboxProvider, SshSandboxProvider,
 };
 pub use session::{
     AgentDefinition, AgentDefinitionBuilder, AgentSession, DEFAULT_FACTORY_TIMEOUT, SessionOptions,
     SubAgentBackend,
 };
-pub use shell::{OUTPUT_DIRECTORY, ShellToolset};
-pub use skills::{MAX_SKILL_BYTES, Skill, SkillDiscovery, SkillProblem, SkillsToolset};
+pub use shell::{LONG_OUTPUT_DIRECTORY, ShellToolset};
+pub use skills::{DiscoveredSkills, MAX_SKILL_BYTES, Skill, SkillProblem, SkillsToolset};
 pub use tool::{AgentTool, ToolContent, ToolResult};
 pub use tools::AgentTools;
-pub use toolset::{OpenedToolset, Toolset};
+pub use toolset::{SessionToolset, Toolset};

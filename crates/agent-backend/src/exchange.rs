@@ -40,7 +40,7 @@ pub(crate) async fn send(
 
 /// The error for a connection that ended before the answer was complete.
 pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
-    let message = format!("{name} was lost: {error}");
+    let message = format!("the connection to {name} was lost: {error}");
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_source(error)
 }
 

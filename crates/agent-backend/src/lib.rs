@@ -57,18 +57,18 @@ pub use ab_core::{
     MemoryDriver, MemoryDriverOptions, NarrowOptions, NetworkAccess, OwnedCall, PathParser,
     PolicyControlKind, PolicyControlStrength, Principal, PrincipalKind, Result, RetryAdvice, Role,
     ScopeOptions, Stat, StatusSubscription, TenantId, TriggeringRule, Verb, WorkspaceLocator,
-    WorkspaceOpener, WriteContent, WsPath, backend, call, driver, edit, effective, error, guard,
-    metadata, options, path, process, search, status,
+    WorkspaceOpener, WriteContent, WsPath, backend, call, driver, edit, effective_policy, error,
+    guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, LocalDriverOptions, MissingRootPolicy, OutputSpoolLimits, PathResolutionMode,
-    SANDBOX_WORKSPACE_PATH, SandboxRequirement, Shell, Toolchain,
+    CommandShell, LocalDriverOptions, LocalExecSettings, MissingRootPolicy, OutputSpoolLimits,
+    PathResolutionMode, SANDBOX_WORKSPACE_PATH, SandboxRequirement, Toolchain,
 };
 pub use ab_local::{CommandPolicySettings, LocalWorkspaceConfig};
-pub use policy::{Policy, PolicyProfile, RuleFile};
-pub use pool::{BackendLease, BackendPool, PoolOptions};
+pub use policy::{CommandPolicy, PolicyProfile, PolicyRuleFile};
+pub use pool::{BackendLease, BackendPool, BackendPoolOptions};
 pub use remote::{RemoteConfig, RemoteDriver, remote, remote_with};
-pub use serve_client::{SessionClient, SessionClientSettings};
+pub use serve_client::{ServeClient, ServeClientSettings};
 
 /// Opens a workspace in an existing directory.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
@@ -78,7 +78,7 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 /// Opens a workspace in a directory, with all settings.
 pub fn local_with(mut config: LocalWorkspaceConfig) -> Result<Backend> {
     config.backend_options.locator = recipe(&config.root, &config.options);
-    Ok(ab_local::open_workspace(config)?.backend)
+    Ok(ab_local::open_local_workspace(config)?.backend)
 }
 
 /// How the agent-backend program opens the same workspace; `None` if its flags cannot express the
@@ -97,9 +97,9 @@ fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator>
     let root = std::path::absolute(root).ok()?;
     let root = root.to_str().filter(|_| plain)?;
     let shell = match exec.shell {
-        Shell::Auto => "auto",
-        Shell::Bash => "bash",
-        Shell::Sh => "sh",
+        CommandShell::Auto => "auto",
+        CommandShell::Bash => "bash",
+        CommandShell::Sh => "sh",
     };
     let arguments = [
         ["daemon", "--local-only"],
@@ -109,7 +109,9 @@ fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator>
         ["--shell", shell],
         ["--toolchain", "none"],
     ];
-    Some(WorkspaceLocator::via_program(arguments.concat().into_iter().map(str::to_owned).collect()))
+    Some(WorkspaceLocator::opened_by_program(
+        arguments.concat().into_iter().map(str::to_owned).collect(),
+    ))
 }
 
 /// Creates an empty workspace in memory.

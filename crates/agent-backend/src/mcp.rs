@@ -112,10 +112,10 @@ impl BackendMcpExt for Backend {
     }
 
     async fn mcp_client(&self, options: McpOptions) -> Result<McpClient> {
-        let patience = options.start_timeout;
+        let time_limit = options.start_timeout;
         let transport = self.mcp_transport(options).await?;
         let McpTransport { stream, held } = transport;
-        let client = Arc::new(Client::connect(stream, patience).await?);
+        let client = Arc::new(Client::connect(stream, time_limit).await?);
         let id = self.register_closeable(Arc::new(TrackedClient(client.clone()))).await?;
         Ok(McpClient { client, id, held })
     }
@@ -147,7 +147,7 @@ impl Closeable for Tracked {
                 let _ = serving.await;
             }
             if let Some(mut companion) = server.companion.take() {
-                companion.wait_briefly_then_kill().await;
+                companion.wait_for_exit_or_kill().await;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 pub use ab_local::CommandPolicySettings;
 pub use ab_policy::{
-    CommandCheckContext, CommandGuard, CommandStdin, HomeLocation, Judgement, Policy,
-    PolicyProfile, PolicyTestSuite, Rule, RuleFile, built_in_rules, check_command_paths,
+    CommandCheckContext, CommandGuard, CommandPolicy, CommandStdin, HomeDirectoryMeaning,
+    PolicyJudgement, PolicyProfile, PolicyRule, PolicyRuleFile, PolicyTestSuite, built_in_rules,
+    check_command_paths,
 };

@@ -1,7 +1,7 @@
 //! A pool of backends: at most one for each key, shared by all callers that ask for it.
 //!
 //! ```
-//! use agent_backend::pool::{LeaseRequest, BackendPool, PoolOptions};
+//! use agent_backend::pool::{BackendLeaseRequest, BackendPool, BackendPoolOptions};
 //! use agent_backend::{Backend, MemoryDriverOptions, Result};
 //!
 //! #[derive(Clone)]
@@ -16,13 +16,13 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<()> {
-//! let pool = BackendPool::new(make, PoolOptions::new(Config { root: "/work".to_owned() }))?;
+//! let pool = BackendPool::new(make, BackendPoolOptions::new(Config { root: "/work".to_owned() }))?;
 //!
-//! let lease = pool.acquire(LeaseRequest::keyed("ada")).await?;
+//! let lease = pool.acquire(BackendLeaseRequest::for_key("ada")).await?;
 //! lease.write("notes.txt", "hello").await?;
-//! drop(lease); // and whoever asks for ada next finds the notes
+//! drop(lease); // the next caller with the key "ada" finds the notes
 //!
-//! let grace = LeaseRequest::keyed("grace").configure_if_created(|config: &mut Config| config.root = "/srv".into());
+//! let grace = BackendLeaseRequest::for_key("grace").configure_if_created(|config: &mut Config| config.root = "/srv".into());
 //! pool.with_backend(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));
@@ -60,11 +60,12 @@ use member::{Make, Making};
 
 pub use lease::BackendLease;
 pub use options::{
-    DEFAULT_BACKEND_ACQUIRE_TIMEOUT, DEFAULT_BACKEND_CREATE_TIMEOUT,
-    DEFAULT_BACKEND_DESTROY_TIMEOUT, DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL,
-    DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS, IdleCleanup, LeaseRequest, PoolOptions,
+    BackendLeaseRequest, BackendPoolOptions, DEFAULT_BACKEND_ACQUIRE_TIMEOUT,
+    DEFAULT_BACKEND_CREATE_TIMEOUT, DEFAULT_BACKEND_DESTROY_TIMEOUT, DEFAULT_BACKEND_IDLE_TIMEOUT,
+    DEFAULT_IDLE_CLEANUP_INTERVAL, DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS,
+    IdleBackendCleanup,
 };
-pub use stats::PoolStats;
+pub use stats::BackendPoolStats;
 
 type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 
@@ -84,7 +85,7 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
     ///
     /// Fails with `INVALID_CONFIGURATION` if the options are invalid or there is no tokio runtime
     /// with time. The pool's tasks run on that runtime.
-    pub fn new<F, Made>(factory: F, options: PoolOptions<C>) -> Result<Self>
+    pub fn new<F, Made>(factory: F, options: BackendPoolOptions<C>) -> Result<Self>
     where
         F: Fn(C) -> Made + Send + Sync + 'static,
         Made: Future<Output = Result<Backend>> + Send + 'static,
@@ -92,8 +93,8 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         let (config, limits, cleanup) = options.check()?;
         let keeper = Keeper::new(limits)?;
         match cleanup {
-            IdleCleanup::Manual => {}
-            IdleCleanup::Every(period) => keeper.clean_up_every(period),
+            IdleBackendCleanup::Manual => {}
+            IdleBackendCleanup::Every(period) => keeper.clean_up_every(period),
         }
         let factory: Arc<Factory<C>> = Arc::new(move |config| Box::pin(factory(config)));
         Ok(Self { factory, config: Arc::new(config), keeper })
@@ -107,16 +108,16 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
     /// destroyed with the lease.
     ///
     /// A full pool destroys the backend that was idle longest. If none is idle, callers wait in
-    /// order, at most [`acquire_timeout`](PoolOptions::acquire_timeout). The creation may take
-    /// [`create_timeout`](PoolOptions::create_timeout) more. It continues if the caller drops the
+    /// order, at most [`acquire_timeout`](BackendPoolOptions::acquire_timeout). The creation may take
+    /// [`create_timeout`](BackendPoolOptions::create_timeout) more. It continues if the caller drops the
     /// future: a backend with a key then becomes idle, and one without is destroyed.
     ///
     /// # Errors
     /// The error of the factory. `TIMEOUT` if the creation took too long, if no slot became free in
     /// time, or if too many callers wait already. `CONNECTION_CLOSED` if the factory panicked, if
     /// its backend was already destroyed, or if the pool was destroyed.
-    pub async fn acquire(&self, request: LeaseRequest<C>) -> Result<BackendLease> {
-        let LeaseRequest { key, changes } = request;
+    pub async fn acquire(&self, request: BackendLeaseRequest<C>) -> Result<BackendLease> {
+        let BackendLeaseRequest { key, changes } = request;
         if let Some(lease) = key.as_deref().and_then(|key| self.keeper.reuse(key)) {
             return Ok(lease);
         }
@@ -132,20 +133,20 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
     /// Runs `work` on a backend and releases it afterwards, also if `work` fails or panics.
     pub async fn with_backend<T, E: From<Error>>(
         &self,
-        request: LeaseRequest<C>,
+        request: BackendLeaseRequest<C>,
         work: impl AsyncFnOnce(&Backend) -> Result<T, E>,
     ) -> Result<T, E> {
         let lease = self.acquire(request).await?;
         work(&lease).await
     }
 
-    /// Destroys the backends that were idle for [`idle_timeout`](PoolOptions::idle_timeout), and
+    /// Destroys the backends that were idle for [`idle_timeout`](BackendPoolOptions::idle_timeout), and
     /// unused dead ones. Returns their number when they are destroyed.
     pub async fn destroy_idle(&self) -> usize {
         self.keeper.cleanup().await
     }
 
-    pub fn stats(&self) -> PoolStats {
+    pub fn stats(&self) -> BackendPoolStats {
         self.keeper.stats()
     }
 

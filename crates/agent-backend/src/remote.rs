@@ -26,9 +26,10 @@ use crate::mcp::elsewhere::Place;
 
 pub use ab_core::{LostCallEffect, LostCallId};
 pub use ab_remote::client::{
-    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, Fingerprint, Headers,
-    HostKeyCheck, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
-    RemoteDriver, RemoteEndpoint, Secret, SshEndpoint, TrustRoots, WebSocketEndpoint, WebSocketUrl,
+    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, HostKeyCheck,
+    HostKeyFingerprint, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
+    RemoteDriver, RemoteEndpoint, RequestHeaders, SecretText, SshEndpoint, TrustRoots,
+    WebSocketEndpoint, WebSocketUrl,
 };
 
 /// The workspace at a URL, see [`ClientSettings::parse`]. Does not connect yet.
@@ -39,7 +40,7 @@ pub fn remote(url: &str) -> Result<Backend> {
 /// A remote workspace, with all settings. Does not connect yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     let RemoteConfig { settings, backend_options: mut assembly } = config;
-    assembly.locator = Some(WorkspaceLocator::via_server(Arc::new(Place::of(&settings)?)));
+    assembly.locator = Some(WorkspaceLocator::opened_by_server(Arc::new(Place::of(&settings)?)));
     Ok(Backend::with_options(Arc::new(RemoteDriver::new(settings)?), assembly))
 }
 
@@ -71,7 +72,7 @@ impl RemoteConfig {
     }
 
     /// Sets the token of a daemon, for its WebSocket and, on the same host, its MCP server.
-    pub fn token(mut self, token: impl Into<Secret>) -> Result<Self> {
+    pub fn token(mut self, token: impl Into<SecretText>) -> Result<Self> {
         self.web_socket("a token")?.token = Some(token.into());
         Ok(self)
     }
@@ -102,12 +103,16 @@ impl RemoteConfig {
 
     /// Adds the password of the SSH user. Credentials are tried in the order in which they are
     /// added.
-    pub fn ssh_password(self, password: impl Into<Secret>) -> Result<Self> {
+    pub fn ssh_password(self, password: impl Into<SecretText>) -> Result<Self> {
         self.ssh_credential(Credential::Password(password.into()))
     }
 
     /// Adds a private key from a file, which is read now.
-    pub fn ssh_key_file(self, path: impl AsRef<Path>, passphrase: Option<Secret>) -> Result<Self> {
+    pub fn ssh_key_file(
+        self,
+        path: impl AsRef<Path>,
+        passphrase: Option<SecretText>,
+    ) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
             let message = format!("cannot read the key {}: {error}", path.display());
@@ -173,7 +178,11 @@ impl RemoteConfig {
     }
 
     /// The same, with its own token.
-    pub fn mcp_url_with_token(mut self, url: impl Into<String>, token: impl Into<Secret>) -> Self {
+    pub fn mcp_url_with_token(
+        mut self,
+        url: impl Into<String>,
+        token: impl Into<SecretText>,
+    ) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: Some(token.into()) });
         self
     }
@@ -189,7 +198,7 @@ impl RemoteConfig {
 }
 
 fn misplaced(what: &str, place: &str) -> Error {
-    let message = format!("{what} is a setting of {place}, which this endpoint is not");
+    let message = format!("{what} can only be set for {place}");
     Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
 }
 

@@ -2,11 +2,11 @@
 //!
 //! ```no_run
 //! use agent_backend::serve_client::{RequestedAgent, EventKind, RequestedRepo, TaskRequest};
-//! use agent_backend::{SessionClient, SessionClientSettings};
+//! use agent_backend::{ServeClient, ServeClientSettings};
 //!
 //! # async fn example() -> agent_backend::Result<()> {
-//! let settings = SessionClientSettings::new("http://127.0.0.1:3001").token("the server's token");
-//! let client = SessionClient::new(settings)?;
+//! let settings = ServeClientSettings::new("http://127.0.0.1:3001").token("the server's token");
+//! let client = ServeClient::new(settings)?;
 //! let task = TaskRequest {
 //!     prompt: "Fix the failing test".to_owned(),
 //!     repo: RequestedRepo { url: Some("/srv/project".to_owned()), ..RequestedRepo::default() },
@@ -14,7 +14,7 @@
 //!     ..TaskRequest::default()
 //! };
 //! let session = client.create_task(&task).await?.id;
-//! let mut events = client.events(session);
+//! let mut events = client.follow_events(session);
 //! while let Some(event) = events.next().await? {
 //!     if let EventKind::Log { message, .. } = event.event.kind {
 //!         println!("{message}");
@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use ab_remote::client::{
-    CleartextTokenPolicy, Secret, TrustRoots, WebSocketEndpoint, WebSocketUrl,
+    CleartextTokenPolicy, SecretText, TrustRoots, WebSocketEndpoint, WebSocketUrl,
 };
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -65,9 +65,11 @@ pub use ab_api::{
     UploadId, UploadKind, UploadRequest, UploadStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
-pub use catalogues::CatalogueQuery;
-pub use events::{EventStream, StreamedEvent};
-pub use runs::{OperationOutput, OutputChannelName, RunUpdate, RunUpdates, StartedOperation};
+pub use catalogues::RepoCatalogueQuery;
+pub use events::{SessionEventStream, SessionEventStreamItem};
+pub use runs::{
+    OperationOutput, OperationOutputChannel, RunUpdate, RunUpdateStream, StartedOperation,
+};
 
 /// The largest answer that is read, except event streams.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
@@ -77,10 +79,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How to reach a server.
 #[derive(Clone, Debug)]
-pub struct SessionClientSettings {
+pub struct ServeClientSettings {
     /// The address of the server, such as `http://127.0.0.1:3001`.
     pub url: String,
-    pub token: Option<Secret>,
+    pub token: Option<SecretText>,
     /// Whether the token may be sent without TLS to another machine.
     pub token_in_clear: CleartextTokenPolicy,
     /// The certificate authorities that are trusted for an `https` server.
@@ -90,7 +92,7 @@ pub struct SessionClientSettings {
     pub reconnect_timeout: Duration,
 }
 
-impl SessionClientSettings {
+impl ServeClientSettings {
     /// Settings for the server at `url`, without a token.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -104,7 +106,7 @@ impl SessionClientSettings {
     }
 
     /// Sets the token.
-    pub fn token(mut self, token: impl Into<Secret>) -> Self {
+    pub fn token(mut self, token: impl Into<SecretText>) -> Self {
         self.token = Some(token.into());
         self
     }
@@ -128,7 +130,7 @@ pub struct SessionQuery {
 
 /// A client of a server that runs sessions. Cloning it is cheap compared with a request.
 #[derive(Clone, Debug)]
-pub struct SessionClient {
+pub struct ServeClient {
     socket: WebSocketEndpoint,
     /// The name of the server in error messages.
     name: String,
@@ -139,14 +141,14 @@ pub struct SessionClient {
     reconnect_for: Duration,
 }
 
-impl SessionClient {
+impl ServeClient {
     /// Creates a client. It does not connect yet.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, for a token that no header can carry, and for a
     /// token that would leave this machine without TLS.
-    pub fn new(settings: SessionClientSettings) -> Result<Self> {
+    pub fn new(settings: ServeClientSettings) -> Result<Self> {
         let url = &settings.url;
         let refuse = |why: &str| {
             let message = format!("invalid server URL {url:?}: {why}");
@@ -226,13 +228,13 @@ impl SessionClient {
     }
 
     /// The events of a session from its first one, then as they happen, until the session has ended.
-    pub fn events(&self, id: SessionId) -> EventStream {
-        self.events_after(id, 0)
+    pub fn follow_events(&self, id: SessionId) -> SessionEventStream {
+        self.follow_events_after(id, 0)
     }
 
     /// The events of a session after the one with the id `after`.
-    pub fn events_after(&self, id: SessionId, after: u64) -> EventStream {
-        EventStream::new(self.clone(), id, after)
+    pub fn follow_events_after(&self, id: SessionId, after: u64) -> SessionEventStream {
+        SessionEventStream::new(self.clone(), id, after)
     }
 
     /// The events of a session so far, the oldest first.
@@ -240,7 +242,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn events_so_far(&self, id: SessionId) -> Result<Vec<Event>> {
+    pub async fn stored_events(&self, id: SessionId) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         let mut after = 0;
         loop {
@@ -259,7 +261,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn last_log_events(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
+    pub async fn last_events(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
         let path = session_path(id, &format!("/logs?tail={tail}"));
         let page: Items<Event> = self.json(Method::GET, &path, Bytes::new()).await?;
         Ok(page.items)
@@ -270,7 +272,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn stop(&self, id: SessionId) -> Result<()> {
+    pub async fn stop_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/stop"), Bytes::new()).await.map(drop)
     }
 
@@ -315,7 +317,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn prompts(&self, id: SessionId, page: u32) -> Result<Page<SessionPrompt>> {
+    pub async fn session_prompts(&self, id: SessionId, page: u32) -> Result<Page<SessionPrompt>> {
         let path = session_path(id, &format!("/prompts?page={page}&perPage=200"));
         self.json(Method::GET, &path, Bytes::new()).await
     }
@@ -350,7 +352,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the session does not wait for a prompt; another error if it has ended.
-    pub async fn finish(&self, id: SessionId) -> Result<()> {
+    pub async fn finish_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/finish"), Bytes::new()).await.map(drop)
     }
 
@@ -359,7 +361,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the session does not run; [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn pause(&self, id: SessionId) -> Result<()> {
+    pub async fn pause_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/pause"), Bytes::new()).await.map(drop)
     }
 
@@ -368,7 +370,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the session is not paused; [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn resume(&self, id: SessionId) -> Result<()> {
+    pub async fn resume_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/resume"), Bytes::new()).await.map(drop)
     }
 
@@ -377,7 +379,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn cancel(&self, id: SessionId) -> Result<()> {
+    pub async fn cancel_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
     }
 
@@ -399,7 +401,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session, or nothing is left to compare.
-    pub async fn diff(&self, id: SessionId) -> Result<Vec<u8>> {
+    pub async fn session_diff(&self, id: SessionId) -> Result<Vec<u8>> {
         let path = session_path(id, "/diff");
         Ok(self.answer(Method::GET, &path, Bytes::new()).await?.body.to_vec())
     }
@@ -410,14 +412,14 @@ impl SessionClient {
     /// # Errors
     ///
     /// The method is not one of HTTP, the server cannot be reached, or it refuses.
-    pub async fn call(
+    pub async fn send_request(
         &self,
         method: &str,
         path: &str,
         json: Option<&serde_json::Value>,
     ) -> Result<serde_json::Value> {
         let method: Method = method.parse().map_err(|_| {
-            let message = format!("{method:?} is not a method of HTTP");
+            let message = format!("invalid HTTP method {method:?}");
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
         })?;
         let bytes = match json {
@@ -430,7 +432,7 @@ impl SessionClient {
             return Ok(serde_json::Value::Null);
         }
         serde_json::from_slice(&answer.body).map_err(|error| {
-            let message = format!("{} sent an answer that is not JSON: {error}", self.name);
+            let message = format!("{} sent a response that is not JSON: {error}", self.name);
             Error::new(ErrorCode::ReadFailed, ErrorKind::Unsupported, message)
         })
     }
@@ -447,7 +449,7 @@ impl SessionClient {
 
     fn parsed<T: DeserializeOwned>(&self, answer: &WholeAnswer) -> Result<T> {
         serde_json::from_slice(&answer.body).map_err(|error| {
-            let message = format!("{} sent an answer that is not as expected: {error}", self.name);
+            let message = format!("{} sent an unexpected response: {error}", self.name);
             Error::new(ErrorCode::ReadFailed, ErrorKind::Unsupported, message)
                 .with_hint("client and server may be of different versions: agent-backend version")
         })
@@ -501,7 +503,7 @@ impl SessionClient {
         *request.method_mut() = method;
         let uri = format!("{}{path}", self.prefix);
         *request.uri_mut() = uri.parse().map_err(|_| {
-            let message = format!("{uri:?} is not the path of a request");
+            let message = format!("invalid request path {uri:?}");
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
         })?;
         let headers = request.headers_mut();
@@ -607,11 +609,10 @@ mod tests {
     #[test]
     fn urls_that_are_not_of_a_server_are_refused() {
         for url in ["ws://host", "host:1", "http://", "http://h?q=1", "ssh://a@b"] {
-            let error = SessionClient::new(SessionClientSettings::new(url)).unwrap_err();
+            let error = ServeClient::new(ServeClientSettings::new(url)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
         }
-        let client =
-            SessionClient::new(SessionClientSettings::new("https://box.example/ab/")).unwrap();
+        let client = ServeClient::new(ServeClientSettings::new("https://box.example/ab/")).unwrap();
         assert_eq!(
             (client.prefix.as_str(), client.name.as_str()),
             ("/ab", "the server at https://box.example/ab")
@@ -620,12 +621,12 @@ mod tests {
 
     #[test]
     fn a_token_does_not_leave_the_machine_without_tls() {
-        let settings = |url: &str| SessionClientSettings::new(url).token("secret");
-        assert!(SessionClient::new(settings("http://127.0.0.1:3001")).is_ok());
-        assert!(SessionClient::new(settings("https://box.example")).is_ok());
-        let error = SessionClient::new(settings("http://box.example")).unwrap_err();
+        let settings = |url: &str| ServeClientSettings::new(url).token("secret");
+        assert!(ServeClient::new(settings("http://127.0.0.1:3001")).is_ok());
+        assert!(ServeClient::new(settings("https://box.example")).is_ok());
+        let error = ServeClient::new(settings("http://box.example")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        let shown = format!("{:?}", SessionClient::new(settings("http://localhost:1")).unwrap());
+        let shown = format!("{:?}", ServeClient::new(settings("http://localhost:1")).unwrap());
         assert!(!shown.contains("secret"), "{shown}");
     }
 }

@@ -61,5 +61,5 @@ pub(crate) fn failed(result: ToolResult, says: &str) -> String {
 }
 
 pub(crate) async fn call(tools: &AgentTools, name: &str, arguments: Value) -> ToolResult {
-    tools.call(name, arguments).await
+    tools.call_tool(name, arguments).await
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ab_testkit::expect::expect_error;
-use agent_backend::effective::PolicyControlStrength;
+use agent_backend::effective_policy::PolicyControlStrength;
 use agent_backend::{
     ApprovalAnswer, Approver, ErrorCode, ErrorKind, Isolation, LocalWorkspaceConfig,
-    PolicyControlKind, PolicyProfile, RuleFile, ScopeOptions,
+    PolicyControlKind, PolicyProfile, PolicyRuleFile, ScopeOptions,
 };
 
 fn config(root: &std::path::Path) -> LocalWorkspaceConfig {
@@ -92,7 +92,7 @@ async fn profiles_rules_and_people_are_settings() {
 
     let text = "[[rule]]\nid = \"own.true\"\nverdict = \"ask\"\ncommand = [\"true\"]\nreason = \"who knows\"\n";
     let mut asking = config(root.path());
-    asking.policy.rules = RuleFile::from_toml(text).unwrap();
+    asking.policy.rules = PolicyRuleFile::from_toml(text).unwrap();
     let nobody = agent_backend::local_with(asking.clone()).unwrap();
     expect_error(nobody.exec("true").await, ErrorKind::Denied);
     nobody.destroy().await.unwrap();

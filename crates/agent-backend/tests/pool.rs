@@ -14,7 +14,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use ab_testkit::RecordingDriver;
-use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions};
+use agent_backend::pool::{BackendLeaseRequest, BackendPool, BackendPoolOptions};
 use agent_backend::{
     Backend, BackendLease, Closeable, ConnectionStatus, Driver, Error, ErrorCode, ErrorKind,
     MemoryDriver, MemoryDriverOptions, Result,
@@ -39,18 +39,18 @@ struct Config {
     size: u32,
 }
 
-fn options() -> PoolOptions<Config> {
-    PoolOptions::new(Config { name: "default".to_owned(), size: 1 })
+fn options() -> BackendPoolOptions<Config> {
+    BackendPoolOptions::new(Config { name: "default".to_owned(), size: 1 })
 }
 
-fn keyed(key: &str) -> LeaseRequest<Config> {
-    LeaseRequest::keyed(key)
+fn keyed(key: &str) -> BackendLeaseRequest<Config> {
+    BackendLeaseRequest::for_key(key)
 }
 
 /// Asks in a task of its own.
 fn ask(
     pool: &Arc<BackendPool<Config>>,
-    request: LeaseRequest<Config>,
+    request: BackendLeaseRequest<Config>,
 ) -> JoinHandle<Result<BackendLease>> {
     let pool = pool.clone();
     tokio::spawn(async move { pool.acquire(request).await })
@@ -58,7 +58,7 @@ fn ask(
 
 /// Makes backends as planned, and well when nothing is planned. Clones are the same workshop.
 #[derive(Clone, Default)]
-struct Workshop(Arc<Mutex<Shop>>);
+struct TestFactory(Arc<Mutex<Shop>>);
 
 #[derive(Default)]
 struct Shop {
@@ -81,8 +81,8 @@ enum Plan {
     Ends(Arc<Closing>),
 }
 
-impl Workshop {
-    fn pool(&self, options: PoolOptions<Config>) -> Arc<BackendPool<Config>> {
+impl TestFactory {
+    fn pool(&self, options: BackendPoolOptions<Config>) -> Arc<BackendPool<Config>> {
         let shop = self.clone();
         Arc::new(BackendPool::new(move |config| shop.call(config), options).unwrap())
     }
@@ -100,8 +100,8 @@ impl Workshop {
     }
 
     /// The backend of the next call is not destroyed before the test lets it.
-    fn plan_closing(&self, manner: Manner) -> Arc<Closing> {
-        let closing = Arc::new(Closing { manner, permits: Semaphore::new(0) });
+    fn plan_closing(&self, close_behaviour: CloseBehaviour) -> Arc<Closing> {
+        let closing = Arc::new(Closing { close_behaviour, permits: Semaphore::new(0) });
         self.plan(Plan::Ends(closing.clone()));
         closing
     }
@@ -167,12 +167,12 @@ fn panic_quietly() -> ! {
 
 /// Goes with a backend, when the test adds a permit.
 struct Closing {
-    manner: Manner,
+    close_behaviour: CloseBehaviour,
     permits: Semaphore,
 }
 
 #[derive(Clone, Copy)]
-enum Manner {
+enum CloseBehaviour {
     Fine,
     Fails,
     /// Panics when it is given up, and so not where the backend would catch it.
@@ -196,15 +196,15 @@ impl Drop for Bomb {
 #[async_trait]
 impl Closeable for Closing {
     async fn close(&self) -> Result<()> {
-        let bomb = match self.manner {
-            Manner::PanicsWhenGivenUp => Some(Bomb),
-            Manner::Fine | Manner::Fails => None,
+        let bomb = match self.close_behaviour {
+            CloseBehaviour::PanicsWhenGivenUp => Some(Bomb),
+            CloseBehaviour::Fine | CloseBehaviour::Fails => None,
         };
         self.permits.acquire().await.unwrap().forget();
         std::mem::forget(bomb);
-        match self.manner {
-            Manner::Fine | Manner::PanicsWhenGivenUp => Ok(()),
-            Manner::Fails => Err(failed("does not close")),
+        match self.close_behaviour {
+            CloseBehaviour::Fine | CloseBehaviour::PanicsWhenGivenUp => Ok(()),
+            CloseBehaviour::Fails => Err(failed("does not close")),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The client of `serve`, against a server that a test writes line by line.
 
-use agent_backend::serve_client::{EventKind, SessionId, SessionStatus, StreamedEvent};
-use agent_backend::{ErrorKind, Result, SessionClient, SessionClientSettings};
+use agent_backend::serve_client::{EventKind, SessionEventStreamItem, SessionId, SessionStatus};
+use agent_backend::{ErrorKind, Result, ServeClient, ServeClientSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// Answers one connection after another with these texts. The task returns the requests.
-async fn server(answers: Vec<String>) -> (SessionClient, JoinHandle<Vec<String>>) {
+async fn server(answers: Vec<String>) -> (ServeClient, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let serving = tokio::spawn(async move {
@@ -23,7 +23,7 @@ async fn server(answers: Vec<String>) -> (SessionClient, JoinHandle<Vec<String>>
         }
         requests
     });
-    (SessionClient::new(SessionClientSettings::new(url).token("t0ken")).unwrap(), serving)
+    (ServeClient::new(ServeClientSettings::new(url).token("t0ken")).unwrap(), serving)
 }
 
 fn stream_of(events: &str) -> String {
@@ -42,10 +42,10 @@ fn status_event(id: u64, status: &str) -> String {
     format!("id: {id}\ndata: {data}\n\n")
 }
 
-async fn statuses(client: &SessionClient, id: SessionId) -> Result<Vec<(u64, SessionStatus)>> {
-    let mut events = client.events(id);
+async fn statuses(client: &ServeClient, id: SessionId) -> Result<Vec<(u64, SessionStatus)>> {
+    let mut events = client.follow_events(id);
     let mut seen = Vec::new();
-    while let Some(StreamedEvent { id, event }) = events.next().await? {
+    while let Some(SessionEventStreamItem { id, event }) = events.next().await? {
         let EventKind::Status { status, .. } = event.kind else { continue };
         seen.push((id, status));
     }
@@ -79,7 +79,7 @@ async fn events_continue_behind_the_last_one_after_a_lost_connection() {
 #[tokio::test]
 async fn an_ended_session_without_more_events_ends_the_stream() {
     let (client, serving) = server(vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]).await;
-    let mut events = client.events_after(SessionId::generate(), 7);
+    let mut events = client.follow_events_after(SessionId::generate(), 7);
     assert_eq!(events.next().await.unwrap(), None);
     assert!(serving.await.unwrap()[0].contains("last-event-id: 7\r\n"));
 }

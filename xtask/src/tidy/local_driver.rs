@@ -24,7 +24,7 @@ fn problems(path: &str, text: &str) -> Vec<Problem> {
         };
         if forbidden {
             let line = code::line_at(&code, word.start);
-            let message = "name no `ab_host::LocalDriver`: `ab_local::open_workspace` assembles local workspaces";
+            let message = "name no `ab_host::LocalDriver`: `ab_local::open_local_workspace` assembles local workspaces";
             problems.push(Problem::at(path, line, message));
         }
     }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn other_names_pass() {
         for text in [
-            "use ab_host::{ExecSettings, LocalOptions};",
+            "use ab_host::{LocalExecSettings, LocalOptions};",
             "use ab_host::facilities::{self, Local};",
             "let x = ab_host::LocalOptions::default();",
             "use ab_host::{facilities::{self, Local}, Shell};",
@@ -100,7 +100,7 @@ mod tests {
     fn the_driver_fails() {
         for text in [
             "use ab_host::LocalDriver;",
-            "pub use ab_host::{ExecSettings, LocalDriver, Shell};",
+            "pub use ab_host::{LocalExecSettings, LocalDriver, Shell};",
             "use ab_host::{\n    facilities::{self, Name},\n    LocalDriver,\n};",
             "let x = ab_host::LocalDriver::open(root, options);",
             "fn f(x: &ab_host::LocalDriver) {}",

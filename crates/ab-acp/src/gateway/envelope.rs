@@ -75,7 +75,7 @@ impl RpcMessageKind {
 }
 
 /// The message on one line. In JSON, line breaks occur only as whitespace between tokens.
-pub fn replace_line_breaks(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub fn replace_line_breaks_by_spaces(bytes: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !bytes.iter().any(breaks) {
         return Cow::Borrowed(bytes);
@@ -104,11 +104,11 @@ impl<'de> Visitor<'de> for Members {
         while let Some(name) = members.next_key::<Name>()? {
             match name {
                 Name::Id if id.is_some() => {
-                    return Err(Error::custom("the member id is there twice"));
+                    return Err(Error::custom("the member id occurs twice"));
                 }
                 Name::Id => id = Some(members.next_value::<RpcId>()?),
                 Name::Method if method => {
-                    return Err(Error::custom("the member method is there twice"));
+                    return Err(Error::custom("the member method occurs twice"));
                 }
                 Name::Method => {
                     members.next_value::<MethodName>()?;
@@ -269,8 +269,8 @@ mod tests {
             ("7", "a JSON-RPC object"),
             ("\"text\"", "a JSON-RPC object"),
             ("{\"id\":1,\"method\":\"m\"} {}", "trailing"),
-            ("{\"id\":1,\"id\":2,\"method\":\"m\"}", "id is there twice"),
-            ("{\"id\":1,\"method\":\"m\",\"method\":\"n\"}", "method is there twice"),
+            ("{\"id\":1,\"id\":2,\"method\":\"m\"}", "id occurs twice"),
+            ("{\"id\":1,\"method\":\"m\",\"method\":\"n\"}", "method occurs twice"),
             ("{\"id\":{},\"method\":\"m\"}", "as id"),
             ("{\"id\":true,\"method\":\"m\"}", "as id"),
             ("{\"method\":7}", "as method"),
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn line_breaks_between_tokens_become_spaces() {
         let pretty = b"{\r\n  \"method\": \"a\\nb\"\n}";
-        assert_eq!(&*replace_line_breaks(pretty), b"{    \"method\": \"a\\nb\" }");
-        assert!(matches!(replace_line_breaks(b"{}"), Cow::Borrowed(_)));
+        assert_eq!(&*replace_line_breaks_by_spaces(pretty), b"{    \"method\": \"a\\nb\" }");
+        assert!(matches!(replace_line_breaks_by_spaces(b"{}"), Cow::Borrowed(_)));
     }
 }

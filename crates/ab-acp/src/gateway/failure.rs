@@ -124,10 +124,10 @@ impl fmt::Display for AgentGatewayError {
                 write!(f, "a request with the id {id} waits for its response: use another id")
             }
             AgentGatewayError::TooManyRequests { bound } => {
-                write!(f, "{bound} requests of this server_id wait for their responses already")
+                write!(f, "too many requests: {bound} requests of this server_id already wait for a response")
             }
             AgentGatewayError::TooManyServers { bound } => {
-                write!(f, "{bound} agent servers exist already: DELETE one first")
+                write!(f, "too many agent servers: {bound} already exist; DELETE one first")
             }
             AgentGatewayError::UnknownServer => f.write_str("there is no such server_id"),
             AgentGatewayError::NotStarted { agent, why } => {

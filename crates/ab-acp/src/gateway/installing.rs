@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::failure::AgentGatewayError;
 use super::source::{AgentResolver, InstallPolicy};
-use super::{AgentGateway, AgentLaunchPlan, AgentResolution};
-use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use super::{AgentGateway, AgentLaunchPlan, AgentLookupResult};
+use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use crate::install::{InstallStep, Reinstall};
 
 /// The program of an agent, as the result of a request to install it.
@@ -39,7 +39,7 @@ impl AgentGateway {
     ///
     /// [`AgentGatewayError::UnknownAgent`], [`AgentGatewayError::NotInstalled`] if the agent has no package,
     /// and [`AgentGatewayError::InstallFailed`].
-    pub async fn install(
+    pub async fn install_agent(
         &self,
         name: &str,
         reinstall: Reinstall,
@@ -85,7 +85,7 @@ impl AgentResolver {
             let program = entry.argv.first().map(String::as_str).unwrap_or_default();
             let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
             let why = format!(
-                "agent-backend has no package of it, and its program {program:?} was not found{}",
+                "agent-backend cannot install it, and its program {program:?} was not found{}",
                 needs.unwrap_or_default()
             );
             return Err(AgentGatewayError::InstallFailed {
@@ -95,7 +95,7 @@ impl AgentResolver {
             });
         }
         let mut artifact = of_host(self.program_path(entry).unwrap_or_default());
-        if entry.argv.first().is_some_and(|program| program == OWN_BINARY_PLACEHOLDER) {
+        if entry.argv.first().is_some_and(|program| program == OWN_EXECUTABLE_PLACEHOLDER) {
             artifact.origin = AgentProgramOrigin::BuiltIn;
             artifact.version = Some(env!("CARGO_PKG_VERSION").to_owned());
         }
@@ -108,8 +108,8 @@ impl AgentResolver {
         name: &str,
     ) -> Result<Box<AgentLaunchPlan>, AgentGatewayError> {
         let agent = || name.to_owned();
-        let entry = match self.resolve(name).await {
-            AgentResolution::Installable(entry) => entry,
+        let entry = match self.find_agent(name).await {
+            AgentLookupResult::Installable(entry) => entry,
             other => return ready(other, name),
         };
         if self.install_policy == InstallPolicy::Preinstalled || self.install_dir.is_none() {
@@ -117,7 +117,7 @@ impl AgentResolver {
             return Err(AgentGatewayError::NotInstalled { agent: agent(), why });
         }
         self.install(&entry, Reinstall::No).await?;
-        ready(self.resolve(name).await, name)
+        ready(self.find_agent(name).await, name)
     }
 
     /// Installs the package of an entry. Returns whether it was already installed.
@@ -150,20 +150,20 @@ impl AgentResolver {
 }
 
 fn ready(
-    resolution: AgentResolution,
+    resolution: AgentLookupResult,
     name: &str,
 ) -> Result<Box<AgentLaunchPlan>, AgentGatewayError> {
     let agent = name.to_owned();
     match resolution {
-        AgentResolution::Ready(resolved) => Ok(resolved),
-        AgentResolution::NotInstalled { why } => {
+        AgentLookupResult::Ready(resolved) => Ok(resolved),
+        AgentLookupResult::NotInstalled { why } => {
             Err(AgentGatewayError::NotInstalled { agent, why })
         }
-        AgentResolution::Unusable { why } => Err(AgentGatewayError::NotStarted { agent, why }),
-        AgentResolution::Installable(_) => {
+        AgentLookupResult::Unusable { why } => Err(AgentGatewayError::NotStarted { agent, why }),
+        AgentLookupResult::Installable(_) => {
             let why = "its package was removed while it was installed".to_owned();
             Err(AgentGatewayError::NotInstalled { agent, why })
         }
-        AgentResolution::Unknown => Err(AgentGatewayError::UnknownAgent { agent }),
+        AgentLookupResult::Unknown => Err(AgentGatewayError::UnknownAgent { agent }),
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ab_core::ErrorKind;
 use ab_core::process::ProcessExit;
-use ab_local::{InputWriter, LaunchedProcess, OutputReader};
+use ab_local::{LaunchedProgram, ProcessInputWriter, ProcessOutputReader};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::AgentGatewaySettings;
 use super::failure::{AgentExit, AgentGatewayError};
-use super::ground::Grounded;
+use super::sandbox::SandboxedAgent;
 use super::server::{AgentServer, Input, Phase};
 use super::source::AgentLaunchPlan;
 use crate::rpc::{Line, Lines};
@@ -39,8 +39,8 @@ pub(super) async fn run(server: &AgentServer, settings: &AgentGatewaySettings) {
         started = start(server, settings) => started,
         () = server.closing.cancelled() => Err(AgentGatewayError::Closed),
     };
-    let Grounded { launched, workspace } = match started {
-        Ok(grounded) => grounded,
+    let SandboxedAgent { launched, workspace } = match started {
+        Ok(started) => started,
         Err(error) => return server.end(Phase::Gone(error)).await,
     };
     let (sender, inputs) = mpsc::channel(QUEUED_INPUT);
@@ -53,7 +53,7 @@ pub(super) async fn run(server: &AgentServer, settings: &AgentGatewaySettings) {
 async fn start(
     server: &AgentServer,
     settings: &AgentGatewaySettings,
-) -> Result<Grounded, AgentGatewayError> {
+) -> Result<SandboxedAgent, AgentGatewayError> {
     let agent = &server.agent;
     let resolved = settings.agents.ready(agent).await?;
     let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
@@ -87,13 +87,13 @@ enum Stop {
 async fn carry(
     server: &AgentServer,
     settings: &AgentGatewaySettings,
-    mut launched: LaunchedProcess,
+    mut launched: LaunchedProgram,
     mut inputs: mpsc::Receiver<Input>,
 ) {
     // The driver keeps the end of the agent's standard error, as much of it as is shown.
     drop(launched.stderr.take());
     let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
-        let reason = Some("the launcher gave no streams".to_owned());
+        let reason = Some("it was started without standard input and output".to_owned());
         let end = AgentExit { reason, ..AgentExit::default() };
         return server.end(Phase::Ended(Arc::new(end))).await;
     };
@@ -125,7 +125,9 @@ async fn carry(
         Stop::OutputEnded => match timeout(END_GRACE, ending.wait()).await {
             Ok(exit) => (exit, None),
             Err(_) => {
-                let reason = "the agent closed its output and went on; it was ended".to_owned();
+                let reason =
+                    "the agent closed its standard output but did not exit; it was stopped"
+                        .to_owned();
                 (end(launched).await, Some(reason))
             }
         },
@@ -150,7 +152,7 @@ fn ended(exit: Option<ProcessExit>, reason: Option<String>) -> AgentExit {
 }
 
 /// Asks the process to exit, then kills it and everything that it started.
-async fn end(launched: LaunchedProcess) -> Option<ProcessExit> {
+async fn end(launched: LaunchedProgram) -> Option<ProcessExit> {
     let mut ending = launched.exit_receiver().clone();
     let asked = async {
         launched.signal(TERMINATE).await;
@@ -161,7 +163,7 @@ async fn end(launched: LaunchedProcess) -> Option<ProcessExit> {
     launched.kill().await
 }
 
-async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> Stop {
+async fn read(server: &AgentServer, output: ProcessOutputReader, max_line: usize) -> Stop {
     let mut lines = Lines::new(output, max_line);
     loop {
         match lines.next().await {
@@ -169,8 +171,7 @@ async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> St
             Ok(Line::End) => return Stop::OutputEnded,
             Ok(Line::TooLong) => {
                 let reason = format!(
-                    "the agent sent a line of more than {max_line} bytes, which may have been a response; \
-                     it was ended"
+                    "the agent sent a line of more than {max_line} bytes, which may have been a response; it was stopped"
                 );
                 return Stop::Broken(reason);
             }
@@ -184,7 +185,7 @@ async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> St
 /// Writes lines until the process has exited. After an error all further lines fail; responses of
 /// the agent are still read. `unwritten` holds the line that is being written.
 async fn write(
-    mut input: InputWriter,
+    mut input: ProcessInputWriter,
     inputs: &mut mpsc::Receiver<Input>,
     unwritten: &mut Option<Input>,
 ) -> std::convert::Infallible {

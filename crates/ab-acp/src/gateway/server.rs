@@ -9,11 +9,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::envelope::{RpcId, RpcMessageKind, replace_line_breaks};
+use super::envelope::{RpcId, RpcMessageKind, replace_line_breaks_by_spaces};
 use super::failure::{AgentExit, AgentGatewayError};
-use super::ground::ServerPlace;
 use super::pending::{AddRequestError, PendingRequests};
 use super::replay::{ReplayBatch, ReplayBuffer, ReplayLimits};
+use super::sandbox::ServerDirs;
 use super::{AgentGatewaySettings, PostMessageOutcome};
 use crate::rpc::INTERNAL_ERROR;
 
@@ -38,7 +38,7 @@ pub(super) struct AgentServer {
     /// The id of that agent in the catalog.
     pub(super) agent_id: String,
     pub(super) created: SystemTime,
-    pub(super) place: ServerPlace,
+    pub(super) place: ServerDirs,
     pub(super) phase: watch::Sender<Phase>,
     /// Cancelled when the server is deleted.
     pub(super) closing: CancellationToken,
@@ -86,7 +86,7 @@ impl AgentServer {
         id: &str,
         agent: &str,
         agent_id: String,
-        place: ServerPlace,
+        place: ServerDirs,
         settings: Arc<AgentGatewaySettings>,
     ) -> AgentServer {
         AgentServer {
@@ -115,7 +115,7 @@ impl AgentServer {
     ) -> Result<PostMessageOutcome, AgentGatewayError> {
         let input = self.started().await?;
         let noted = self.note(envelope)?;
-        let mut line = replace_line_breaks(body).into_owned();
+        let mut line = replace_line_breaks_by_spaces(body).into_owned();
         line.push(b'\n');
         let written = self.write(input, line.into()).await;
         let Some(Noted { id, answer }) = noted else {
@@ -271,7 +271,7 @@ impl AgentServer {
                 return self.synthetic("_adapter/invalid_stdout", params);
             }
         };
-        let data = match replace_line_breaks(&line) {
+        let data = match replace_line_breaks_by_spaces(&line) {
             std::borrow::Cow::Borrowed(_) => Bytes::from(line),
             std::borrow::Cow::Owned(line) => Bytes::from(line),
         };

@@ -1,7 +1,7 @@
 //! Which agents a gateway can start: resolves a name to a catalog entry with everything that its
 //! launch needs.
 //!
-//! The gateway calls [`AgentResolver::resolve`] before it starts a process. It knows nothing else
+//! The gateway calls [`AgentResolver::find_agent`] before it starts a process. It knows nothing else
 //! about catalog and installation.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::agent_readiness::{self, HostEnvironment, LoginFile, ReadinessProblem};
 use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::{AgentInstallDir, InstalledAgent};
-use crate::launch::LaunchSetup;
-use crate::resolve::{self, HostEnvironment, LoginFile, ReadinessProblem};
+use crate::launch::AgentLaunchOptions;
 
 /// Where the agents of a gateway come from.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ pub enum InstallPolicy {
 
 /// The result of resolving a name.
 #[derive(Clone, Debug)]
-pub enum AgentResolution {
+pub enum AgentLookupResult {
     Ready(Box<AgentLaunchPlan>),
     /// The agent has a package that is not installed.
     Installable(Box<AgentCatalogEntry>),
@@ -68,7 +68,7 @@ pub enum AgentResolution {
 #[derive(Clone, Debug)]
 pub struct AgentLaunchPlan {
     pub entry: AgentCatalogEntry,
-    pub setup: LaunchSetup,
+    pub setup: AgentLaunchOptions,
     /// The operator's logins, for an agent with a private home.
     pub login_files: Vec<LoginFile>,
     /// The credentials of which the agent needs one, if all are missing.
@@ -85,37 +85,37 @@ impl AgentResolver {
     }
 
     /// Resolves an agent by name.
-    pub async fn resolve(&self, name: &str) -> AgentResolution {
+    pub async fn find_agent(&self, name: &str) -> AgentLookupResult {
         let launcher = self.launcher(name);
         let entry = match (&launcher, self.catalog.find(name)) {
             (Some(launcher), known) => match self.launched_by(launcher, name, known) {
                 Ok(entry) => entry,
-                Err(why) => return AgentResolution::Unusable { why },
+                Err(why) => return AgentLookupResult::Unusable { why },
             },
             (None, Some(entry)) if entry.package.is_some() => match self.placed(entry) {
                 Ok(entry) => entry,
                 Err(missing @ ReadinessProblem::UnsupportedPlatform { .. }) => {
-                    return AgentResolution::NotInstalled { why: missing.to_string() };
+                    return AgentLookupResult::NotInstalled { why: missing.to_string() };
                 }
-                Err(_) => return AgentResolution::Installable(Box::new(entry.clone())),
+                Err(_) => return AgentLookupResult::Installable(Box::new(entry.clone())),
             },
             (None, Some(entry)) => entry.clone(),
-            (None, None) => return AgentResolution::Unknown,
+            (None, None) => return AgentLookupResult::Unknown,
         };
         if let Some(why) = missing_program(&entry) {
-            return AgentResolution::NotInstalled { why };
+            return AgentLookupResult::NotInstalled { why };
         }
-        let mut given = resolve::given(entry, &self.host);
+        let mut given = agent_readiness::given(entry, &self.host);
         for (name, value) in &self.env {
             given.entry.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
-        let missing_credential = resolve::missing_credential(&given.entry, &self.host);
-        let setup = LaunchSetup {
+        let missing_credential = agent_readiness::missing_credential(&given.entry, &self.host);
+        let setup = AgentLaunchOptions {
             own_binary: self.own_binary.clone(),
             credentials: given.credentials,
-            ..LaunchSetup::default()
+            ..AgentLaunchOptions::default()
         };
-        AgentResolution::Ready(Box::new(AgentLaunchPlan {
+        AgentLookupResult::Ready(Box::new(AgentLaunchPlan {
             entry: given.entry,
             setup,
             login_files: given.login_files,
@@ -132,7 +132,7 @@ impl AgentResolver {
             Some(_) => self.placed(entry).is_ok(),
             None => {
                 missing_program(entry).is_none()
-                    && resolve::missing_program(entry, &self.host).is_none()
+                    && agent_readiness::missing_program(entry, &self.host).is_none()
             }
         }
     }
@@ -141,7 +141,7 @@ impl AgentResolver {
     pub fn has_credential(&self, entry: &AgentCatalogEntry) -> bool {
         entry.credentials.is_empty()
             || entry.needs_credential == Some(false)
-            || resolve::has_credential(entry, &self.host)
+            || agent_readiness::has_credential(entry, &self.host)
     }
 
     /// The package of an agent, if it is installed.
@@ -158,7 +158,7 @@ impl AgentResolver {
             Some(_) => self.placed(entry).ok()?.argv.first()?.clone(),
             None => entry.argv.first()?.clone(),
         };
-        if program == crate::catalog::OWN_BINARY_PLACEHOLDER {
+        if program == crate::catalog::OWN_EXECUTABLE_PLACEHOLDER {
             return self.own_binary.clone();
         }
         Some(PathBuf::from(program))
@@ -171,14 +171,14 @@ impl AgentResolver {
             version: entry.package.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
         };
         let directory = self.install_dir.as_ref().ok_or_else(not_installed)?;
-        if let Some(missing) = resolve::missing_package(entry, directory) {
+        if let Some(missing) = agent_readiness::missing_package(entry, directory) {
             return Err(missing);
         }
-        resolve::resolve_installed_entry(entry, directory).ok_or_else(not_installed)
+        agent_readiness::resolve_installed_entry(entry, directory).ok_or_else(not_installed)
     }
 
     /// Names of agents that have a program in the launcher directory.
-    pub fn names_of_agents_with_launcher(&self) -> Vec<String> {
+    pub fn agents_with_launcher_program(&self) -> Vec<String> {
         let Some(directory) = &self.launchers_dir else { return Vec::new() };
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -230,7 +230,7 @@ impl AgentResolver {
             toolchains.extend(interpreter.canonicalize());
             toolchains.push(interpreter);
         }
-        toolchains.retain(|path| path.exists() && !resolve::is_system(path));
+        toolchains.retain(|path| path.exists() && !agent_readiness::is_system(path));
         toolchains.dedup();
         let argv = vec![launcher.to_string_lossy().into_owned()];
         // An alias names a different program here.
@@ -275,8 +275,8 @@ mod tests {
     }
 
     async fn argv(source: &AgentResolver, name: &str) -> Vec<String> {
-        match source.resolve(name).await {
-            AgentResolution::Ready(agent) => agent.entry.argv,
+        match source.find_agent(name).await {
+            AgentLookupResult::Ready(agent) => agent.entry.argv,
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -286,7 +286,7 @@ mod tests {
         let mut source = source();
         assert_eq!(source.find_agent_id("mock").as_deref(), Some("scripted"));
         assert_eq!(argv(&source, "mock").await[1..], ["agent", "script"]);
-        assert!(matches!(source.resolve("no-such").await, AgentResolution::Unknown));
+        assert!(matches!(source.find_agent("no-such").await, AgentLookupResult::Unknown));
         let scripted = source.catalog.find("mock").unwrap().clone();
         let gone = AgentCatalogEntry {
             id: "gone".into(),
@@ -295,8 +295,8 @@ mod tests {
             ..scripted
         };
         source.catalog.add(gone).unwrap();
-        match source.resolve("gone").await {
-            AgentResolution::NotInstalled { why } => assert!(why.contains("/no/such/program")),
+        match source.find_agent("gone").await {
+            AgentLookupResult::NotInstalled { why } => assert!(why.contains("/no/such/program")),
             other => panic!("{other:?}"),
         }
     }
@@ -311,9 +311,9 @@ mod tests {
         source.launchers_dir = Some(directory.path().to_owned());
         assert_eq!(argv(&source, "mock").await, [program.to_str().unwrap()]);
         assert_eq!(source.find_agent_id("mock").as_deref(), Some("mock"));
-        assert_eq!(source.names_of_agents_with_launcher(), ["mock"]);
+        assert_eq!(source.agents_with_launcher_program(), ["mock"]);
         assert_eq!(argv(&source, "scripted").await[1..], ["agent", "script"]);
-        assert!(matches!(source.resolve("../mock").await, AgentResolution::Unknown));
+        assert!(matches!(source.find_agent("../mock").await, AgentLookupResult::Unknown));
     }
 
     #[tokio::test]
@@ -333,8 +333,8 @@ mod tests {
         ] {
             std::fs::write(&program, text).unwrap();
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
-            match source.resolve("own").await {
-                AgentResolution::Unusable { why } => assert!(why.ends_with(says), "{why}"),
+            match source.find_agent("own").await {
+                AgentLookupResult::Unusable { why } => assert!(why.ends_with(says), "{why}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
@@ -357,8 +357,8 @@ mod tests {
         let mut source = source();
         source.launchers_dir = Some(directory);
         source.launcher_toolchains = vec![place.clone()];
-        match source.resolve("own").await {
-            AgentResolution::Ready(plan) => {
+        match source.find_agent("own").await {
+            AgentLookupResult::Ready(plan) => {
                 assert_eq!(plan.entry.toolchains, [place, launcher, target, interpreter]);
             }
             other => panic!("{other:?}"),

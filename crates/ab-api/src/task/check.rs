@@ -303,7 +303,7 @@ fn runtime(
     if network == NetworkMode::Shared && offers.refuses_shared_network {
         found.add_unavailable(
             fields.path("network"),
-            "must be \"none\": this server asks no caller for a token, so an agent on the shared network could \
+            "must be \"none\": this server requires no token, so an agent on the shared network could \
              approve its own requests",
         );
     }

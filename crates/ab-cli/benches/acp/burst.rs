@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use crate::echo::{BURST, EVENT, EVENTS};
-use crate::gateway::{Gateway, Ground, Who};
+use crate::gateway::{Fixture, Gateway, Who};
 use crate::measure::{Bar, Table};
 use crate::programs::Peers;
 use crate::requests::post;
@@ -13,9 +13,9 @@ use crate::requests::post;
 /// A stream without events for so long has none left.
 const SILENCE: Duration = Duration::from_secs(3);
 
-pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = lost(&Gateway::start(peers, Who::Ours, ground));
-    let peer = lost(&Gateway::start(peers, Who::Peer, ground));
+pub(crate) fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let ours = lost(&Gateway::start(peers, Who::Ours, fixture));
+    let peer = lost(&Gateway::start(peers, Who::Peer, fixture));
     let what = format!("lost of {EVENTS} events, sleeping reader");
     table.alone(&what, "", Bar::AtMost(0.0), &[f64::from(ours)]);
     println!("  the peer lost {peer}");

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Instant;
 
-use crate::gateway::{Gateway, Ground, Who};
+use crate::gateway::{Fixture, Gateway, Who};
 use crate::http::position;
 use crate::measure::{Bar, Pair, ROUNDS, Table};
 use crate::programs::Peers;
@@ -15,9 +15,9 @@ const PIECE: usize = 1024 * 1024;
 /// Peak over what the server had before, in MB.
 const FLAT: f64 = 16.0;
 
-pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = Gateway::start(peers, Who::Ours, ground);
-    let peer = Gateway::start(peers, Who::Peer, ground);
+pub(crate) fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let ours = Gateway::start(peers, Who::Ours, fixture);
+    let peer = Gateway::start(peers, Who::Peer, fixture);
     let (mut ups, mut downs) = (Vec::new(), Pair::default());
     let (mut up_growth, mut growth) = (Vec::new(), Pair::default());
     for _ in 0..ROUNDS {
@@ -28,14 +28,14 @@ pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
         ups.push(rate);
         up_growth.push(grown);
         assert_eq!(
-            fs::metadata(ground.root().join("big")).unwrap().len(),
+            fs::metadata(fixture.root().join("big")).unwrap().len(),
             (MEGABYTES * PIECE) as u64
         );
         for (gateway, rates, grown) in
             [(&ours, &mut downs.ours, &mut growth.ours), (&peer, &mut downs.peer, &mut growth.peer)]
         {
             let (rate, more) = watched(gateway, || {
-                let (status, length) = get(gateway, ground);
+                let (status, length) = get(gateway, fixture);
                 assert_eq!((status, length), (200, MEGABYTES * PIECE));
             });
             rates.push(rate);
@@ -87,8 +87,8 @@ fn put(gateway: &Gateway, megabytes: usize) -> (u16, String) {
 }
 
 /// The status, and the length of the body.
-fn get(gateway: &Gateway, ground: &Ground) -> (u16, usize) {
-    let path = ground.root().join("big");
+fn get(gateway: &Gateway, fixture: &Fixture) -> (u16, usize) {
+    let path = fixture.root().join("big");
     let mut stream = request(gateway, "GET", &path.to_string_lossy(), "");
     let mut piece = vec![0; PIECE];
     let read = stream.read(&mut piece).unwrap();

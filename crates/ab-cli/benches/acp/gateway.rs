@@ -23,22 +23,22 @@ pub(crate) enum Who {
 
 /// Where agents work, and where their program is found.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     keep: TempDir,
 }
 
-impl Ground {
-    pub(crate) fn new() -> Ground {
-        let ground = Ground { keep: tempfile::tempdir().unwrap() };
-        let programs = ground.path("share/sandbox-agent/bin/agent_processes");
-        for directory in [&ground.root(), &ground.path("home"), &programs] {
+impl Fixture {
+    pub(crate) fn new() -> Fixture {
+        let fixture = Fixture { keep: tempfile::tempdir().unwrap() };
+        let programs = fixture.path("share/sandbox-agent/bin/agent_processes");
+        for directory in [&fixture.root(), &fixture.path("home"), &programs] {
             fs::create_dir_all(directory).unwrap();
         }
         let launcher = programs.join(format!("{AGENT}-acp"));
         let own = std::env::current_exe().unwrap();
         fs::write(&launcher, format!("#!/bin/sh\n{ECHO}=1 exec '{}'\n", own.display())).unwrap();
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).unwrap();
-        ground
+        fixture
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -58,12 +58,12 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn start(peers: &Peers, who: Who, ground: &Ground) -> Gateway {
+    pub(crate) fn start(peers: &Peers, who: Who, fixture: &Fixture) -> Gateway {
         let port = free_port();
         let mut command = match who {
             Who::Ours => {
                 let mut command = ours();
-                command.args(["server", "--root"]).arg(ground.root());
+                command.args(["server", "--root"]).arg(fixture.root());
                 command
             }
             Who::Peer => {
@@ -73,11 +73,11 @@ impl Gateway {
             }
         };
         command.args(["--no-token", "--no-telemetry", "--port", &port.to_string()]);
-        command.current_dir(ground.root());
+        command.current_dir(fixture.root());
         for (name, place) in
             [("XDG_DATA_HOME", "share"), ("HOME", "home"), ("XDG_STATE_HOME", "state")]
         {
-            command.env(name, ground.path(place));
+            command.env(name, fixture.path(place));
         }
         Gateway { running: Running::when(&mut command, || answers(port, "/v1/health")), port }
     }

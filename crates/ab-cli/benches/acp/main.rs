@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::gateway::{Gateway, Ground, PEER, Who};
+use self::gateway::{Fixture, Gateway, PEER, Who};
 use self::measure::{Bar, Pair, ROUNDS, Table};
 use self::programs::{Peers, kernel};
 
@@ -48,25 +48,25 @@ fn main() -> ExitCode {
     };
     println!("bench acp: median of {ROUNDS} rounds");
     println!("peer: {}; {}\n", peers.version_of(PEER), kernel());
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let mut table = Table::default();
     // Requests are sent and answers read on this thread alone.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    starts(&mut table, &peers, &ground);
-    runtime.block_on(requests::run(&mut table, &peers, &ground));
-    runtime.block_on(memory(&mut table, &peers, &ground));
-    burst::run(&mut table, &peers, &ground);
-    files::run(&mut table, &peers, &ground);
+    starts(&mut table, &peers, &fixture);
+    runtime.block_on(requests::run(&mut table, &peers, &fixture));
+    runtime.block_on(memory(&mut table, &peers, &fixture));
+    burst::run(&mut table, &peers, &fixture);
+    files::run(&mut table, &peers, &fixture);
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());
     ExitCode::SUCCESS
 }
 
 /// From the start of the process to its first healthy answer.
-fn starts(table: &mut Table, peers: &Peers, ground: &Ground) {
+fn starts(table: &mut Table, peers: &Peers, fixture: &Fixture) {
     let start = |who| {
         let begun = Instant::now();
-        let _gateway = Gateway::start(peers, who, ground);
+        let _gateway = Gateway::start(peers, who, fixture);
         begun.elapsed().as_secs_f64() * 1000.0
     };
     let pair = Pair::of(|| start(Who::Ours), || start(Who::Peer));
@@ -74,11 +74,11 @@ fn starts(table: &mut Table, peers: &Peers, ground: &Ground) {
 }
 
 /// What a server keeps beside its agents.
-async fn memory(table: &mut Table, peers: &Peers, ground: &Ground) {
+async fn memory(table: &mut Table, peers: &Peers, fixture: &Fixture) {
     let mut pair = Pair::default();
     for _ in 0..ROUNDS {
         for (who, kept) in [(Who::Ours, &mut pair.ours), (Who::Peer, &mut pair.peer)] {
-            let gateway = Gateway::start(peers, who, ground);
+            let gateway = Gateway::start(peers, who, fixture);
             let mut servers = requests::open(&gateway, SERVERS).await;
             for server in &mut servers {
                 server.ask().await;

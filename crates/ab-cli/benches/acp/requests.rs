@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::gateway::{AGENT, Gateway, Ground, Who};
+use crate::gateway::{AGENT, Fixture, Gateway, Who};
 use crate::http::{Connection, succeeded};
 use crate::measure::{Bar, Pair, ROUNDS, Table};
 use crate::programs::Peers;
 
 const TIME: Duration = Duration::from_millis(1500);
 
-pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = Gateway::start(peers, Who::Ours, ground);
-    let peer = Gateway::start(peers, Who::Peer, ground);
+pub(crate) async fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let ours = Gateway::start(peers, Who::Ours, fixture);
+    let peer = Gateway::start(peers, Who::Peer, fixture);
     for count in [8, 64] {
         let mut pair = Pair::default();
         for _ in 0..ROUNDS {

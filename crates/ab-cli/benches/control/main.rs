@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use self::measure::{Bar, Pair, ROUNDS, Table, median};
-use self::server::{BINARY, Ground, Server, git};
+use self::server::{BINARY, Fixture, Server, git};
 
 /// Files of the large repository, in directories of a hundred.
 const FILES: usize = 50_000;
@@ -61,11 +61,11 @@ fn milliseconds(since: Instant) -> f64 {
 
 /// From the start of the process to its notice, and the memory of a server without sessions.
 fn starts(table: &mut Table) {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let (mut times, mut memory) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        let server = Server::start(&ground);
+        let server = Server::start(&fixture);
         times.push(milliseconds(begun));
         thread::sleep(SETTLED);
         memory.push(server.memory());
@@ -76,13 +76,13 @@ fn starts(table: &mut Table) {
 
 /// From the start of `task --follow` to the first line on its screen. The server and the cache are warm.
 fn first_events(table: &mut Table) {
-    let ground = Ground::new();
-    let _server = Server::start(&ground);
+    let fixture = Fixture::new();
+    let _server = Server::start(&fixture);
     let mut times = Vec::new();
     for round in 0..=ROUNDS {
         let mut command = Command::new(BINARY);
         command.args(["task", "Look around", "--follow", "--approve", "always", "--data-dir"]);
-        command.arg(ground.data()).current_dir(ground.source());
+        command.arg(fixture.data()).current_dir(fixture.source());
         let begun = Instant::now();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -103,13 +103,13 @@ fn event_delays(table: &mut Table) {
     // The question holds every agent until all of them run.
     let gate = r#"{ ask = { title = "Begin", kind = "execute", command = "begin" } }, "#;
     let scenario = format!("[[turn]]\nsteps = [{gate}{}]\n", step.repeat(EVENTS));
-    let ground = Ground::with_agent("ticking", &scenario, SESSIONS);
-    let server = Server::start(&ground);
+    let fixture = Fixture::with_agent("ticking", &scenario, SESSIONS);
+    let server = Server::start(&fixture);
     let (all, together) = (Mutex::new(Vec::new()), Arc::new(Barrier::new(SESSIONS)));
     thread::scope(|scope| {
         for _ in 0..SESSIONS {
             scope.spawn(|| {
-                let id = server.create(&ground, "ticking");
+                let id = server.create(&fixture, "ticking");
                 let mut reader = server.follow(&id);
                 let mut delays = Vec::new();
                 while let Some(event) = reader.next() {
@@ -141,10 +141,10 @@ fn event_delays(table: &mut Table) {
 /// From a stop or a delete of a session whose agent never answers, to its end.
 fn endings(table: &mut Table) {
     let scenario = "[[turn]]\nsteps = [{ say = \"at work\\n\" }, { hang = \"forever\" }]\n";
-    let ground = Ground::with_agent("hanging", scenario, 1);
-    let server = Server::start(&ground);
+    let fixture = Fixture::with_agent("hanging", scenario, 1);
+    let server = Server::start(&fixture);
     let end = |act: fn(&Server, &str)| {
-        let id = server.create(&ground, "hanging");
+        let id = server.create(&fixture, "hanging");
         server.follow(&id).find(|event| event["message"] == "at work");
         let begun = Instant::now();
         act(&server, &id);
@@ -161,13 +161,13 @@ fn endings(table: &mut Table) {
 
 /// What `serve` needs for sessions that wait for a prompt, and the time until all of them are delivered.
 fn idle_sessions(table: &mut Table) {
-    let ground =
-        Ground::with_agent("brief", "[[turn]]\nsteps = [{ say = \"done\\n\" }]\n", SESSIONS);
-    let server = Server::start(&ground);
+    let fixture =
+        Fixture::with_agent("brief", "[[turn]]\nsteps = [{ say = \"done\\n\" }]\n", SESSIONS);
+    let server = Server::start(&fixture);
     thread::sleep(SETTLED);
     let before = server.memory();
     let begun = Instant::now();
-    let ids: Vec<_> = (0..SESSIONS).map(|_| server.create_open(&ground, "brief")).collect();
+    let ids: Vec<_> = (0..SESSIONS).map(|_| server.create_open(&fixture, "brief")).collect();
     for id in &ids {
         server.follow(id).find(|event| event["activity"] == "idle");
     }
@@ -186,9 +186,9 @@ fn idle_sessions(table: &mut Table) {
 
 /// Pages of a long list, with and without filters.
 fn lists(table: &mut Table) {
-    let ground = Ground::new();
-    ground.fill(LISTED);
-    let server = Server::start(&ground);
+    let fixture = Fixture::new();
+    fixture.fill(LISTED);
+    let server = Server::start(&fixture);
     for filter in ["", "&status=completed", "&agent=a1", "&projectId=p7", "&label=l%3D3"] {
         let path = format!("/api/v1/sessions?perPage=200&page=2{filter}");
         let mut times = Vec::new();
@@ -205,19 +205,19 @@ fn lists(table: &mut Table) {
 
 /// A second task on a large repository, beside a worktree of git.
 fn provisioning(table: &mut Table) {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     for number in 0..FILES {
-        let directory = ground.source().join(format!("d{}", number / 100));
+        let directory = fixture.source().join(format!("d{}", number / 100));
         if number % 100 == 0 {
             fs::create_dir(&directory).unwrap();
         }
         fs::write(directory.join(format!("f{number}.txt")), format!("file {number}\n")).unwrap();
     }
-    git(&ground.source(), &["add", "."]);
-    git(&ground.source(), &["commit", "-q", "-m", "Many files"]);
-    let server = Server::start(&ground);
+    git(&fixture.source(), &["add", "."]);
+    git(&fixture.source(), &["commit", "-q", "-m", "Many files"]);
+    let server = Server::start(&fixture);
     let ours = || {
-        let id = server.create(&ground, "scripted");
+        let id = server.create(&fixture, "scripted");
         let mut reader = server.follow(&id);
         let mut begun = None;
         loop {
@@ -236,12 +236,12 @@ fn provisioning(table: &mut Table) {
     let mut number = 0;
     let worktree = || {
         number += 1;
-        let (path, branch) = (ground.beside(&format!("w{number}")), format!("w{number}"));
+        let (path, branch) = (fixture.beside(&format!("w{number}")), format!("w{number}"));
         let path = path.to_str().unwrap();
         let begun = Instant::now();
-        git(&ground.source(), &["worktree", "add", "-q", "-b", &branch, path]);
+        git(&fixture.source(), &["worktree", "add", "-q", "-b", &branch, path]);
         let time = milliseconds(begun);
-        git(&ground.source(), &["worktree", "remove", "--force", path]);
+        git(&fixture.source(), &["worktree", "remove", "--force", path]);
         time
     };
     let first = ours();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use ab_api::{
     Session, SessionEndReason, SessionId, SessionStatus, TaskCapabilities, TaskRequest, Time,
 };
-use ab_store::{DataDir, NewSession, SessionProgress, SessionRecord, Store};
+use ab_store::{DataDir, NewSession, SessionRecord, Store, StoredSessionProgress};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,36 +18,36 @@ use super::http::{Follower, HttpClient};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_agent-backend");
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     keep: TempDir,
 }
 
-impl Ground {
+impl Fixture {
     /// A repository with one commit.
-    pub(crate) fn new() -> Ground {
-        let ground = Ground { keep: tempfile::tempdir().unwrap() };
-        fs::create_dir(ground.source()).unwrap();
-        fs::write(ground.source().join("README.md"), "# A project\n").unwrap();
-        git(&ground.source(), &["init", "-q", "-b", "main"]);
-        git(&ground.source(), &["add", "."]);
-        git(&ground.source(), &["commit", "-q", "-m", "Start"]);
-        fs::write(ground.config(), "").unwrap();
-        ground
+    pub(crate) fn new() -> Fixture {
+        let fixture = Fixture { keep: tempfile::tempdir().unwrap() };
+        fs::create_dir(fixture.source()).unwrap();
+        fs::write(fixture.source().join("README.md"), "# A project\n").unwrap();
+        git(&fixture.source(), &["init", "-q", "-b", "main"]);
+        git(&fixture.source(), &["add", "."]);
+        git(&fixture.source(), &["commit", "-q", "-m", "Start"]);
+        fs::write(fixture.config(), "").unwrap();
+        fixture
     }
 
     /// With an agent that follows a scenario, of which so many sessions run at a time.
-    pub(crate) fn with_agent(name: &str, scenario: &str, sessions: usize) -> Ground {
-        let ground = Ground::new();
+    pub(crate) fn with_agent(name: &str, scenario: &str, sessions: usize) -> Fixture {
+        let fixture = Fixture::new();
         let file = format!("{name}.toml");
-        fs::write(ground.source().join(&file), scenario).unwrap();
-        git(&ground.source(), &["add", "."]);
-        git(&ground.source(), &["commit", "-q", "-m", "Scenario"]);
+        fs::write(fixture.source().join(&file), scenario).unwrap();
+        git(&fixture.source(), &["add", "."]);
+        git(&fixture.source(), &["commit", "-q", "-m", "Scenario"]);
         let config = format!(
             "[sessions]\nmax-running = {sessions}\n[[agents]]\nid = \"{name}\"\n\
              argv = [\"{{self}}\", \"agent\", \"script\", \"{file}\"]\n"
         );
-        fs::write(ground.config(), config).unwrap();
-        ground
+        fs::write(fixture.config(), config).unwrap();
+        fixture
     }
 
     /// Stores ended sessions with a few events each, before a server starts.
@@ -95,7 +95,7 @@ fn ended(number: usize) -> NewSession {
     let mut session = Session::new_queued(SessionId::generate(), task, Time::now());
     session.status = SessionStatus::Completed;
     session.end_reason = Some(SessionEndReason::Done);
-    let record = SessionRecord { session, progress: SessionProgress::default() };
+    let record = SessionRecord { session, progress: StoredSessionProgress::default() };
     NewSession { record, events: Vec::new(), idempotency: None, takes_over: None }
 }
 
@@ -106,10 +106,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(ground: &Ground) -> Server {
+    pub(crate) fn start(fixture: &Fixture) -> Server {
         let mut command = Command::new(BINARY);
         command.args(["serve", "--port", "0", "--log-level", "error", "--data-dir"]);
-        command.arg(ground.data()).arg("--config").arg(ground.config());
+        command.arg(fixture.data()).arg("--config").arg(fixture.config());
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut notice = String::new();
@@ -120,7 +120,7 @@ impl Server {
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         let (_, rest) = notice.split_once("http://").unwrap();
         let address = rest.split_whitespace().next().unwrap().to_owned();
-        let token = fs::read_to_string(ground.data().join("token")).unwrap().trim().to_owned();
+        let token = fs::read_to_string(fixture.data().join("token")).unwrap().trim().to_owned();
         Server { child, http: HttpClient { address, token } }
     }
 
@@ -141,17 +141,17 @@ impl Server {
         self.ask("GET", path, "")
     }
 
-    pub(crate) fn create(&self, ground: &Ground, agent: &str) -> String {
-        self.create_with(ground, agent, false)
+    pub(crate) fn create(&self, fixture: &Fixture, agent: &str) -> String {
+        self.create_with(fixture, agent, false)
     }
 
     /// A session that waits for further prompts.
-    pub(crate) fn create_open(&self, ground: &Ground, agent: &str) -> String {
-        self.create_with(ground, agent, true)
+    pub(crate) fn create_open(&self, fixture: &Fixture, agent: &str) -> String {
+        self.create_with(fixture, agent, true)
     }
 
-    fn create_with(&self, ground: &Ground, agent: &str, open: bool) -> String {
-        let repo = json!({ "url": ground.source() });
+    fn create_with(&self, fixture: &Fixture, agent: &str, open: bool) -> String {
+        let repo = json!({ "url": fixture.source() });
         let agent = json!({ "type": agent });
         let task = json!({ "prompt": "Work", "repo": repo, "agent": agent, "keepOpen": open });
         let created = self.ask("POST", "/api/v1/tasks", &task.to_string());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::ground::{FILE, Ground};
+use crate::fixture::{FILE, Fixture};
 use crate::http::{Load, load, request};
 use crate::measure::{Bar, Pair, ROUNDS, Table};
 use crate::programs::{Daemon, Peers};
@@ -12,9 +12,9 @@ use crate::servers::{Who, daemon};
 
 const TIME: Duration = Duration::from_millis(1500);
 
-pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = daemon(peers, Who::Ours, ground.root());
-    let npm = daemon(peers, Who::Npm, ground.root());
+pub(crate) async fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let ours = daemon(peers, Who::Ours, fixture.root());
+    let npm = daemon(peers, Who::Npm, fixture.root());
     let once = async |daemon: &Daemon, connections| -> Load {
         let request = request(daemon.port, "read_text_file", &json!({ "path": FILE }));
         load(daemon.port, &request, connections, TIME).await

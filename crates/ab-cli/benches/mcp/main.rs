@@ -12,7 +12,7 @@
     reason = "a benchmark talks, and ends at the first thing that is not as it must be"
 )]
 
-mod ground;
+mod fixture;
 mod http;
 mod load;
 mod measure;
@@ -24,7 +24,7 @@ mod tools;
 
 use std::process::ExitCode;
 
-use self::ground::Ground;
+use self::fixture::Fixture;
 use self::measure::{ROUNDS, Table};
 use self::programs::Peers;
 
@@ -35,14 +35,14 @@ fn main() -> ExitCode {
     };
     println!("bench mcp: median of {ROUNDS} rounds");
     println!("{}\n", servers::versions(&peers));
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let mut table = Table::default();
     // Requests are sent and answers read on this thread alone.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    starts::run(&mut table, &peers, &ground);
-    stdio::run(&mut table, &peers, &ground);
-    runtime.block_on(load::run(&mut table, &peers, &ground));
-    runtime.block_on(tools::run(&mut table, &peers, &ground));
+    starts::run(&mut table, &peers, &fixture);
+    stdio::run(&mut table, &peers, &fixture);
+    runtime.block_on(load::run(&mut table, &peers, &fixture));
+    runtime.block_on(tools::run(&mut table, &peers, &fixture));
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());
     ExitCode::SUCCESS

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::measure::{Bar, Pair, Table};
 use crate::programs::Peers;
 use crate::servers::{self, Talking, Who};
@@ -11,8 +11,8 @@ use crate::servers::{self, Talking, Who};
 /// A daemon that answers may not yet have nothing to do: ours finds out what is in force.
 const SETTLED: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let root = ground.root();
+pub(crate) fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let root = fixture.root();
     let daemon = |who| {
         let begun = Instant::now();
         let daemon = servers::daemon(peers, who, root);

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::ground::{FILE, Ground};
+use crate::fixture::{FILE, Fixture};
 use crate::measure::{Bar, Pair, Table, median};
 use crate::programs::Peers;
 use crate::servers::{Talking, Who};
 
 const READS: usize = 1000;
 
-pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let root = ground.root();
+pub(crate) fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let root = fixture.root();
     let mut ours = Talking::start(peers, Who::Ours, root);
     let mut official = Talking::start(peers, Who::Official, root);
     // The official server takes relative paths as well.

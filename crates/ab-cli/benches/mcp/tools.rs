@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::ground::{Ground, NEEDLE, PICTURE, SEARCHED, text};
+use crate::fixture::{Fixture, NEEDLE, PICTURE, SEARCHED, text};
 use crate::http::{Connection, position, request, succeeded};
 use crate::measure::{Bar, Pair, ROUNDS, Table, median};
 use crate::programs::{Daemon, Peers};
@@ -13,9 +13,9 @@ use crate::servers::{Who, daemon};
 /// Ours is so quick that one call would be measured by its neighbours.
 const CALLS_OF_OURS: usize = 5;
 
-pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = daemon(peers, Who::Ours, ground.root());
-    let npm = daemon(peers, Who::Npm, ground.root());
+pub(crate) async fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let ours = daemon(peers, Who::Ours, fixture.root());
+    let npm = daemon(peers, Who::Npm, fixture.root());
     let both = Both { ours, npm };
 
     let tree = json!({ "path": "1000" });

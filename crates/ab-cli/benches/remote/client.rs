@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::ground::{Ground, HUGE, HUGE_SIZE, SMALL};
+use crate::fixture::{Fixture, HUGE, HUGE_SIZE, SMALL};
 use crate::measure::{Bar, Pair, ROUNDS, Table, median};
 use crate::openssh::{CIPHER, Client, Sshd};
 use crate::our_daemon;
@@ -32,18 +32,18 @@ const QUESTIONS: usize = 2000;
 const FILES: usize = 10_000;
 const TREE: &str = "tree";
 
-pub(crate) fn run(table: &mut Table, sshd: Option<&Path>, ground: &Ground) {
+pub(crate) fn run(table: &mut Table, sshd: Option<&Path>, fixture: &Fixture) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let daemon = Daemon::start(our_daemon(&ground.root(), ground));
+    let daemon = Daemon::start(our_daemon(&fixture.root(), fixture));
     if let Some(sshd) = sshd {
         for (cipher, what, read, write) in
             [(Some(CIPHER), "one cipher", 1.5, 1.1), (None, "both on their defaults", 2.0, 2.0)]
         {
-            transfers(table, &runtime, (sshd, cipher), (daemon.port, ground), what, (read, write));
+            transfers(table, &runtime, (sshd, cipher), (daemon.port, fixture), what, (read, write));
         }
     }
     questions(table, &runtime, daemon.port);
-    walks(table, &runtime, daemon.port, ground);
+    walks(table, &runtime, daemon.port, fixture);
 }
 
 async fn connected(port: u16) -> Backend {
@@ -58,14 +58,14 @@ fn transfers(
     table: &mut Table,
     runtime: &Runtime,
     (sshd, cipher): (&Path, Option<&'static str>),
-    (port, ground): (u16, &Ground),
+    (port, fixture): (u16, &Fixture),
     how: &str,
     (read, write): (f64, f64),
 ) {
-    let client = Client::new(ground);
-    let openssh = Sshd::start(sshd, &client, ground);
-    let there = ground.root().join(HUGE);
-    let (back, put) = (ground.beside("back.bin"), ground.root().join("put.bin"));
+    let client = Client::new(fixture);
+    let openssh = Sshd::start(sshd, &client, fixture);
+    let there = fixture.root().join(HUGE);
+    let (back, put) = (fixture.beside("back.bin"), fixture.root().join("put.bin"));
     let get = format!("get {} {}\n", there.display(), back.display());
     let pair = Pair::of(
         || runtime.block_on(read_all(port)),
@@ -183,8 +183,8 @@ fn echo() -> u16 {
 }
 
 /// Many files: in one round trip, and beside the same walk here.
-fn walks(table: &mut Table, runtime: &Runtime, port: u16, ground: &Ground) {
-    let tree = ground.root().join(TREE);
+fn walks(table: &mut Table, runtime: &Runtime, port: u16, fixture: &Fixture) {
+    let tree = fixture.root().join(TREE);
     for number in 0..FILES {
         let directory = tree.join(format!("d{}", number % 100));
         fs::create_dir_all(&directory).unwrap();
@@ -192,7 +192,7 @@ fn walks(table: &mut Table, runtime: &Runtime, port: u16, ground: &Ground) {
         fs::write(directory.join(format!("f{number}.txt")), text).unwrap();
     }
     let (remote, local) = runtime
-        .block_on(async { (connected(port).await, agent_backend::local(ground.root()).unwrap()) });
+        .block_on(async { (connected(port).await, agent_backend::local(fixture.root()).unwrap()) });
     let listed = (0..ROUNDS).map(|_| {
         runtime.block_on(async {
             let begun = Instant::now();

@@ -9,7 +9,7 @@ use russh::keys::PublicKeyOrCertificate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::measure::{Bar, ROUNDS, Table};
 use crate::our_daemon;
 use crate::programs::Daemon;
@@ -20,11 +20,11 @@ const FIRST: usize = 16;
 /// Log in at a time.
 const TOGETHER: usize = 16;
 
-pub(crate) fn run(table: &mut Table, ground: &Ground) {
+pub(crate) fn run(table: &mut Table, fixture: &Fixture) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut costs = Vec::new();
     for _ in 0..ROUNDS {
-        let daemon = Daemon::start(our_daemon(&ground.root(), ground));
+        let daemon = Daemon::start(our_daemon(&fixture.root(), fixture));
         let first = runtime.block_on(log_in(daemon.port, FIRST));
         let before = daemon.memory();
         let crowd = runtime.block_on(log_in(daemon.port, CONNECTIONS));
@@ -54,7 +54,7 @@ async fn client(port: u16) -> Handle<Trusting> {
         head.push(stream.read_u8().await.unwrap());
     }
     assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
-    let stream = WebSocketByteStream::client_side(stream);
+    let stream = WebSocketByteStream::new_client(stream);
     let mut handle = connect_stream(Arc::new(Config::default()), stream, Trusting).await.unwrap();
     assert!(handle.authenticate_none("agent").await.unwrap().success());
     handle

@@ -15,7 +15,7 @@
 
 mod client;
 mod crowd;
-mod ground;
+mod fixture;
 #[path = "../mcp/measure.rs"]
 mod measure;
 mod openssh;
@@ -27,7 +27,7 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-use self::ground::Ground;
+use self::fixture::Fixture;
 use self::measure::{ROUNDS, Table};
 use self::programs::{NPM_DAEMON, Peers, kernel, ours, version};
 
@@ -54,22 +54,22 @@ fn main() -> ExitCode {
         version("ssh", "-V"),
         kernel()
     );
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let mut table = Table::default();
     if runs("published") {
-        published::run(&mut table, &peers, &ground);
+        published::run(&mut table, &peers, &fixture);
     }
     if runs("openssh") {
         match openssh::find() {
-            Some(sshd) => openssh::run(&mut table, sshd, &ground),
+            Some(sshd) => openssh::run(&mut table, sshd, &fixture),
             None => println!("no sshd here, so nothing is measured beside OpenSSH's server"),
         }
     }
     if runs("client") {
-        client::run(&mut table, openssh::find(), &ground);
+        client::run(&mut table, openssh::find(), &fixture);
     }
     if runs("crowd") {
-        crowd::run(&mut table, &ground);
+        crowd::run(&mut table, &fixture);
     }
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());
@@ -77,9 +77,9 @@ fn main() -> ExitCode {
 }
 
 /// Our daemon's command line; where it listens is added to it.
-fn our_daemon(root: &Path, ground: &Ground) -> std::process::Command {
+fn our_daemon(root: &Path, fixture: &Fixture) -> std::process::Command {
     let mut command = ours();
     command.args(["daemon", "--isolation", "software", "--rootDir"]).arg(root);
-    command.arg("--ssh-host-key").arg(ground.beside("our_host_key"));
+    command.arg("--ssh-host-key").arg(fixture.beside("our_host_key"));
     command
 }

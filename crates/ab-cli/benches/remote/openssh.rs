@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::ground::{Ground, HUGE, HUGE_SIZE};
+use crate::fixture::{Fixture, HUGE, HUGE_SIZE};
 use crate::measure::{Bar, Pair, Table};
 use crate::our_daemon;
 use crate::programs::{Daemon, Running, free_port};
@@ -24,12 +24,12 @@ pub(crate) fn find() -> Option<&'static Path> {
     Some(Path::new(SSHD)).filter(|path| path.is_file())
 }
 
-pub(crate) fn run(table: &mut Table, sshd: &Path, ground: &Ground) {
-    let client = Client::new(ground);
-    let ours = ours(&client, ground);
-    let openssh = Sshd::start(sshd, &client, ground);
-    let there = ground.root().join(HUGE);
-    let (back, put) = (ground.beside("back.bin"), ground.root().join("put.bin"));
+pub(crate) fn run(table: &mut Table, sshd: &Path, fixture: &Fixture) {
+    let client = Client::new(fixture);
+    let ours = ours(&client, fixture);
+    let openssh = Sshd::start(sshd, &client, fixture);
+    let there = fixture.root().join(HUGE);
+    let (back, put) = (fixture.beside("back.bin"), fixture.root().join("put.bin"));
     let get = format!("get {} {}\n", there.display(), back.display());
     let get = |port| {
         let speed = client.transfer(port, &get);
@@ -56,9 +56,9 @@ struct Ours {
     port: u16,
 }
 
-fn ours(client: &Client, ground: &Ground) -> Ours {
+fn ours(client: &Client, fixture: &Fixture) -> Ours {
     let port = free_port();
-    let mut command = our_daemon(&ground.root(), ground);
+    let mut command = our_daemon(&fixture.root(), fixture);
     command.args(["--conventional-ssh", "--ssh-port", &port.to_string()]);
     command.arg("--ssh-users").arg(format!("{}:unused", client.user));
     command.arg("--ssh-authorized-keys").arg(client.key.with_extension("pub"));
@@ -72,9 +72,9 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    pub(crate) fn start(program: &Path, client: &Client, ground: &Ground) -> Sshd {
+    pub(crate) fn start(program: &Path, client: &Client, fixture: &Fixture) -> Sshd {
         let port = free_port();
-        let host_key = ground.beside("openssh_host_key");
+        let host_key = fixture.beside("openssh_host_key");
         make_key(&host_key);
         // Its files transfer in the process of the connection, which is the faster way it has.
         let config = format!(
@@ -83,7 +83,7 @@ impl Sshd {
             host_key.display(),
             client.key.with_extension("pub").display()
         );
-        let path = ground.beside("sshd_config");
+        let path = fixture.beside("sshd_config");
         fs::write(&path, config).unwrap();
         fs::create_dir_all(EMPTY).unwrap();
         let mut command = Command::new(program);
@@ -101,8 +101,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(ground: &Ground) -> Client {
-        let key = ground.beside("client_key");
+    pub(crate) fn new(fixture: &Fixture) -> Client {
+        let key = fixture.beside("client_key");
         make_key(&key);
         let user = Command::new("id").arg("-un").output().unwrap().stdout;
         Client { user: String::from_utf8(user).unwrap().trim().to_owned(), key }

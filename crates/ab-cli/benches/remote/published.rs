@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::ground::{Ground, LARGE, SMALL};
+use crate::fixture::{Fixture, LARGE, SMALL};
 use crate::measure::{Bar, Pair, ROUNDS, Table};
 use crate::our_daemon;
 use crate::programs::{Daemon, Peers};
@@ -26,14 +26,14 @@ const MANY_ROUNDS: usize = 2 * ROUNDS - 1;
 /// The client complains at length where there is none.
 const TOKEN: &str = "bench";
 
-pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let root = ground.root();
-    let mut ours = our_daemon(&root, ground);
+pub(crate) fn run(table: &mut Table, peers: &Peers, fixture: &Fixture) {
+    let root = fixture.root();
+    let mut ours = our_daemon(&root, fixture);
     ours.args(["--auth-token", TOKEN]);
     let ours = Daemon::start(ours);
     let mut npm = peers.npm_daemon();
     npm.args(["daemon", "--isolation", "software", "--rootDir"]).arg(&root);
-    npm.arg("--ssh-host-key").arg(ground.beside("npm_host_key"));
+    npm.arg("--ssh-host-key").arg(fixture.beside("npm_host_key"));
     npm.args(["--auth-token", TOKEN]);
     let npm = Daemon::start(npm);
     // The client is what is measured, so that it keeps the time; one process asks both in turn.

@@ -4,7 +4,7 @@ pub(crate) mod catalog;
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{self, AgentScenario, ScriptedAgentExit, ScriptedAgentSettings};
+use ab_acp::scripted_agent::{self, AgentScenario, ScriptedAgentExit, ScriptedAgentSettings};
 use ab_core::{Error, ErrorCode, ErrorKind};
 use clap::{Args, Subcommand};
 
@@ -116,7 +116,7 @@ async fn scripted(script: Script) -> Result<(), Failure> {
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
     tokio::select! {
-        end = script::run_scripted_agent(input, output, ScriptedAgentSettings { scenario, home }) => match end {
+        end = scripted_agent::run_scripted_agent(input, output, ScriptedAgentSettings { scenario, home }) => match end {
             ScriptedAgentExit::Finished => Ok(()),
             ScriptedAgentExit::Exit(code) => Err(Failure::Told(Exit::Command(code))),
             ScriptedAgentExit::MessageTooLong { limit } => {

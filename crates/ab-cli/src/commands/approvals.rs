@@ -4,7 +4,7 @@ use ab_api::{
     Approval, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DecisionChannel, SubjectDescriber,
     Time,
 };
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use agent_backend::serve_client::ApprovalQuery;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -149,7 +149,7 @@ async fn run(command: ApprovalsCommand, terminal: &mut Terminal) -> Result<(), F
 }
 
 async fn decide(
-    client: &SessionClient,
+    client: &ServeClient,
     one: DecideApproval,
     decision: ApproveOrDeny,
     terminal: &mut Terminal,
@@ -169,7 +169,7 @@ async fn decide(
 }
 
 async fn show_list(
-    client: &SessionClient,
+    client: &ServeClient,
     list: ListApprovals,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
@@ -217,7 +217,7 @@ fn show_one(approval: &Approval, terminal: &mut Terminal) -> Result<(), Failure>
 
 /// Prints every change until the command is interrupted.
 async fn watch(
-    client: &SessionClient,
+    client: &ServeClient,
     watched: WatchApprovals,
     server_flags: &str,
     terminal: &mut Terminal,
@@ -228,7 +228,7 @@ async fn watch(
     };
     let status = Some(ApprovalStatus::Pending);
     let query = ApprovalQuery { status, session_id, ..ApprovalQuery::default() };
-    let mut changes = client.approval_changes(&query);
+    let mut changes = client.follow_approvals(&query);
     let mut signals = Signals::watch();
     loop {
         tokio::select! {
@@ -369,7 +369,7 @@ mod tests {
         let subject = subject.with_detail("rm -r \\\n  build".to_owned());
         let time = "2026-01-31T12:00:00Z".parse().unwrap();
         let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B8".parse().unwrap();
-        let approval = Approval { id, session_id, ..Approval::pending(subject, time) };
+        let approval = Approval { id, session_id, ..Approval::new_pending(subject, time) };
         approval.expiring_after(Duration::from_secs(60))
     }
 

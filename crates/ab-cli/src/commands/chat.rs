@@ -9,18 +9,18 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment};
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
-use ab_acp::launch::{LaunchSetup, LaunchedAgent, agent_toolchain, launch_agent};
-use ab_acp::login::copy_login_files;
-use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
+use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent, launch_agent, toolchain_for_agent_path};
+use ab_acp::login_files::copy_login_files_to_agent_home;
 use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
     PermissionOptionKind, PermissionQuestion, PromptPart, SessionSetup,
 };
 use ab_core::error::escape_unprintable;
 use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess};
-use ab_local::{LaunchedProcess, LocalWorkspace, OutputReader};
+use ab_local::{LaunchedProgram, LocalWorkspace, ProcessOutputReader};
 use clap::Args;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
@@ -92,7 +92,7 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     let config = Config::load(&flags)?;
     let installed = AgentInstallDir::new(config.data_dir.value.join("agents"));
     let host = HostEnvironment::new(env::vars_os());
-    let agent = resolve::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
+    let agent = agent_readiness::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
     let agent = agent.map_err(|unready| Failure::usage(unready.to_string()))?;
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
@@ -100,7 +100,7 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     let place =
         made.map_err(|error| Failure::input("create the home directory of the agent", error))?;
     let last = if chat.goes_on { Some(last(&place, entry)?) } else { None };
-    copy_login_files(&place.home(), &agent.login_files).await?;
+    copy_login_files_to_agent_home(&place.home(), &agent.login_files).await?;
     let workspace = open(&chat, &config, entry, &root, &place).await?;
     tell_what_is_in_force(&chat, &workspace, terminal).await?;
     let talked = match Conversation::start(&chat, &agent, &root, last, &workspace).await {
@@ -155,7 +155,7 @@ async fn open(
         .minimum_isolation(floor)
         .network(network)
         .mount_own_executable();
-    let own = entry.toolchains.iter().map(|directory| agent_toolchain(directory));
+    let own = entry.toolchains.iter().map(|directory| toolchain_for_agent_path(directory));
     for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
         builder = builder.add_toolchain(toolchain);
     }
@@ -179,7 +179,7 @@ struct Conversation {
     client: AcpClient,
     session: AcpSessionId,
     events: AgentEvents,
-    process: LaunchedProcess,
+    process: LaunchedProgram,
     errors: ErrorTail,
     signals: Signals,
     keyboard: Keyboard,
@@ -200,16 +200,16 @@ impl Conversation {
     /// Starts the agent, and opens a new conversation or resumes the last one.
     async fn start(
         chat: &Chat,
-        agent: &ReadyAgent,
+        agent: &AgentReadyToLaunch,
         root: &Path,
         last: Option<AcpSessionId>,
         workspace: &LocalWorkspace,
     ) -> Result<Conversation, Failure> {
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
-        let setup = LaunchSetup {
+        let setup = AgentLaunchOptions {
             own_binary: Some(own),
             credentials: agent.credentials.clone(),
-            ..LaunchSetup::default()
+            ..AgentLaunchOptions::default()
         };
         let mut signals = Signals::watch();
         let entry = &agent.entry;
@@ -220,7 +220,7 @@ impl Conversation {
         let opening = async {
             client.initialize().await?;
             match last {
-                Some(last) => client.reopen_session(&last, &setup).await.map(|_| last),
+                Some(last) => client.load_or_resume_session(&last, &setup).await.map(|_| last),
                 None => client.new_session(&setup).await,
             }
         };
@@ -425,7 +425,7 @@ impl Conversation {
     }
 
     async fn failed(&mut self, error: &AcpError) -> Failure {
-        let title = self.client.profile().and_then(|profile| profile.name.clone());
+        let title = self.client.agent_capabilities().and_then(|profile| profile.name.clone());
         ended(title.as_deref().unwrap_or("the agent"), error, &mut self.process, &mut self.errors)
             .await
     }
@@ -446,7 +446,7 @@ fn always(question: &PermissionQuestion) -> Option<String> {
 /// The last bytes that the agent wrote to standard error. Reading them keeps the agent from
 /// blocking on a full pipe.
 struct ErrorTail {
-    reader: Option<OutputReader>,
+    reader: Option<ProcessOutputReader>,
     last: Vec<u8>,
 }
 
@@ -484,7 +484,7 @@ impl ErrorTail {
 async fn failed(
     entry: &AgentCatalogEntry,
     error: &AcpError,
-    process: &mut LaunchedProcess,
+    process: &mut LaunchedProgram,
     errors: &mut ErrorTail,
 ) -> Failure {
     ended(entry.title(), error, process, errors).await
@@ -494,7 +494,7 @@ async fn failed(
 async fn ended(
     agent: &str,
     error: &AcpError,
-    process: &mut LaunchedProcess,
+    process: &mut LaunchedProgram,
     errors: &mut ErrorTail,
 ) -> Failure {
     let mut message = format!("{}: {error}", escape_unprintable(agent));

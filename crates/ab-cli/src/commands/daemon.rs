@@ -15,14 +15,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, ConcurrentCommandLimit, MemoryDriverOptions, ScopeOptions};
-use ab_host::{ExecSettings, MissingRootPolicy};
+use ab_host::{LocalExecSettings, MissingRootPolicy};
 use ab_mcp::McpHttpSettings;
 use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use clap::{Args, ValueEnum};
 use tokio::io::AsyncReadExt;
 
-use super::exec::{EnvFlags, Limits, Walls, amount};
+use super::exec::{EnvFlags, Limits, SandboxFlags, amount};
 use super::policy::RuleFlags;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
@@ -100,7 +100,7 @@ pub(crate) struct Daemon {
     access: Access,
 
     #[command(flatten)]
-    walls: Walls,
+    sandbox: SandboxFlags,
 
     #[command(flatten)]
     limits: Limits,
@@ -215,8 +215,8 @@ async fn run(daemon: Daemon) -> Result<(), Failure> {
 
 async fn serve(daemon: Daemon) -> Result<(), Failure> {
     if daemon.local_only {
-        let settings = daemon.walls.settings()?;
-        let settings = ExecSettings { limits: daemon.limits.of_workspace(), ..settings };
+        let settings = daemon.sandbox.settings()?;
+        let settings = LocalExecSettings { limits: daemon.limits.of_workspace(), ..settings };
         let off = CommandPolicySettings { profile: PolicyProfile::Off, ..Default::default() };
         let Opened { root, handle } = daemon.open(settings, off)?;
         return super::mcp::over_stdio(root, handle).await;
@@ -228,11 +228,11 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let mut signals = Signals::watch();
     open_files::raise();
     let asked = daemon.limits.of_workspace();
-    let settings = ExecSettings {
+    let settings = LocalExecSettings {
         limits: defaults::completed(asked),
         optional_limits: defaults::unasked(asked),
         spool: daemon.limits.spooling(),
-        ..daemon.walls.settings()?
+        ..daemon.sandbox.settings()?
     };
     let rules = daemon.rules.unattended()?;
     let Opened { root, handle: backend } = daemon.open(settings, rules)?;
@@ -254,12 +254,12 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         }
     })?;
     let encrypted = tls.is_some();
-    let beside = daemon.ssh.open(&backend, host).await?;
-    if let Some(ssh) = &beside.socket {
+    let ssh_servers = daemon.ssh.open(&backend, host).await?;
+    if let Some(ssh) = &ssh_servers.socket {
         served = served.with_ssh(ssh.clone());
     }
-    let _lanes = beside.lanes();
-    let mut known = notice::Known::of(&beside, encrypted);
+    let _lanes = ssh_servers.lanes();
+    let mut known = notice::Known::of(&ssh_servers, encrypted);
     known.guarded = guarded;
     served = served.report_separate_ssh_port(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
@@ -268,7 +268,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         .with_limits(bounds)
         .start(listener);
     let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
-    let beside = beside.serve();
+    let ssh_servers = ssh_servers.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;
     if told.is_ok() {
         footprint::give_back();
@@ -280,7 +280,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     }
     let ended = async {
         opened.shutdown().await;
-        beside.close().await;
+        ssh_servers.close().await;
         root.destroy().await
     };
     tokio::select! {
@@ -306,7 +306,7 @@ struct Opened {
 impl Daemon {
     fn open(
         &self,
-        settings: ExecSettings,
+        settings: LocalExecSettings,
         rules: CommandPolicySettings,
     ) -> Result<Opened, Failure> {
         let root = match self.backend {
@@ -329,7 +329,7 @@ impl Daemon {
             handle = handle.scope(scope.unwrap_or("."), options)?;
         }
         // The restrictions also apply to every part of the workspace that a caller chooses.
-        let restrictions = self.walls.restrictions(&handle)?;
+        let restrictions = self.sandbox.restrictions(&handle)?;
         if !restrictions.is_empty() {
             handle = handle.restrict(restrictions)?;
         }
@@ -338,7 +338,7 @@ impl Daemon {
 
     fn local(
         &self,
-        settings: ExecSettings,
+        settings: LocalExecSettings,
         rules: CommandPolicySettings,
     ) -> Result<Backend, Failure> {
         let mut config = LocalWorkspaceConfig::new(&self.root_dir);

@@ -7,8 +7,10 @@ pub(crate) mod sentences;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{EffectivePolicy, Isolation};
-use ab_host::facilities::{self, HostFeature, HostFeatureReport, HostFeatureState, ProbeSettings};
+use ab_core::effective_policy::{EffectivePolicy, Isolation};
+use ab_host::host_features::{
+    self, HostFeature, HostFeatureProbeSettings, HostFeatureReport, HostFeatureState,
+};
 use agent_backend::LocalWorkspaceConfig;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -81,12 +83,13 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
     }
     let directory = command.root.unwrap_or_else(|| PathBuf::from("."));
     let policy = in_force(&directory).await;
-    let surroundings = ProbeSettings {
+    let surroundings = HostFeatureProbeSettings {
         path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         directory: std::path::absolute(&directory).unwrap_or(directory),
     };
     let probed =
-        tokio::task::spawn_blocking(move || facilities::probe_host_features(&surroundings)).await;
+        tokio::task::spawn_blocking(move || host_features::probe_host_features(&surroundings))
+            .await;
     let facilities = match probed {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),

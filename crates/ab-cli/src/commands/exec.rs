@@ -10,13 +10,13 @@ mod raw;
 use std::ffi::OsString;
 use std::time::Instant;
 
-use ab_core::effective::Isolation;
+use ab_core::effective_policy::Isolation;
 use ab_core::process::{
     Command, ExecLimits, ExecRequest, LeftoverProcessOutcome, OutputChannel, PathRestrictions,
     StderrMode,
 };
 use ab_core::{Backend, EnforcedControls, ExecOptions, WsPath};
-use ab_host::{ExecSettings, check_restrictions_enforceable};
+use ab_host::{LocalExecSettings, check_path_restrictions_enforceable};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -31,7 +31,9 @@ use crate::jobs::holder;
 use crate::progress::size;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{Starter, WorkspaceFlags, path_text};
-pub(crate) use flags::{EnvFlags, Limits, Mode, NetworkChoice, Walls, in_force, no_walls_here};
+pub(crate) use flags::{
+    EnvFlags, Limits, Mode, NetworkChoice, SandboxFlags, in_force, refuse_local_sandbox_flags,
+};
 use following::{Watching, exit_code};
 pub(crate) use input::PassedInput;
 
@@ -126,7 +128,7 @@ pub(crate) struct Exec {
     quiet: bool,
 
     #[command(flatten)]
-    walls: Walls,
+    sandbox: SandboxFlags,
 
     #[command(flatten)]
     limits: Limits,
@@ -145,8 +147,8 @@ impl Exec {
 
     /// The settings of a local workspace. It is opened for this command only, so the limits of the
     /// command are those of the workspace.
-    fn settings(&self) -> Result<ExecSettings, Failure> {
-        Ok(ExecSettings { limits: self.limits.of_command(), ..self.walls.settings()? })
+    fn settings(&self) -> Result<LocalExecSettings, Failure> {
+        Ok(LocalExecSettings { limits: self.limits.of_command(), ..self.sandbox.settings()? })
     }
 
     fn is_elsewhere(&self) -> bool {
@@ -165,7 +167,7 @@ impl Exec {
         }
         let policy = backend.effective_policy().await?;
         let strongest = policy.isolation == Some(Isolation::Bwrap);
-        if let Some(line) = self.walls.in_force(&policy).filter(|_| self.verbose || !strongest) {
+        if let Some(line) = self.sandbox.in_force(&policy).filter(|_| self.verbose || !strongest) {
             terminal.note(&line);
         }
         Ok(())
@@ -185,7 +187,7 @@ impl Exec {
             );
         }
         if self.workspace.is_elsewhere()? {
-            let refused = no_walls_here(&self.walls, &self.rules);
+            let refused = refuse_local_sandbox_flags(&self.sandbox, &self.rules);
             return refused.map_err(|failure| self.workspace.traced(failure));
         }
         Ok(())
@@ -272,7 +274,7 @@ async fn in_workspace(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let restrictions = exec.walls.restrictions(backend)?;
+    let restrictions = exec.sandbox.restrictions(backend)?;
     let handle = if restrictions.is_empty() {
         backend.clone()
     } else {
@@ -297,14 +299,14 @@ async fn in_workspace(
 async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     let command = exec.command()?;
     let line = command.to_shell_line();
-    let mut request = backend.exec_request(command, exec.options()?)?;
+    let mut request = backend.build_exec_request(command, exec.options()?)?;
     // Readers of a job see its output in the order in which it was written.
     request.stderr = StderrMode::Merged;
     let process = backend.spawn(request).await?;
     let policy = backend.effective_policy().await?;
     let strongest = policy.isolation == Some(Isolation::Bwrap);
     let told = !exec.quiet && !exec.json && (exec.verbose || !strongest);
-    let note = exec.walls.in_force(&policy).filter(|_| told);
+    let note = exec.sandbox.in_force(&policy).filter(|_| told);
     holder::hold(process, &line, &exec.workspace.directory()?, note.as_deref()).await
 }
 
@@ -325,7 +327,7 @@ fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure
 
 /// Starts a command on a daemon and does not wait for it.
 async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
-    let mut request = backend.exec_request(exec.command()?, exec.options()?)?;
+    let mut request = backend.build_exec_request(exec.command()?, exec.options()?)?;
     request.stderr = StderrMode::Merged;
     let process = backend.spawn_detached(request).await?;
     started(exec, process.id.as_str(), terminal)
@@ -341,8 +343,8 @@ async fn explained(
     let policy = backend.effective_policy().await?;
     let elsewhere = exec.is_elsewhere();
     if let Some(isolation) = policy.isolation.filter(|_| !elsewhere) {
-        let accepted = exec.walls.accepted();
-        check_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
+        let accepted = exec.sandbox.accepted();
+        check_path_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
     }
     let limits = exec.limits.of_workspace();
     let json = terminal.format() == Format::Json;
@@ -415,7 +417,7 @@ async fn gathered(
     let started = Instant::now();
     let options = exec.options()?;
     let most = options.max_output_bytes;
-    let mut request = backend.exec_request(exec.command()?, options)?;
+    let mut request = backend.build_exec_request(exec.command()?, options)?;
     request.stdin = exec.input().mode();
     if exec.stdin {
         // The rules can check text for a shell if all of it is known before the start.
@@ -509,7 +511,7 @@ async fn streamed(
             terminal,
         );
     }
-    let mut request: ExecRequest = backend.exec_request(command, exec.options()?)?;
+    let mut request: ExecRequest = backend.build_exec_request(command, exec.options()?)?;
     request.stdin = input.mode();
     if exec.pty {
         request.terminal = Some(raw::size());

@@ -107,8 +107,8 @@ async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
         }
         FsCommand::Cat(command) => cat::run(command, &backend, wanted, terminal).await,
         FsCommand::Write(command) => {
-            let manner = write::Manner::of(fs.workspace.is_elsewhere()?, wanted);
-            write::run(command, &backend, manner, terminal).await
+            let input_options = write::InputOptions::of(fs.workspace.is_elsewhere()?, wanted);
+            write::run(command, &backend, input_options, terminal).await
         }
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
         FsCommand::Diff(command) => diff::run(command, &backend, terminal).await,

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long the sandbox of a command may take to be set up.
 const SETUP: Duration = Duration::from_millis(500);
 /// How long a job may take to end after KILL.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// A daemon does not report where the output of a running job ends. A pause of this length counts
 /// as its end.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -523,10 +523,10 @@ async fn kill_one(
     };
     if number.is_none() {
         if ended.is_none() {
-            ended = jobs.signal(id, KILL, PATIENCE).await?;
+            ended = jobs.signal(id, KILL, TIMEOUT).await?;
         }
         if ended.is_none() {
-            let message = format!("job {id} did not end within {} seconds", PATIENCE.as_secs());
+            let message = format!("job {id} did not end within {} seconds", TIMEOUT.as_secs());
             return Err(failed(ErrorKind::Timeout, message).into());
         }
     }

@@ -1,7 +1,7 @@
 //! `key`: the API keys of a server.
 
 use ab_api::{ApiKey, ApiKeyId, Time};
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -99,7 +99,7 @@ async fn run(command: KeyCommand, terminal: &mut Terminal) -> Result<(), Failure
     }
 }
 
-async fn all(client: &SessionClient) -> Result<Vec<ApiKey>, Failure> {
+async fn all(client: &ServeClient) -> Result<Vec<ApiKey>, Failure> {
     let mut keys = Vec::new();
     let mut next = Some(1);
     while let Some(page) = next {
@@ -111,7 +111,7 @@ async fn all(client: &SessionClient) -> Result<Vec<ApiKey>, Failure> {
 }
 
 /// The key with this id, or the one that works and has this name.
-async fn find(client: &SessionClient, named: &str) -> Result<ApiKeyId, Failure> {
+async fn find(client: &ServeClient, named: &str) -> Result<ApiKeyId, Failure> {
     if let Ok(id) = named.parse() {
         return Ok(id);
     }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::{Backend, ConnectionStatus, Error, ErrorCode, ErrorKind, ScopeOptions};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::exec::{EnvFlags, Limits, Walls, amount, no_walls_here};
+use super::exec::{EnvFlags, Limits, SandboxFlags, amount, refuse_local_sandbox_flags};
 use super::policy::RuleFlags;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ pub(crate) struct Mcp {
     env: EnvFlags,
 
     #[command(flatten)]
-    walls: Walls,
+    sandbox: SandboxFlags,
 
     #[command(flatten)]
     limits: Limits,
@@ -89,14 +89,15 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     }
     let elsewhere = mcp.workspace.is_elsewhere()?;
     if elsewhere {
-        let refused = no_walls_here(&mcp.walls, &mcp.rules).and_then(|()| mcp.limits.none_given());
+        let refused = refuse_local_sandbox_flags(&mcp.sandbox, &mcp.rules)
+            .and_then(|()| mcp.limits.none_given());
         refused.map_err(|failure| mcp.workspace.traced(failure))?;
     }
     let policy = mcp.rules.unattended()?;
-    let settings = ExecSettings {
+    let settings = LocalExecSettings {
         limits: mcp.limits.of_workspace(),
         spool: mcp.limits.spooling(),
-        ..mcp.walls.settings()?
+        ..mcp.sandbox.settings()?
     };
     let opening = mcp.workspace.open_with(Starter::Program, settings, policy);
     let opened = if elsewhere {
@@ -110,7 +111,7 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
         Err(failure) if elsewhere => return unreachable(failure, terminal).await,
         Err(failure) => return Err(failure),
     };
-    let restrictions = mcp.walls.restrictions(&workspace.handle)?;
+    let restrictions = mcp.sandbox.restrictions(&workspace.handle)?;
     let handle = if restrictions.is_empty() {
         workspace.handle.clone()
     } else {
@@ -126,7 +127,7 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     tokio::pin!(serving);
     let served = tokio::select! {
         served = &mut serving => served,
-        () = tell_what_is_in_force(&mcp.walls, &handle), if !elsewhere && !mcp.quiet => serving.await,
+        () = tell_what_is_in_force(&mcp.sandbox, &handle), if !elsewhere && !mcp.quiet => serving.await,
     };
     served.and(workspace.close().await)
 }
@@ -178,10 +179,10 @@ async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Fa
 
 /// Prints one line on standard error about the isolation of commands. The check runs a command, and
 /// the client does not wait for it.
-async fn tell_what_is_in_force(walls: &Walls, handle: &Backend) {
+async fn tell_what_is_in_force(sandbox: &SandboxFlags, handle: &Backend) {
     match handle.effective_policy().await {
         Ok(policy) => {
-            let line = walls.in_force(&policy).map(|line| format!("{line}\n"));
+            let line = sandbox.in_force(&policy).map(|line| format!("{line}\n"));
             talk(&line.unwrap_or_default());
         }
         // The client disconnected first.
@@ -196,7 +197,7 @@ pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), 
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
     let served = tokio::select! {
-        served = ab_mcp::serve_stdio(handle, input, output) => {
+        served = ab_mcp::serve_mcp_over_streams(handle, input, output) => {
             served.map_err(|error| Failure::input("serve the client", error))
         }
         exit = signals.next() => Err(Failure::Told(exit)),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ab_core::Error;
-use agent_backend::policy::{CommandPolicySettings, PolicyProfile, RuleFile};
+use agent_backend::policy::{CommandPolicySettings, PolicyProfile, PolicyRuleFile};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CliCommand, RunningCommand};
@@ -126,21 +126,21 @@ impl RuleFlags {
         self.profile.into()
     }
 
-    fn own(&self) -> Result<RuleFile, Failure> {
+    fn own(&self) -> Result<PolicyRuleFile, Failure> {
         match &self.rules {
             Some(path) => rules_in(path, &text_of(path)?),
-            None => Ok(RuleFile::default()),
+            None => Ok(PolicyRuleFile::default()),
         }
     }
 
     /// Loads the rules. An invalid file is a usage error, whose exit code no verdict has.
-    fn load(&self) -> Result<agent_backend::Policy, Failure> {
+    fn load(&self) -> Result<agent_backend::CommandPolicy, Failure> {
         let load = || self.proven(&self.own()?);
         load().map_err(Failure::into_usage)
     }
 
-    fn proven(&self, own: &RuleFile) -> Result<agent_backend::Policy, Failure> {
-        let loaded = agent_backend::Policy::with_user_rules(self.profile(), own);
+    fn proven(&self, own: &PolicyRuleFile) -> Result<agent_backend::CommandPolicy, Failure> {
+        let loaded = agent_backend::CommandPolicy::with_user_rules(self.profile(), own);
         loaded.map_err(|error| match &self.rules {
             Some(path) => in_file(path, error),
             None => error.into(),
@@ -173,7 +173,7 @@ impl RuleFlags {
 /// # Errors
 ///
 /// The file cannot be read, or its rules cannot be used. The message names the file.
-pub(crate) fn read_rules(path: &Path) -> Result<RuleFile, String> {
+pub(crate) fn read_rules(path: &Path) -> Result<PolicyRuleFile, String> {
     let flags = RuleFlags { profile: ProfileChoice::Guarded, rules: Some(path.to_owned()) };
     let own = flags.own().and_then(|own| flags.proven(&own).map(|_| own));
     own.map_err(|failure| match failure.error() {
@@ -182,8 +182,8 @@ pub(crate) fn read_rules(path: &Path) -> Result<RuleFile, String> {
     })
 }
 
-fn rules_in(path: &Path, text: &str) -> Result<RuleFile, Failure> {
-    RuleFile::parse(text).map_err(|error| in_file(path, error))
+fn rules_in(path: &Path, text: &str) -> Result<PolicyRuleFile, Failure> {
+    PolicyRuleFile::parse(text).map_err(|error| in_file(path, error))
 }
 
 /// Adds the path of the file to an error.

@@ -1,8 +1,8 @@
 //! `remote`: what a server offers and what it has worked with.
 
 use ab_api::{RepoImportRequest, SessionId, Time, WorkspaceDetail, WorkspaceState};
-use agent_backend::SessionClient;
-use agent_backend::serve_client::CatalogueQuery;
+use agent_backend::ServeClient;
+use agent_backend::serve_client::RepoCatalogueQuery;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -212,8 +212,8 @@ async fn run(command: RemoteCommand, terminal: &mut Terminal) -> Result<(), Fail
 }
 
 impl RemoteFilter {
-    fn query(self) -> CatalogueQuery {
-        CatalogueQuery { tenant_id: self.tenant, project_id: self.project, page: Some(1) }
+    fn query(self) -> RepoCatalogueQuery {
+        RepoCatalogueQuery { tenant_id: self.tenant, project_id: self.project, page: Some(1) }
     }
 }
 
@@ -235,11 +235,11 @@ fn show<const COLUMNS: usize>(
 }
 
 async fn show_workspace(
-    client: &SessionClient,
+    client: &ServeClient,
     id: SessionId,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let WorkspaceDetail { summary, storage, history } = client.workspace(id).await?;
+    let WorkspaceDetail { summary, storage, history } = client.session_workspace(id).await?;
     if terminal.format() == Format::Json {
         return terminal.value(&json!(WorkspaceDetail { summary, storage, history }));
     }

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ab_api::{ApprovalDecision, ApproveOrDeny, DecisionChannel, Run, RunId, SpaceId};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, NoApprover};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_spaces::{
-    EventsMessage, MessageStatus, Operation, OperationDecision, ProtocolEvent, RunObserver,
+    EventsMessage, MessageStatus, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
     SpaceWorkspace,
 };
 use async_trait::async_trait;
@@ -152,10 +152,10 @@ async fn run_here(
     let document = document(&command.policy)?;
     let bytes = message(file, terminal).await?;
     let mut template = LocalWorkspaceConfig::new(root);
-    template.options.exec = ExecSettings {
+    template.options.exec = LocalExecSettings {
         toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
         temporary_dir: crate::workspace::temporary_dir(),
-        ..ExecSettings::default()
+        ..LocalExecSettings::default()
     };
     let env = BTreeMap::new();
     let workspace =
@@ -172,7 +172,7 @@ async fn run_here(
         }),
         format,
     };
-    let message = ab_spaces::run_message(&workspace, &bytes, &observer).await;
+    let message = ab_spaces::run_operations_message(&workspace, &bytes, &observer).await;
     let failure = observer.lock().failure.take();
     drop(observer);
     workspace.backend().destroy().await?;
@@ -222,10 +222,10 @@ async fn act(
     let client = command.server.client()?;
     let shown = match action {
         RunAction::Show { run } | RunAction::Resume { run, .. } => {
-            client.call("GET", &format!("/v1/runs/{run}?operations=true"), None).await?
+            client.send_request("GET", &format!("/v1/runs/{run}?operations=true"), None).await?
         }
         RunAction::Cancel { run } => {
-            client.call("POST", &format!("/v1/runs/{run}/cancel"), None).await?
+            client.send_request("POST", &format!("/v1/runs/{run}/cancel"), None).await?
         }
     };
     let data = &shown["data"];
@@ -394,20 +394,26 @@ impl RunObserver for TerminalObserver<'_> {
         self.show(|view, _| view.event(event));
     }
 
-    async fn decide(&self, _: &Operation, asked: &ApprovalRequest) -> OperationDecision {
+    async fn decide_approval(
+        &self,
+        _: &Operation,
+        asked: &ApprovalRequest,
+    ) -> OperationApprovalDecision {
         match self.approve {
-            Approve::Always => OperationDecision::Approve,
+            Approve::Always => OperationApprovalDecision::Approve,
             Approve::Never => {
-                OperationDecision::Deny(format!("{} (--approve never)", asked.rule.reason))
+                OperationApprovalDecision::Deny(format!("{} (--approve never)", asked.rule.reason))
             }
-            Approve::Ask if !io::stdin().is_terminal() => OperationDecision::Leave,
+            Approve::Ask if !io::stdin().is_terminal() => OperationApprovalDecision::Leave,
             Approve::Ask => match self.approver.ask(asked).await {
-                ApprovalAnswer::Yes(_) => OperationDecision::Approve,
+                ApprovalAnswer::Yes(_) => OperationApprovalDecision::Approve,
                 ApprovalAnswer::No(by, why) if why.is_empty() => {
-                    OperationDecision::Deny(format!("not approved by {by}"))
+                    OperationApprovalDecision::Deny(format!("not approved by {by}"))
                 }
-                ApprovalAnswer::No(_, why) => OperationDecision::Deny(why),
-                ApprovalAnswer::Later(_) | ApprovalAnswer::Nobody => OperationDecision::Leave,
+                ApprovalAnswer::No(_, why) => OperationApprovalDecision::Deny(why),
+                ApprovalAnswer::Later(_) | ApprovalAnswer::Nobody => {
+                    OperationApprovalDecision::Leave
+                }
             },
         }
     }

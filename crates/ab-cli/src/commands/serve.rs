@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::effective_policy::{Isolation, NetworkAccess};
 use ab_server::{
     AccessToken, AgentGatewayRoutes, CookieSigningKey, HttpAccessPolicy, HttpServer, TlsConfig,
 };

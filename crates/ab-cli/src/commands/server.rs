@@ -6,17 +6,18 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ab_acp::agent_readiness::HostEnvironment;
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::gateway::{
     AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings, InstallPolicy,
     ReplayLimits,
 };
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::HostEnvironment;
-use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::effective_policy::{Isolation, NetworkAccess};
 use ab_local::LocalWorkspace;
 use ab_server::{
-    AccessToken, AgentGatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedDirectory,
+    AccessToken, AgentGatewayRoutes, AllowedWebOrigin, HttpAccessPolicy, HttpApp, HttpServer,
+    ServedDirectory,
 };
 use clap::{Args, ValueEnum};
 
@@ -119,7 +120,7 @@ pub(crate) struct ServerCommand {
 
     /// Origin whose web pages may call, such as https://app.example.com
     #[arg(short = 'O', long = "cors-allow-origin", value_name = "ORIGIN")]
-    origins: Vec<Origin>,
+    origins: Vec<AllowedWebOrigin>,
 
     /// Has no effect: allowed pages may use every method
     #[arg(short = 'M', long = "cors-allow-method", value_name = "METHOD")]
@@ -255,7 +256,7 @@ impl ServerCommand {
             install_dir: installed(),
             install_policy: self.install_policy()?,
         };
-        let ground = AgentSandboxSettings {
+        let sandbox_settings = AgentSandboxSettings {
             servers_dir: match isolation {
                 // Without isolation, agents use the home directory of the user.
                 Isolation::None => None,
@@ -272,7 +273,7 @@ impl ServerCommand {
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
             refusal: None,
         };
-        let mut settings = AgentGatewaySettings::new(agents, ground);
+        let mut settings = AgentGatewaySettings::new(agents, sandbox_settings);
         if let Some(timeout) =
             self.request_timeout.map_or_else(timeout_of_environment, |time| Ok(Some(time)))?
         {

@@ -8,7 +8,7 @@ use ab_api::{
     ContinueRequest, EnforcedLimits, PromptEdit, PromptRequest, Session, SessionId, SessionStatus,
     Time,
 };
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -277,7 +277,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.events_so_far(id).await? {
+            for event in client.stored_events(id).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
@@ -294,7 +294,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.last_log_events(id, logs.tail).await? {
+            for event in client.last_events(id, logs.tail).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
@@ -304,7 +304,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 Some(id) => id.find(&client).await?,
                 None => newest(&client).await?,
             };
-            let diff = client.diff(id).await?;
+            let diff = client.session_diff(id).await?;
             match terminal.format() {
                 Format::Json => {
                     let text = String::from_utf8_lossy(&diff);
@@ -356,34 +356,34 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
         }
         SessionAct::Finish(one) => {
             let id = one.id.find(&client).await?;
-            client.finish(id).await?;
+            client.finish_session(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Run(run) => ide::run(&client, run, terminal).await,
         SessionAct::Pause(one) => {
             let id = one.id.find(&client).await?;
-            client.pause(id).await?;
+            client.pause_session(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Resume(one) => {
             let id = one.id.find(&client).await?;
-            client.resume(id).await?;
+            client.resume_session(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Stop(one) => {
             let id = one.id.find(&client).await?;
-            client.stop(id).await?;
+            client.stop_session(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Cancel(one) => {
             let id = one.id.find(&client).await?;
-            client.cancel(id).await?;
+            client.cancel_session(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
     }
 }
 
-async fn newest(client: &SessionClient) -> Result<SessionId, Failure> {
+async fn newest(client: &ServeClient) -> Result<SessionId, Failure> {
     let query = SessionQuery { per_page: Some(1), ..SessionQuery::default() };
     let page = client.sessions(&query).await?;
     page.items.first().map(|session| session.id).ok_or_else(|| {
@@ -397,7 +397,7 @@ fn come_back(what: &str, id: SessionId, server_flags: &str) -> String {
 }
 
 async fn show_list(
-    client: SessionClient,
+    client: ServeClient,
     list: ListSessions,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {

@@ -94,7 +94,8 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
             if let Some(ttl) = ttl {
                 body.insert("ttlSeconds".to_owned(), json!(ttl));
             }
-            let made = client.call("POST", "/v1/spaces", Some(&Value::Object(body))).await?;
+            let made =
+                client.send_request("POST", "/v1/spaces", Some(&Value::Object(body))).await?;
             print(terminal, &made["data"], |space| text(&space["id"]))?;
             if terminal.is_watched() && terminal.format() == Format::Text {
                 let id = text(&made["data"]["id"]);
@@ -105,7 +106,7 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
             Ok(())
         }
         SpaceAction::List => {
-            let spaces = client.call("GET", "/v1/spaces?perPage=200", None).await?;
+            let spaces = client.send_request("GET", "/v1/spaces?perPage=200", None).await?;
             if terminal.format() == Format::Text && spaces["data"] == json!([]) {
                 terminal.note("there are no spaces; make one: agent-backend space create");
                 return Ok(());
@@ -117,15 +118,16 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
             Ok(())
         }
         SpaceAction::Show { space } => {
-            let shown = client.call("GET", &format!("/v1/spaces/{space}"), None).await?;
+            let shown = client.send_request("GET", &format!("/v1/spaces/{space}"), None).await?;
             if terminal.format() == Format::Json {
                 return terminal.value(&shown["data"]);
             }
-            let runs = client.call("GET", &format!("/v1/spaces/{space}/runs"), None).await?;
+            let runs =
+                client.send_request("GET", &format!("/v1/spaces/{space}/runs"), None).await?;
             terminal.line(details(&shown["data"], &runs["data"]).trim_end())
         }
         SpaceAction::Rm { space } => {
-            client.call("DELETE", &format!("/v1/spaces/{space}"), None).await?;
+            client.send_request("DELETE", &format!("/v1/spaces/{space}"), None).await?;
             Ok(())
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind};
 use ab_remote::client::{
-    ByteStream, CleartextTokenPolicy, DialError, WebSocketEndpoint, open_websocket,
+    ByteStream, CleartextTokenPolicy, ConnectError, WebSocketEndpoint, open_websocket,
 };
 use clap::Args;
 use tokio::io::AsyncWriteExt;
@@ -27,7 +27,7 @@ The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN. For 
 certificates that the system trusts apply, or those of the PEM file in SSL_CERT_FILE.";
 
 /// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connect ssh to a daemon, as its ProxyCommand
 #[derive(Args, Debug)]
@@ -71,7 +71,7 @@ async fn run(proxy: SshProxy) -> Result<(), Failure> {
     if proxy.allow_insecure_token {
         socket.token_in_clear = CleartextTokenPolicy::Accepted;
     }
-    match open_websocket(&socket, PATIENCE).await {
+    match open_websocket(&socket, TIMEOUT).await {
         Ok(stream) => carried(stream).await,
         Err(failure) => Err(unavailable(failure)),
     }
@@ -101,7 +101,7 @@ async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
     }
 }
 
-fn unavailable(failure: DialError) -> Failure {
+fn unavailable(failure: ConnectError) -> Failure {
     let error = failure.error;
     match (error.kind(), error.hint()) {
         (ErrorKind::Denied, None) => Failure::from(error)

@@ -12,7 +12,7 @@ use ab_api::{
     TaskCreatedResponse, TaskRequest,
 };
 use ab_core::Error;
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -381,7 +381,7 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
 /// Prints the session that was created, and follows it if the caller says how to answer its
 /// questions.
 pub(super) async fn show_created(
-    client: SessionClient,
+    client: ServeClient,
     created: TaskCreatedResponse,
     follow: Option<Approve>,
     server_flags: &str,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ab_api::{Session, SessionId};
 use ab_core::{Error, ErrorCode, ErrorKind};
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use clap::Args;
 use serde_json::json;
 
@@ -74,10 +74,10 @@ async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
 }
 
 /// Waits until all sessions have ended, and returns them.
-async fn ended(client: SessionClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
+async fn ended(client: ServeClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
     let mut sessions = Vec::new();
     for id in ids {
-        let mut events = client.events(id);
+        let mut events = client.follow_events(id);
         while events.next().await?.is_some() {}
         sessions.push(client.session(id).await?);
     }

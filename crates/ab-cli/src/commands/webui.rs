@@ -1,7 +1,7 @@
 //! `webui`: opens the page of a server in a browser.
 
 use ab_core::{Error, ErrorCode, ErrorKind};
-use agent_backend::{SessionClient, SessionClientSettings};
+use agent_backend::{ServeClient, ServeClientSettings};
 use clap::Args;
 use serde_json::json;
 
@@ -87,13 +87,13 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
 /// A new login link of a running server, or the plain address of the page if the server requires no
 /// token.
 async fn link(config: &Config, url: &str) -> Result<String, Failure> {
-    let mut settings = SessionClientSettings::new(url);
+    let mut settings = ServeClientSettings::new(url);
     let token = match serve::token_of_running(config)? {
         Some(token) => token,
         None => return Ok(format!("{url}/ui")),
     };
     settings.token = Some(token.into());
-    let link = SessionClient::new(settings)?.create_login_link().await?;
+    let link = ServeClient::new(settings)?.create_login_link().await?;
     let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
     let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
     Ok(format!("{scheme}://{}:{port}{}", link.host, link.path))

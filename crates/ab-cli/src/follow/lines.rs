@@ -3,7 +3,7 @@
 use ab_api::{
     ApprovalDecider, ApprovalStatus, ChangeCounts, DeciderKind, DeliveryMode, DeliveryResult,
     EventKind, LogLevel, LogSource, PlanEntryStatus, SessionActivity, SessionEndReason,
-    SessionStatus, ToolExecutionStatus, tool_subject,
+    SessionStatus, ToolExecutionStatus, describe_tool_input,
 };
 use anstyle::{AnsiColor, Style};
 
@@ -60,7 +60,8 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             entries.iter().map(entry).collect()
         }
         EventKind::Tool { tool_name, tool_input, tool_output, tool_status, .. } => {
-            let subject = tool_input.as_deref().and_then(|input| tool_subject(tool_name, input));
+            let subject =
+                tool_input.as_deref().and_then(|input| describe_tool_input(tool_name, input));
             let what = match subject {
                 Some(subject) => format!("{tool_name} {subject}"),
                 None => tool_name.clone(),

@@ -8,7 +8,7 @@ use ab_api::{
 };
 use ab_core::ErrorKind;
 use ab_core::error::escape_unprintable;
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 
 use super::Approve;
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ enum Title {
 
 /// Open questions, and the person who answers them.
 pub(crate) struct Questions {
-    client: SessionClient,
+    client: ServeClient,
     approve: Approve,
     /// Whether a person can be asked.
     is_interactive: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Questions {
 
 impl Questions {
     pub(crate) fn new(
-        client: SessionClient,
+        client: ServeClient,
         approve: Approve,
         titles: Titles,
         terminal: &Terminal,
@@ -241,7 +241,7 @@ mod tests {
             detail: Some("rm -rf build\n\u{7}echo".to_owned()),
             ..ApprovalSubject::default()
         };
-        let approval = Approval::pending(subject, Time::now());
+        let approval = Approval::new_pending(subject, Time::now());
         let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n/l] ";
         let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
         assert_eq!(question(&approval, Title::Repeated), whole);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ab_core::process::{
-    Process, ProcessControlMessage, ProcessDriverSide, ProcessExit, ProcessId, StdinMode,
+    DriverProcessChannels, Process, ProcessControlMessage, ProcessExit, ProcessId, StdinMode,
 };
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -26,7 +26,7 @@ pub(crate) enum Until {
 
 /// The job as a process. Dropping it stops the following; the job keeps running.
 pub(crate) fn attach(directory: &JobDirectory, id: &str, from: u64, until: Until) -> Process {
-    let (process, feed) = Process::new_with_driver_side(ProcessId::new(id), StdinMode::Closed);
+    let (process, feed) = Process::new_with_driver_channels(ProcessId::new(id), StdinMode::Closed);
     let (directory, id) = (directory.clone(), id.to_owned());
     // The task ends with the job, or when the process is dropped.
     tokio::spawn(async move { watch(&directory, &id, from, until, feed).await });
@@ -38,9 +38,9 @@ async fn watch(
     id: &str,
     from: u64,
     until: Until,
-    feed: ProcessDriverSide,
+    feed: DriverProcessChannels,
 ) {
-    let ProcessDriverSide { output, mut control, exit, mut dropped, .. } = feed;
+    let DriverProcessChannels { output, mut control, exit, mut dropped, .. } = feed;
     let mut reader = directory.output(id, from);
     loop {
         // Read the state before the output: then all output from before the end is read below.

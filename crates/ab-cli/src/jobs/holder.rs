@@ -10,7 +10,7 @@ use std::path::Path;
 
 use ab_core::process::{Process, ProcessControlMessage, ProcessExit};
 use ab_core::{Error, ErrorCode, ErrorKind};
-use ab_host::child_program::OutlivingProgram;
+use ab_host::child_program::DetachedChildProgram;
 use rustix::process::{Signal, setsid};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -52,7 +52,8 @@ pub(crate) async fn start() -> Result<String, Failure> {
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     arguments.insert(1.min(arguments.len()), OsString::from(FLAG));
-    let OutlivingProgram { mut child, output, errors } = OutlivingProgram::start(&own, &arguments)?;
+    let DetachedChildProgram { mut child, output, errors } =
+        DetachedChildProgram::start(&own, &arguments)?;
     let fails = |error| Failure::input("start a background command", error);
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line).await.map_err(fails)?;

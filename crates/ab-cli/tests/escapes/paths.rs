@@ -75,7 +75,7 @@ pub(crate) const WAYS: [&str; 22] = [
     "/proc/self/cwd/../outside/canary",
 ];
 
-fn ground() -> Stage {
+fn testbed() -> Stage {
     let stage = Stage::new();
     plant_outside(&stage.outside("outside"));
     plant(&stage);
@@ -160,7 +160,7 @@ pub(crate) fn tells(text: &str) -> bool {
 
 #[test]
 fn no_path_leads_a_tool_outside() {
-    let stage = ground();
+    let stage = testbed();
     let before = outside(&stage);
     let out = stage.outside("outside");
     let mut session = Session::start(&stage, &["--profile", "off"]);
@@ -187,7 +187,7 @@ fn no_path_leads_a_tool_outside() {
 #[test]
 fn a_directory_that_is_swapped_for_a_link_leads_no_tool_outside() {
     const ROUNDS: usize = 15;
-    let stage = ground();
+    let stage = testbed();
     let before = outside(&stage);
     let (one, other) = (stage.path("swapped"), stage.path("to-directory"));
     fs::create_dir(&one).unwrap();

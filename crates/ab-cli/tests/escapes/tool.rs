@@ -1,6 +1,6 @@
 //! The table through the `exec` tool of an MCP server: the same walls, reached by another door.
 
-use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeAttempt, EscapeTestbed, SandboxOption,
 };
@@ -15,8 +15,8 @@ struct Tool {
 }
 
 impl CommandRunner for Tool {
-    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
-        let mut session = Session::of(self.binary.of("mcp", ground, wishes));
+    fn run(&self, testbed: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
+        let mut session = Session::of(self.binary.of("mcp", testbed, wishes));
         let answer = session.call("exec", json!({ "command": line, "timeout": 60 }));
         session.end();
         let value = &answer["structuredContent"];
@@ -34,11 +34,11 @@ impl CommandRunner for Tool {
 
     fn claimed_control_strength(
         &self,
-        ground: &EscapeTestbed,
+        testbed: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength {
-        self.binary.claimed_control_strength(ground, wishes, subject)
+        self.binary.claimed_control_strength(testbed, wishes, subject)
     }
 
     fn is_unconfined(&self) -> bool {

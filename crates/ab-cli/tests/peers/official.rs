@@ -61,12 +61,12 @@ struct Side {
 
 impl Side {
     fn ours() -> Side {
-        let (keep, root) = ground();
+        let (keep, root) = fixture();
         Side { server: Server::ours(&root), root, _keep: keep }
     }
 
     fn theirs(peers: &ThirdPartyPrograms) -> Side {
-        let (keep, root) = ground();
+        let (keep, root) = fixture();
         Side { server: Server::official(peers, &root), root, _keep: keep }
     }
 
@@ -87,7 +87,7 @@ impl Side {
 }
 
 /// An empty workspace; what lies beside it is outside.
-fn ground() -> (TempDir, PathBuf) {
+fn fixture() -> (TempDir, PathBuf) {
     let keep = tempfile::tempdir().unwrap();
     let root = keep.path().join("workspace");
     fs::create_dir(&root).unwrap();

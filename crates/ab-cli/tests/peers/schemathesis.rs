@@ -5,7 +5,7 @@ use std::path::Path;
 use ab_testkit::peers::ThirdPartyPrograms;
 
 use super::succeeds;
-use crate::surviving::ground::Ground;
+use crate::surviving::fixture::Fixture;
 
 /// What every response is checked for: no 500, and nothing that the description does not have.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
@@ -20,8 +20,8 @@ const EXAMPLES: &str = "20";
 #[test]
 fn slow_schemathesis_finds_no_500_and_no_undocumented_response() {
     let Some(peers) = ThirdPartyPrograms::find_or_skip("schemathesis") else { return };
-    let ground = Ground::new();
-    let server = ground.start(&["--root", ground.stage.root().to_str().unwrap()]);
+    let fixture = Fixture::new();
+    let server = fixture.start(&["--root", fixture.stage.root().to_str().unwrap()]);
     let examples =
         std::env::var("AB_SCHEMATHESIS_EXAMPLES").unwrap_or_else(|_| EXAMPLES.to_owned());
     let seed = std::env::var("AB_SCHEMATHESIS_SEED").unwrap_or_else(|_| "1".to_owned());
@@ -33,7 +33,7 @@ fn slow_schemathesis_finds_no_500_and_no_undocumented_response() {
     command.args(["--phases", "examples,coverage,fuzzing", "--max-examples", &examples]);
     command.args(["--seed", &seed, "--request-timeout", "30", "--no-color"]);
     // It keeps what it found in its working directory.
-    command.current_dir(ground.stage.outside("."));
+    command.current_dir(fixture.stage.outside("."));
     let said = succeeds(command);
     // Without an operation that it could test it would also succeed.
     assert!(said.contains(" passed") && !said.contains("Tested: 0"), "{said}");

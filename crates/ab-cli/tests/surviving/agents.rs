@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::ground::{Ground, Server};
+use super::fixture::{Fixture, Server};
 use crate::outliving::comes;
 
 /// Lines that the agent of [`crashing`] writes in all; the last ones are its answers after the prompt.
@@ -35,7 +35,7 @@ fn peak_memory(server: &Server) -> u64 {
 
 #[test]
 fn agents_that_misbehave_end_their_own_session_only() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let names: Vec<String> = (0..=LINES).map(|lines| format!("crash-{lines}")).collect();
@@ -57,9 +57,9 @@ fn agents_that_misbehave_end_their_own_session_only() {
             )),
         ),
     ]);
-    let ground = Ground::with_agents(&agents, "stop-grace = \"1s\"");
-    let server = ground.start(&[]);
-    let start = |agent: &str| server.create_with(&ground, agent);
+    let fixture = Fixture::with_agents(&agents, "stop-grace = \"1s\"");
+    let server = fixture.start(&[]);
+    let start = |agent: &str| server.create_with(&fixture, agent);
     let (hang, mute, flood, fork) = (start("hang"), start("mute"), start("flood"), start("fork"));
     let (garbage, long_line) = (start("garbage"), start("long-line"));
     let crashes: Vec<String> = names.iter().map(|name| start(name)).collect();
@@ -102,7 +102,7 @@ fn agents_that_misbehave_end_their_own_session_only() {
 
     let (session, _) = server.ended(&fork);
     assert_eq!(session["status"], "failed", "{session:#}");
-    assert_eq!(Ground::processes_with(CHILD), [""; 0]);
+    assert_eq!(Fixture::processes_with(CHILD), [""; 0]);
 
     // The one ignores a request to end, the other never answered at all.
     let says_ready = |event: &Value| event["message"] == "ready";
@@ -116,9 +116,9 @@ fn agents_that_misbehave_end_their_own_session_only() {
     for id in crashes.iter().chain([&hang, &mute, &flood, &fork, &garbage, &long_line]) {
         server.delete(id);
     }
-    comes("the end of the workspaces", || ground.workspaces() == 0);
+    comes("the end of the workspaces", || fixture.workspaces() == 0);
     let pid = server.pid();
     server.end();
-    ground.assert_source_untouched();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_source_untouched();
+    fixture.assert_nothing_left(&[pid]);
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, Story, task};
+use super::fixture::{Fixture, Server, Story, task};
 use crate::outliving::comes;
 use crate::stage::{BINARY, run};
 
@@ -35,9 +35,9 @@ fn path(approval: &Value) -> String {
 }
 
 /// Starts a session whose agent asks, and kills the server while it waits.
-fn killed_while_asking(ground: &Ground, agent: &str) -> (String, Story) {
-    let mut server = ground.start(&[]);
-    let mut task = task(&ground.source(), "Describe the project");
+fn killed_while_asking(fixture: &Fixture, agent: &str) -> (String, Story) {
+    let mut server = fixture.start(&[]);
+    let mut task = task(&fixture.source(), "Describe the project");
     task["agent"]["type"] = agent.into();
     let id = server.create_from(&task);
     server.event(&id, |event| event["type"] == "approvalRequested");
@@ -77,12 +77,12 @@ fn press_in_the_page(server: &Server, approval: &Value, decision: &str) {
 
 #[test]
 fn slow_a_question_outlives_the_server_until_the_page_approves_it() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let (id, mut story) = killed_while_asking(&ground, "scripted");
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let (id, mut story) = killed_while_asking(&fixture, "scripted");
+    let server = fixture.start(&[]);
     // The session waits: its agent is loaded, and nothing else happens.
     server.reaches(&id, "the loaded agent", |session| session["activity"] == "awaitingApproval");
     assert_eq!(server.session(&id)["openApprovals"], 1);
@@ -106,19 +106,19 @@ fn slow_a_question_outlives_the_server_until_the_page_approves_it() {
     assert_eq!(used["decidedBy"]["via"], "web", "{used:#}");
     assert!(used["usedAt"].is_string(), "{used:#}");
     let branch = story.find("delivery").unwrap()["branch"].as_str().unwrap();
-    let notes = ground.git(&["show", &format!("{branch}:NOTES.md")]);
+    let notes = fixture.git(&["show", &format!("{branch}:NOTES.md")]);
     assert!(notes.contains("Describe the project"), "{notes}");
     server.end();
 }
 
 #[test]
 fn slow_a_no_reaches_the_agent_after_a_restart() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let (id, mut story) = killed_while_asking(&ground, "scripted");
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let (id, mut story) = killed_while_asking(&fixture, "scripted");
+    let server = fixture.start(&[]);
     let asked = pending(&server);
     let no = r#"{"decision":"deny","reason":"not this file"}"#;
     assert_eq!(server.ask("POST", &path(&asked), no).status, 200);
@@ -127,18 +127,18 @@ fn slow_a_no_reaches_the_agent_after_a_restart() {
     assert!(story.says("I may not write NOTES.md"), "{story:#?}");
     let mut told = story.events.iter().filter_map(|(_, event)| event["prompt"].as_str());
     assert!(told.next_back().unwrap().contains("denied: not this file"), "{story:#?}");
-    assert_eq!(ground.branches(), [""; 0]);
+    assert_eq!(fixture.branches(), [""; 0]);
     server.end();
 }
 
 #[test]
 fn slow_a_question_of_an_agent_that_cannot_load_expires() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::with_agents(&[("forgetful", FORGETFUL.to_owned())], "");
-    let (id, _) = killed_while_asking(&ground, "forgetful");
-    let server = ground.start(&[]);
+    let fixture = Fixture::with_agents(&[("forgetful", FORGETFUL.to_owned())], "");
+    let (id, _) = killed_while_asking(&fixture, "forgetful");
+    let server = fixture.start(&[]);
     server.reaches(&id, "the end of the session", |session| !session["endReason"].is_null());
     let session = server.session(&id);
     assert_eq!(
@@ -171,14 +171,14 @@ fn exec(server: &Server, id: &str, command: &str) -> Value {
 
 #[test]
 fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let waits = "approval-wait = \"1ms\"\nrules = \"rules.toml\"";
-    let ground = Ground::with_agents(&[("waiting", WAITING.to_owned())], waits);
-    fs::write(ground.stage.outside("rules.toml"), RULES).unwrap();
-    let mut server = ground.start(&[]);
-    let id = server.create_with(&ground, "waiting");
+    let fixture = Fixture::with_agents(&[("waiting", WAITING.to_owned())], waits);
+    fs::write(fixture.stage.outside("rules.toml"), RULES).unwrap();
+    let mut server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "waiting");
     server.event(&id, |event| event["message"] == "ready");
     let command = format!("touch made # {}", "x".repeat(20_000));
     let first = exec(&server, &id, &command);
@@ -196,7 +196,7 @@ fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
     // The question outlives the server, and the yes is for the same command alone.
     server.signal(Signal::KILL);
     server.wait();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     server.reaches(&id, "the loaded agent", |session| session["status"] == "running");
     assert_eq!(server.ask("POST", &path(&asked), YES).status, 200);
     let other = exec(&server, &id, "touch other");
@@ -216,14 +216,14 @@ fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
 
 #[test]
 fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let server = ground.start(&[]);
-    let data = ground.data();
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
+    let data = fixture.data();
     let command = |arguments: &[&str]| {
-        let mut command = ground.stage.command(BINARY);
+        let mut command = fixture.stage.command(BINARY);
         command.arg("approvals").args(arguments).arg("--data-dir").arg(&data);
         command
     };
@@ -237,7 +237,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
         watched.read_line(&mut line).unwrap();
         serde_json::from_str::<Value>(&line).unwrap()
     };
-    let id = server.create(&ground.source(), "Describe the project");
+    let id = server.create(&fixture.source(), "Describe the project");
     let seen = next();
     assert_eq!((&seen["status"], &seen["title"]), (&json!("pending"), &json!("Write NOTES.md")));
     let approval = seen["id"].as_str().unwrap();
@@ -297,15 +297,15 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
 
 #[test]
 fn slow_decisions_that_make_no_sense_are_refused() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::with_agents(
+    let fixture = Fixture::with_agents(
         &[("asking", "[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]".to_owned())],
         "approval-timeout = \"1h\"",
     );
-    let server = ground.start(&[]);
-    let id = server.create_with(&ground, "asking");
+    let server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "asking");
     server.event(&id, |event| event["type"] == "approvalRequested");
     let asked = pending(&server);
     for (body, field) in [
@@ -354,13 +354,13 @@ fn slow_decisions_that_make_no_sense_are_refused() {
 
 #[test]
 fn slow_a_question_expires_and_counts_as_no() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    fs::write(ground.config(), "[sessions]\napproval-timeout = \"50ms\"\n").unwrap();
-    let server = ground.start(&[]);
-    let id = server.create(&ground.source(), "Describe the project");
+    let fixture = Fixture::new();
+    fs::write(fixture.config(), "[sessions]\napproval-timeout = \"50ms\"\n").unwrap();
+    let server = fixture.start(&[]);
+    let id = server.create(&fixture.source(), "Describe the project");
     server.reaches(&id, "the end", |session| !session["endReason"].is_null());
     let expired = server.get(&format!("/v1/approvals?sessionId={id}"))["items"][0].clone();
     assert_eq!(expired["status"], "expired", "{expired:#}");
@@ -370,6 +370,6 @@ fn slow_a_question_expires_and_counts_as_no() {
         (late.status, late.json()["error"]["code"].as_str()),
         (409, Some("APPROVAL_DECIDED"))
     );
-    assert_eq!(ground.branches(), [""; 0], "nothing was written");
+    assert_eq!(fixture.branches(), [""; 0], "nothing was written");
     server.end();
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, task};
+use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 use crate::stage::{BINARY, run};
 
@@ -12,33 +12,33 @@ const WORKER: &str =
     "[[turn]]\nsteps = [{ run = \"cat setup.txt\" }, { say = \"saw {output}\\n\" }]";
 
 /// A source whose setup script has this text.
-fn with_script(script: &str, sessions: &str) -> Ground {
-    let ground = Ground::with_agents(&[("worker", WORKER.to_owned())], sessions);
-    fs::create_dir(ground.stage.path(".agent-backend")).unwrap();
-    fs::write(ground.stage.path(".agent-backend/setup.sh"), script).unwrap();
-    ground.git(&["add", ".agent-backend"]);
-    ground.git(&["commit", "-q", "-m", "Setup"]);
-    ground
+fn with_script(script: &str, sessions: &str) -> Fixture {
+    let fixture = Fixture::with_agents(&[("worker", WORKER.to_owned())], sessions);
+    fs::create_dir(fixture.stage.path(".agent-backend")).unwrap();
+    fs::write(fixture.stage.path(".agent-backend/setup.sh"), script).unwrap();
+    fixture.git(&["add", ".agent-backend"]);
+    fixture.git(&["commit", "-q", "-m", "Setup"]);
+    fixture
 }
 
 #[test]
 fn setup_commands_run_in_the_sandbox_before_the_agent() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let setup = "setup = [\"echo configured > setup.txt\", \"test -f setup.txt\"]";
-    let ground = with_script("exit 1\n", setup);
+    let fixture = with_script("exit 1\n", setup);
     // The script of a repository is as little trusted as an agent.
     let script = format!(
         "echo repository >> setup.txt\n\
          if cat {}; then echo LEAK; else echo safe; fi\n\
          echo told >&2\n",
-        ground.data().join("token").display()
+        fixture.data().join("token").display()
     );
-    fs::write(ground.stage.path(".agent-backend/setup.sh"), script).unwrap();
-    ground.git(&["commit", "-q", "-m", "Another setup", ".agent-backend"]);
-    let server = ground.start(&[]);
-    let id = server.create_with(&ground, "worker");
+    fs::write(fixture.stage.path(".agent-backend/setup.sh"), script).unwrap();
+    fixture.git(&["commit", "-q", "-m", "Another setup", ".agent-backend"]);
+    let server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "worker");
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
     let messages: Vec<&str> =
@@ -57,12 +57,12 @@ fn setup_commands_run_in_the_sandbox_before_the_agent() {
     assert!(diff.contains("+configured") && diff.contains("+repository"), "{diff}");
     let pid = server.pid();
     server.end();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_nothing_left(&[pid]);
 }
 
 #[test]
 fn setup_that_fails_or_hangs_ends_the_session() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     for (script, sessions, expect) in [
@@ -77,9 +77,9 @@ fn setup_that_fails_or_hangs_ends_the_session() {
             "setup: .agent-backend/setup.sh did not end within 1 s",
         ),
     ] {
-        let ground = with_script(script, sessions);
-        let server = ground.start(&[]);
-        let id = server.create_with(&ground, "worker");
+        let fixture = with_script(script, sessions);
+        let server = fixture.start(&[]);
+        let id = server.create_with(&fixture, "worker");
         let (session, story) = server.ended(&id);
         assert_eq!(session["status"], "failed", "{session:#}\n{story:#?}");
         assert_eq!(
@@ -90,30 +90,30 @@ fn setup_that_fails_or_hangs_ends_the_session() {
         server.delete(&id);
         let pid = server.pid();
         server.end();
-        ground.assert_nothing_left(&[pid]);
+        fixture.assert_nothing_left(&[pid]);
     }
     // A hung setup does not delay a delete.
-    let ground = with_script("echo hanging\nsleep 1000\n", "");
-    let server = ground.start(&[]);
-    let id = server.create_with(&ground, "worker");
+    let fixture = with_script("echo hanging\nsleep 1000\n", "");
+    let server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "worker");
     server.event(&id, |event| event["message"] == "hanging");
     assert_eq!(server.delete(&id)["status"], "cancelled");
-    comes("the end of the workspace", || ground.workspaces() == 0);
+    comes("the end of the workspace", || fixture.workspaces() == 0);
     let pid = server.pid();
     server.end();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_nothing_left(&[pid]);
 }
 
 #[test]
 fn template_is_copied_for_a_task_without_a_repository() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let template = Ground::new();
+    let template = Fixture::new();
     let files = template.stage.outside("template");
     fs::create_dir(&files).unwrap();
     fs::write(files.join("start.txt"), "from the template\n").unwrap();
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let worker =
         "[[turn]]\nsteps = [{ edit = { path = \"start.txt\", old = \"from\", new = \"after\" } }]";
     fs::write(files.join("worker.toml"), worker).unwrap();
@@ -121,13 +121,13 @@ fn template_is_copied_for_a_task_without_a_repository() {
         "[sessions]\ntemplates = [\"plain={}\"]\n[[agents]]\nid = \"worker\"\nargv = [\"{{self}}\", \"agent\", \"script\", \"worker.toml\"]\n",
         files.display()
     );
-    fs::write(ground.config(), config).unwrap();
-    let server = ground.start(&[]);
+    fs::write(fixture.config(), config).unwrap();
+    let server = fixture.start(&[]);
     let runtimes = server.get("/api/v1/runtimes");
     assert_eq!(runtimes["items"][0]["templates"], json!(["plain"]), "{runtimes:#}");
-    let mut command = ground.stage.command(BINARY);
+    let mut command = fixture.stage.command(BINARY);
     command.args(["task", "Work", "--template", "plain", "--agent", "worker"]);
-    command.arg("--data-dir").arg(ground.data());
+    command.arg("--data-dir").arg(fixture.data());
     let ran = run(command, b"");
     assert_eq!(ran.code, 0, "{}", ran.err);
     let id = ran.text().trim().to_owned();
@@ -219,8 +219,8 @@ fn refused(server: &Server, body: &Value, field: &str) {
 
 #[test]
 fn every_field_of_a_task_that_is_wrong_is_named() {
-    let ground = Ground::new();
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
     let wrong = [
         ("number", json!(-5)),
         ("number", json!(1e300)),
@@ -241,13 +241,13 @@ fn every_field_of_a_task_that_is_wrong_is_named() {
             {
                 continue;
             }
-            let mut body = task(&ground.source(), "Work");
+            let mut body = task(&fixture.source(), "Work");
             set(&mut body, field, value.clone());
             refused(&server, &body, field);
         }
     }
     for field in ["prompt", "repo", "agent", "repo.url", "agent.type"] {
-        let mut body = task(&ground.source(), "Work");
+        let mut body = task(&fixture.source(), "Work");
         set(&mut body, field, Value::Null);
         refused(&server, &body, field);
     }

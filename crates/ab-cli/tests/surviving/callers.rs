@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::ground::{Ground, task};
+use super::fixture::{Fixture, task};
 use crate::stage::BINARY;
 
 #[test]
 fn strangers_get_nowhere() {
-    let ground = Ground::new();
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
     let operator = ("authorization", server.token.clone());
     let operator = (operator.0, operator.1.as_str());
     let wrong = "0".repeat(64);
@@ -36,9 +36,9 @@ fn strangers_get_nowhere() {
     assert_eq!(server.get("/api/v1/sessions")["total"], 0);
 
     // Its port and its data directory are taken.
-    let data = ground.stage.outside("other");
+    let data = fixture.stage.outside("other");
     let data = data.to_str().unwrap();
-    let mut second = ground.stage.command(BINARY);
+    let mut second = fixture.stage.command(BINARY);
     second.args(["serve", "--port", port, "--data-dir", data]);
     let ran = crate::stage::run(second, b"");
     assert_eq!(ran.code, 1, "{}", ran.err);
@@ -51,8 +51,8 @@ const LISTENER: &str =
     "#!/bin/sh\ntee \"$HOME/heard\" | \"$SCRIPTED\" agent script \"$SCENARIO\"\n";
 
 /// The token that the server gave the agent of the only session.
-fn token_of_the_agent(ground: &Ground) -> String {
-    let workspaces = ground.data().join("sessions/workspaces");
+fn token_of_the_agent(fixture: &Fixture) -> String {
+    let workspaces = fixture.data().join("sessions/workspaces");
     let workspace = workspaces.read_dir().unwrap().next().unwrap().unwrap();
     let heard = fs::read_to_string(workspace.path().join("home/heard")).unwrap();
     let mut lines = heard.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -64,11 +64,11 @@ fn token_of_the_agent(ground: &Ground) -> String {
 
 #[test]
 fn the_token_of_an_agent_opens_its_endpoint_alone() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let programs = ground.stage.outside("programs");
+    let fixture = Fixture::new();
+    let programs = fixture.stage.outside("programs");
     fs::create_dir(&programs).unwrap();
     let listener = programs.join("listener");
     fs::write(&listener, LISTENER).unwrap();
@@ -80,11 +80,11 @@ fn the_token_of_an_agent_opens_its_endpoint_alone() {
          env = {{ SCRIPTED = {BINARY:?}, SCENARIO = {:?} }}\n",
         programs.join("scenario.toml")
     );
-    fs::write(ground.config(), config).unwrap();
-    let server = ground.start(&[]);
-    let id = server.create_with(&ground, "listener");
+    fs::write(fixture.config(), config).unwrap();
+    let server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "listener");
     server.event(&id, |event| event["message"] == "ready");
-    let token = token_of_the_agent(&ground);
+    let token = token_of_the_agent(&fixture);
     let own = format!("/api/v1/sessions/{id}/mcp");
     let headers = [
         ("authorization", token.as_str()),
@@ -123,8 +123,8 @@ fn the_token_of_an_agent_opens_its_endpoint_alone() {
 
 #[test]
 fn tasks_that_make_no_sense_are_refused_by_the_field() {
-    let ground = Ground::new();
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
     let check = |body: &str, statuses: &[u16], field: &str| {
         let answer = server.ask("POST", "/api/v1/tasks", body);
         assert!(statuses.contains(&answer.status), "{field}: {answer:?}");
@@ -133,7 +133,7 @@ fn tasks_that_make_no_sense_are_refused_by_the_field() {
         let is_named = problem["errors"][field].is_array() || field.is_empty();
         assert!(is_named, "{field}: {problem:#}");
     };
-    let sound = task(&ground.source(), "Work");
+    let sound = task(&fixture.source(), "Work");
     for (field, value) in [
         ("prompt", json!(5)),
         ("prompt", json!("")),

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ab_control::CrashPoint;
+use ab_control::CrashTestPoint;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, Story, task};
+use super::fixture::{Fixture, Server, Story, task};
 use crate::outliving::comes;
 
 /// What becomes of a session whose server is killed at a point.
@@ -22,70 +22,70 @@ enum Fate {
     Asked,
 }
 
-fn fate(point: CrashPoint) -> Fate {
+fn fate(point: CrashTestPoint) -> Fate {
     match point {
-        CrashPoint::Created
-        | CrashPoint::CleanupStored
-        | CrashPoint::WorkspaceMade
-        | CrashPoint::TokenStored
-        | CrashPoint::Launched
-        | CrashPoint::DeliveryBegun
-        | CrashPoint::Delivered
-        | CrashPoint::ClosingBegun
-        | CrashPoint::ProcessesEnded
-        | CrashPoint::DiffStored
-        | CrashPoint::Ended
-        | CrashPoint::CleanedUp => Fate::Completed,
-        CrashPoint::PromptRecorded
-        | CrashPoint::PromptGiven
-        | CrashPoint::AnswerTaken
-        | CrashPoint::AnswerGiven
-        | CrashPoint::TakenUp
-        | CrashPoint::Reloaded
+        CrashTestPoint::Created
+        | CrashTestPoint::CleanupStored
+        | CrashTestPoint::WorkspaceMade
+        | CrashTestPoint::TokenStored
+        | CrashTestPoint::Launched
+        | CrashTestPoint::DeliveryBegun
+        | CrashTestPoint::Delivered
+        | CrashTestPoint::ClosingBegun
+        | CrashTestPoint::ProcessesEnded
+        | CrashTestPoint::DiffStored
+        | CrashTestPoint::Ended
+        | CrashTestPoint::CleanedUp => Fate::Completed,
+        CrashTestPoint::PromptRecorded
+        | CrashTestPoint::PromptGiven
+        | CrashTestPoint::AnswerTaken
+        | CrashTestPoint::AnswerGiven
+        | CrashTestPoint::TakenUp
+        | CrashTestPoint::Reloaded
         // `surviving::queue` kills the server here.
-        | CrashPoint::PromptQueued => Fate::Idle,
-        CrashPoint::ApprovalStored | CrashPoint::DecisionStored | CrashPoint::DecisionTold => {
+        | CrashTestPoint::PromptQueued => Fate::Idle,
+        CrashTestPoint::ApprovalStored | CrashTestPoint::DecisionStored | CrashTestPoint::DecisionTold => {
             Fate::Asked
         }
     }
 }
 
 /// Creates the session of a test. The same key gives the same session, whatever became of the first answer.
-fn create(server: &Server, ground: &Ground) -> Option<String> {
+fn create(server: &Server, fixture: &Fixture) -> Option<String> {
     let mut headers = server.operator();
     headers.push(("idempotency-key", "once"));
-    let body = task(&ground.source(), "Describe the project").to_string();
+    let body = task(&fixture.source(), "Describe the project").to_string();
     let created = server.try_ask("POST", "/api/v1/tasks", &headers, &body).ok()?;
     assert_eq!(created.status, 201, "{created:?}");
     created.json()["id"].as_str().map(str::to_owned)
 }
 
-fn crash_at(point: CrashPoint) {
-    let ground = Ground::new();
+fn crash_at(point: CrashTestPoint) {
+    let fixture = Fixture::new();
     let mut servers = Vec::new();
     let mut story = Story::default();
     // Some points are only reached by a server that finds an interrupted session.
     let first = match point {
-        CrashPoint::TakenUp | CrashPoint::Reloaded => CrashPoint::PromptGiven,
-        CrashPoint::DecisionTold => CrashPoint::DecisionStored,
+        CrashTestPoint::TakenUp | CrashTestPoint::Reloaded => CrashTestPoint::PromptGiven,
+        CrashTestPoint::DecisionTold => CrashTestPoint::DecisionStored,
         point => point,
     };
     let is_of_a_restart = first != point;
-    let server = ground.start(&["--crash-at", first.as_str()]);
+    let server = fixture.start(&["--crash-at", first.as_str()]);
     servers.push(server.pid());
-    if let Some(id) = create(&server, &ground) {
+    if let Some(id) = create(&server, &fixture) {
         // Ends with the server.
         let _ = server.work_through(&id, &mut story);
     }
     server.died();
     if is_of_a_restart {
-        let server = ground.spawn(&["--crash-at", point.as_str()]);
+        let server = fixture.spawn(&["--crash-at", point.as_str()]);
         servers.push(server.pid());
         server.died();
     }
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
-    let id = create(&server, &ground).unwrap();
+    let id = create(&server, &fixture).unwrap();
     // Questions that the first server asked are not asked again.
     server.approve_all(&id);
     server.work_through(&id, &mut story).unwrap();
@@ -102,7 +102,7 @@ fn crash_at(point: CrashPoint) {
     assert_eq!(notes.count(), 1, "the left-out change is told once: {story:#?}");
 
     let session = server.session(&id);
-    let branches = ground.branches();
+    let branches = fixture.branches();
     match fate(point) {
         Fate::Completed | Fate::Asked => {
             assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
@@ -110,9 +110,9 @@ fn crash_at(point: CrashPoint) {
             assert_eq!(story.count("delivery"), 1, "{story:#?}");
             let delivered = story.find("delivery").unwrap();
             assert_eq!(branches, [delivered["branch"].as_str().unwrap()], "{delivered}");
-            let commit = ground.git(&["rev-parse", &branches[0]]);
+            let commit = fixture.git(&["rev-parse", &branches[0]]);
             assert_eq!(commit.trim(), delivered["commit"], "{delivered}");
-            let notes = ground.git(&["show", &format!("{}:NOTES.md", branches[0])]);
+            let notes = fixture.git(&["show", &format!("{}:NOTES.md", branches[0])]);
             assert!(notes.contains("Describe the project"), "{notes}");
             let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "");
             assert!(diff.body.contains("+++ b/NOTES.md"), "{diff:?}");
@@ -125,15 +125,15 @@ fn crash_at(point: CrashPoint) {
         }
     }
     server.delete(&id);
-    comes("the end of the workspace", || ground.workspaces() == 0);
-    ground.assert_source_untouched();
+    comes("the end of the workspace", || fixture.workspaces() == 0);
+    fixture.assert_source_untouched();
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
 }
 
 /// Crash points in groups, because a test runner starts tests in parallel.
-fn crash_at_all(points: &[CrashPoint]) {
-    if !Ground::can_run() {
+fn crash_at_all(points: &[CrashTestPoint]) {
+    if !Fixture::can_run() {
         return;
     }
     for point in points {
@@ -143,22 +143,22 @@ fn crash_at_all(points: &[CrashPoint]) {
 
 #[test]
 fn slow_sessions_survive_a_crash_before_the_first_prompt() {
-    crash_at_all(&CrashPoint::ALL[..5]);
+    crash_at_all(&CrashTestPoint::ALL[..5]);
 }
 
 #[test]
 fn slow_sessions_survive_a_crash_during_a_turn() {
-    crash_at_all(&CrashPoint::ALL[5..11]);
+    crash_at_all(&CrashTestPoint::ALL[5..11]);
 }
 
 #[test]
 fn slow_sessions_survive_a_crash_while_they_are_delivered_and_closed() {
-    crash_at_all(&CrashPoint::ALL[11..16]);
+    crash_at_all(&CrashTestPoint::ALL[11..16]);
 }
 
 #[test]
 fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
-    crash_at_all(&CrashPoint::ALL[16..21]);
+    crash_at_all(&CrashTestPoint::ALL[16..21]);
 }
 
 /// Kills in a normal run. `cargo xtask soak kills` goes on for minutes.
@@ -204,7 +204,7 @@ fn work(server: &Server, sessions: &mut [Live], events: u64) {
 
 #[test]
 fn slow_sessions_survive_kills_at_any_moment() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -218,26 +218,26 @@ fn slow_sessions_survive_kills_at_any_moment() {
         random ^= random << 17;
         random
     };
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let (mut sessions, mut settled) = (Vec::<Live>::new(), Vec::<Live>::new());
     let mut servers = Vec::new();
     let mut kills = 0;
     while deadline.map_or(kills < KILLS, |deadline| Instant::now() < deadline) {
-        let mut server = ground.start(&[]);
+        let mut server = fixture.start(&[]);
         servers.push(server.pid());
         let (done, going): (Vec<_>, Vec<_>) =
             sessions.into_iter().partition(|live| is_settled(&server.session(&live.id)));
         settled.extend(done);
         sessions = going;
         while sessions.len() < SESSIONS {
-            let id = server.create(&ground.source(), &format!("Task {}", next()));
+            let id = server.create(&fixture.source(), &format!("Task {}", next()));
             sessions.push(Live { id, story: Story::default() });
         }
         work(&server, &mut sessions, next() % EVENTS);
         server.wait();
         kills += 1;
     }
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
     sessions.extend(settled);
     work(&server, &mut sessions, u64::MAX);
@@ -258,10 +258,10 @@ fn slow_sessions_survive_kills_at_any_moment() {
         assert!(["completed", "cancelled"].contains(&session["status"].as_str().unwrap()));
     }
     delivered.sort();
-    assert_eq!(ground.branches(), delivered);
-    comes("the end of workspaces", || ground.workspaces() == 0);
-    ground.assert_source_untouched();
+    assert_eq!(fixture.branches(), delivered);
+    comes("the end of workspaces", || fixture.workspaces() == 0);
+    fixture.assert_source_untouched();
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
     eprintln!("{kills} kills, {} sessions, {} branches", sessions.len(), delivered.len());
 }

@@ -10,9 +10,9 @@ use std::thread;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, git};
+use super::fixture::{Fixture, Server, git};
 use super::sources::repack;
-use super::spaces::{ground, operations, space};
+use super::spaces::{fixture, operations, space};
 use crate::outliving::comes;
 use crate::stage::BINARY;
 
@@ -20,9 +20,9 @@ use crate::stage::BINARY;
 const SIZE: &str = "24m";
 
 /// A server in mounts of its own, whose data directory is a small disk; `None` where that cannot be.
-pub(super) fn on_small_disk(ground: &Ground) -> Option<Server> {
-    fs::create_dir(ground.data()).unwrap();
-    let data = ground.data().display().to_string();
+pub(super) fn on_small_disk(fixture: &Fixture) -> Option<Server> {
+    fs::create_dir(fixture.data()).unwrap();
+    let data = fixture.data().display().to_string();
     let script = "mount -t tmpfs -o size=$1,mode=700 none \"$2\" && shift && \
                   exec \"$2\" serve --port 0 --data-dir \"$1\"";
     let probe = Command::new("unshare").args(["-m", "true"]).output();
@@ -30,7 +30,7 @@ pub(super) fn on_small_disk(ground: &Ground) -> Option<Server> {
         ab_testkit::host::report_skip("a full disk", &format!("unshare -m: {probe:?}"));
         return None;
     }
-    let mut command = ground.stage.command("unshare");
+    let mut command = fixture.stage.command("unshare");
     command.args(["-m", "sh", "-c", script, "sh", SIZE, &data, BINARY]);
     let mut server = Server::spawn(command, PathBuf::new());
     server.data = PathBuf::from(format!("/proc/{}/root{data}", server.pid()));
@@ -40,19 +40,19 @@ pub(super) fn on_small_disk(ground: &Ground) -> Option<Server> {
 
 #[test]
 fn mounts_full_disk_while_provisioning_ends_the_session_and_nothing_else() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let large = ground.stage.outside("large");
-    ground.git(&["clone", "-q", ".", large.to_str().unwrap()]);
+    let fixture = Fixture::new();
+    let large = fixture.stage.outside("large");
+    fixture.git(&["clone", "-q", ".", large.to_str().unwrap()]);
     let mut blob = Command::new("dd");
     blob.args(["if=/dev/urandom", "of=blob", "bs=1M", "count=40"]).current_dir(&large);
     assert!(blob.output().unwrap().status.success());
     git(&large, &["-c", "core.compression=0", "add", "blob"]);
     git(&large, &["commit", "-q", "-m", "Large"]);
     repack(&large);
-    let Some(server) = on_small_disk(&ground) else { return };
+    let Some(server) = on_small_disk(&fixture) else { return };
     let workspaces = || server.data.join("sessions/workspaces").read_dir().unwrap().count();
 
     let id = server.create(&large, "Work");
@@ -66,18 +66,18 @@ fn mounts_full_disk_while_provisioning_ends_the_session_and_nothing_else() {
     comes("the end of the workspace", || workspaces() == 0);
 
     // There is room for a small one.
-    let id = server.create(&ground.source(), "Work");
+    let id = server.create(&fixture.source(), "Work");
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{story:#?}");
     comes("the end of the workspace", || workspaces() == 0);
-    assert_eq!(ground.branches().len(), 1);
+    assert_eq!(fixture.branches().len(), 1);
     server.end();
 }
 
 #[test]
 fn mounts_full_disk_in_a_run_loses_nothing_and_the_server_goes_on() {
-    let ground = ground();
-    let Some(server) = on_small_disk(&ground) else { return };
+    let fixture = fixture();
+    let Some(server) = on_small_disk(&fixture) else { return };
     let no_network = json!({ "network": { "enabled": false } });
     let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
     let runs = format!("/v1/spaces/{id}/runs");
@@ -154,14 +154,14 @@ struct SmallDisk {
 
 impl SmallDisk {
     /// `None` where there can be none.
-    fn mount(ground: &Ground) -> Option<SmallDisk> {
-        fs::create_dir(ground.data()).unwrap();
+    fn mount(fixture: &Fixture) -> Option<SmallDisk> {
+        fs::create_dir(fixture.data()).unwrap();
         let script = "mount -t tmpfs -o size=$1,mode=700 none \"$2\" && echo mounted && \
                       exec sleep 1000";
         let mut holder = Command::new("unshare");
-        holder.args(["-m", "sh", "-c", script, "sh", SIZE]).arg(ground.data());
+        holder.args(["-m", "sh", "-c", script, "sh", SIZE]).arg(fixture.data());
         let holder = holder.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut disk = SmallDisk { holder, data: ground.data() };
+        let mut disk = SmallDisk { holder, data: fixture.data() };
         let mut line = String::new();
         BufReader::new(disk.holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line != "mounted\n" {
@@ -178,15 +178,15 @@ impl SmallDisk {
     }
 
     /// A server that may end before it is ready.
-    fn spawn(&self, ground: &Ground) -> Server {
-        let mut command = ground.stage.command("nsenter");
+    fn spawn(&self, fixture: &Fixture) -> Server {
+        let mut command = fixture.stage.command("nsenter");
         command.args(["-t", &self.holder.id().to_string(), "-m", BINARY]);
         command.args(["serve", "--port", "0", "--data-dir"]).arg(&self.data);
         Server::spawn(command, self.path(""))
     }
 
-    fn start(&self, ground: &Ground) -> Server {
-        let mut server = self.spawn(ground);
+    fn start(&self, fixture: &Fixture) -> Server {
+        let mut server = self.spawn(fixture);
         server.read_notice();
         server
     }
@@ -211,9 +211,9 @@ enum KillAt {
 
 /// After the restart the log, the files and the run agree, and nothing ran twice.
 fn killed_on_a_full_disk(moment: KillAt) {
-    let ground = ground();
-    let Some(disk) = SmallDisk::mount(&ground) else { return };
-    let server = disk.start(&ground);
+    let fixture = fixture();
+    let Some(disk) = SmallDisk::mount(&fixture) else { return };
+    let server = disk.start(&fixture);
     let no_network = json!({ "network": { "enabled": false } });
     let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
     let files = disk.path("spaces").join(&id).join("files");
@@ -251,7 +251,7 @@ fn killed_on_a_full_disk(moment: KillAt) {
     server.died();
 
     // What the server does while there is no room must lose nothing either.
-    let mut server = disk.spawn(&ground);
+    let mut server = disk.spawn(&fixture);
     comes("a start, or its refusal", || {
         let said = server.said();
         said.contains("  try ") || said.contains("error:")
@@ -261,7 +261,7 @@ fn killed_on_a_full_disk(moment: KillAt) {
     drop(server);
     fs::remove_file(files.join("big")).unwrap();
 
-    let server = disk.start(&ground);
+    let server = disk.start(&fixture);
     let listed = server.get(&runs);
     let run = listed["data"][0]["id"].as_str().unwrap().to_owned();
     let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");

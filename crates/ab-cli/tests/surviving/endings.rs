@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, task};
+use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 
 /// States that a session can be held in, each by its agent.
@@ -43,14 +43,14 @@ const DELETE: (&str, &str) = ("DELETE", "");
 
 #[test]
 fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let agents = AGENTS.map(|(name, scenario)| (name, scenario.to_owned()));
-    let ground = Ground::with_agents(&agents, "stop-grace = \"200ms\"\nmax-running = 8");
-    let server = ground.start(&[]);
+    let fixture = Fixture::with_agents(&agents, "stop-grace = \"200ms\"\nmax-running = 8");
+    let server = fixture.start(&[]);
     let start = |state: &str| {
-        let mut task = task(&ground.source(), "Work");
+        let mut task = task(&fixture.source(), "Work");
         let agent = if state == "queued" { "idle" } else { state };
         task["agent"]["type"] = agent.into();
         task["keepOpen"] = json!(true);
@@ -88,9 +88,9 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
             assert_eq!(ends.count(), 1, "{state}: {story:#?}");
         }
     }
-    comes("the end of the workspaces", || ground.workspaces() == 0);
-    assert_eq!(ground.branches(), [""; 0]);
+    comes("the end of the workspaces", || fixture.workspaces() == 0);
+    assert_eq!(fixture.branches(), [""; 0]);
     let pid = server.pid();
     server.end();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_nothing_left(&[pid]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// A server that says nothing for this long counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
@@ -68,7 +68,7 @@ impl HttpClient {
 
     pub(crate) fn connect(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(stream)
     }
 

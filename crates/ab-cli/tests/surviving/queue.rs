@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use ab_control::CrashPoint;
+use ab_control::CrashTestPoint;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, task};
+use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 use crate::stage::{BINARY, Ran, run};
 
@@ -19,13 +19,13 @@ steps = [{ say = "ready\n" }, { hang = "until_cancelled" }]
 steps = [{ say = "did {prompt}\n" }]
 "#;
 
-fn ground() -> Ground {
-    Ground::with_agents(&[("worker", WORKER.to_owned())], "")
+fn fixture() -> Fixture {
+    Fixture::with_agents(&[("worker", WORKER.to_owned())], "")
 }
 
 /// A session whose agent works on its first prompt.
-fn working(server: &Server, ground: &Ground) -> String {
-    let id = server.create_with(ground, "worker");
+fn working(server: &Server, fixture: &Fixture) -> String {
+    let id = server.create_with(fixture, "worker");
     server.event(&id, |event| event["message"] == "ready");
     id
 }
@@ -55,12 +55,12 @@ fn count_said(server: &Server, id: &str, text: &str) -> usize {
 
 #[test]
 fn queued_prompts_survive_a_kill_and_are_sent_once() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&[]);
-    let id = working(&server, &ground);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let id = working(&server, &fixture);
     let first = post(&server, &id, "a", &json!({ "prompt": "two" }));
     assert_eq!((first.status, &first.json()["number"]), (202, &json!(2)), "{first:?}");
     let location = format!("/api/v1/sessions/{id}/prompts/2").to_lowercase();
@@ -71,7 +71,7 @@ fn queued_prompts_survive_a_kill_and_are_sent_once() {
     server.signal(Signal::KILL);
     server.died();
 
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
     // The client did not see the answer, and sends again.
     let again = post(&server, &id, "a", &json!({ "prompt": "two" }));
@@ -86,25 +86,25 @@ fn queued_prompts_survive_a_kill_and_are_sent_once() {
     }
     assert_eq!(story.count("prompt"), 3, "{story:#?}");
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
 }
 
 #[test]
 fn prompt_whose_caller_got_no_answer_is_there_after_a_crash() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&["--crash-at", CrashPoint::PromptQueued.as_str()]);
+    let fixture = fixture();
+    let server = fixture.start(&["--crash-at", CrashTestPoint::PromptQueued.as_str()]);
     let mut servers = vec![server.pid()];
-    let id = working(&server, &ground);
+    let id = working(&server, &fixture);
     let mut headers = server.operator();
     headers.push(("idempotency-key", "a"));
     let body = json!({ "prompt": "two" }).to_string();
     // The server dies before it answers, or while it does.
     let _ = server.try_ask("POST", &format!("/api/v1/sessions/{id}/prompt"), &headers, &body);
     server.died();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
     let again = post(&server, &id, "a", &json!({ "prompt": "two" }));
     assert_eq!((again.status, &again.json()["number"]), (202, &json!(2)), "{again:?}");
@@ -113,17 +113,17 @@ fn prompt_whose_caller_got_no_answer_is_there_after_a_crash() {
     assert_eq!(prompts(&server, &id), ["1 unknown Work", "2 answered two"]);
     assert_eq!(count_said(&server, &id, "did two"), 1, "{story:#?}");
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
 }
 
 #[test]
 fn prompt_for_now_interrupts_the_agent() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&[]);
-    let id = working(&server, &ground);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let id = working(&server, &fixture);
     assert_eq!(post(&server, &id, "a", &json!({ "prompt": "later" })).status, 202);
     assert_eq!(post(&server, &id, "b", &json!({ "prompt": "first", "now": true })).status, 202);
     let (session, story) = server.ended(&id);
@@ -140,7 +140,7 @@ fn prompt_for_now_interrupts_the_agent() {
 
 #[test]
 fn agent_that_asks_is_interrupted_and_its_question_withdrawn() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let asker = r#"
@@ -148,9 +148,9 @@ fn agent_that_asks_is_interrupted_and_its_question_withdrawn() {
         steps = [{ ask = { title = "May I?" } }]
         [[turn]]
         steps = [{ say = "did {prompt}\n" }]"#;
-    let ground = Ground::with_agents(&[("asker", asker.to_owned())], "");
-    let server = ground.start(&[]);
-    let id = server.create_with(&ground, "asker");
+    let fixture = Fixture::with_agents(&[("asker", asker.to_owned())], "");
+    let server = fixture.start(&[]);
+    let id = server.create_with(&fixture, "asker");
     server.event(&id, |event| event["type"] == "approvalRequested");
     assert_eq!(post(&server, &id, "a", &json!({ "prompt": "else", "now": true })).status, 202);
     let said = server.event(&id, |event| event["message"] == "did else");
@@ -164,12 +164,12 @@ fn agent_that_asks_is_interrupted_and_its_question_withdrawn() {
 
 #[test]
 fn prompts_that_make_no_sense_are_refused() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&[]);
-    let id = working(&server, &ground);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let id = working(&server, &fixture);
     let of = |suffix: &str| format!("/api/v1/sessions/{id}/{suffix}");
     let long = json!({ "prompt": "x".repeat(200_000) }).to_string();
     for (method, suffix, body, status, field) in [
@@ -210,15 +210,15 @@ fn prompts_that_make_no_sense_are_refused() {
 
 #[test]
 fn commands_queue_list_change_and_withdraw_prompts() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&[]);
-    let id = working(&server, &ground);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let id = working(&server, &fixture);
     let session = |arguments: &[&str]| -> Ran {
-        let mut command = ground.stage.command(BINARY);
-        command.arg("session").args(arguments).arg("--data-dir").arg(ground.data());
+        let mut command = fixture.stage.command(BINARY);
+        command.arg("session").args(arguments).arg("--data-dir").arg(fixture.data());
         run(command, b"")
     };
     for text in ["two", "three", "four"] {
@@ -258,7 +258,7 @@ fn commands_queue_list_change_and_withdraw_prompts() {
 
 #[test]
 fn stop_asks_a_working_agent_and_ends_a_hung_one() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let wraps_up = r#"
@@ -266,10 +266,10 @@ fn stop_asks_a_working_agent_and_ends_a_hung_one() {
         steps = [{ write = { path = "work.txt", text = "half" } }, { say = "ready\n" }, { hang = "until_cancelled" }]"#;
     let hangs = wraps_up.replace("until_cancelled", "forever");
     let agents = [("polite", wraps_up.to_owned()), ("hung", hangs)];
-    let ground = Ground::with_agents(&agents, "");
-    let server = ground.start(&[]);
+    let fixture = Fixture::with_agents(&agents, "");
+    let server = fixture.start(&[]);
     for agent in ["polite", "hung"] {
-        let id = server.create_with(&ground, agent);
+        let id = server.create_with(&fixture, agent);
         server.event(&id, |event| event["message"] == "ready");
         let begun = Instant::now();
         assert_eq!(server.ask("POST", &format!("/api/v1/sessions/{id}/stop"), "").status, 202);
@@ -288,17 +288,17 @@ fn stop_asks_a_working_agent_and_ends_a_hung_one() {
     }
     let pid = server.pid();
     server.end();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_nothing_left(&[pid]);
 }
 
 #[test]
 fn page_shows_the_queue_with_its_forms() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = ground();
-    let server = ground.start(&[]);
-    let mut kept = task(&ground.source(), "Work");
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let mut kept = task(&fixture.source(), "Work");
     kept["agent"]["type"] = "worker".into();
     let id = server.create_from(&kept);
     server.event(&id, |event| event["message"] == "ready");

@@ -3,13 +3,13 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server, task};
+use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 use crate::stage::{BINARY, Ran, run};
 
-fn command(ground: &Ground, arguments: &[&str]) -> Ran {
-    let mut command = ground.stage.command(BINARY);
-    command.args(arguments).arg("--data-dir").arg(ground.data());
+fn command(fixture: &Fixture, arguments: &[&str]) -> Ran {
+    let mut command = fixture.stage.command(BINARY);
+    command.args(arguments).arg("--data-dir").arg(fixture.data());
     run(command, b"")
 }
 
@@ -23,13 +23,13 @@ fn writer(text: &str) -> String {
 
 #[test]
 fn several_agents_work_on_one_task_and_are_compared() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let agents = [("short", writer("one\n")), ("long", writer("one\ntwo\nthree\n"))];
-    let ground = Ground::with_agents(&agents, "");
-    let server = ground.start(&[]);
-    let mut body = task(&ground.source(), "Work");
+    let fixture = Fixture::with_agents(&agents, "");
+    let server = fixture.start(&[]);
+    let mut body = task(&fixture.source(), "Work");
     body.as_object_mut().unwrap().remove("agent");
     body["agents"] = json!([{ "type": "short", "count": 2 }, { "type": "long" }]);
     body["repo"]["branch"] = "result".into();
@@ -51,13 +51,13 @@ fn several_agents_work_on_one_task_and_are_compared() {
             (&json!(1), &json!(250_000))
         );
     }
-    let mut branches = ground.branches();
+    let mut branches = fixture.branches();
     branches.sort();
     assert_eq!(branches, ["result", "result-2", "result-3"]);
     assert_eq!(server.get(&format!("/api/v1/sessions?taskId={}", ids[0]))["total"], 3);
     assert_eq!(server.ask("GET", "/api/v1/sessions?taskId=x", "").status, 400);
 
-    let ran = command(&ground, &["session", "compare", &ids[1]]);
+    let ran = command(&fixture, &["session", "compare", &ids[1]]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let text = ran.text();
     let row = |name: &str| -> Vec<String> {
@@ -69,7 +69,7 @@ fn several_agents_work_on_one_task_and_are_compared() {
     assert_eq!(row("delivered"), ["delivered", "result", "result-2", "result-3"], "{text}");
     assert_eq!(row("result.txt"), ["result.txt", "+1 -0", "+1 -0", "+3 -0"], "{text}");
     assert!(row("used")[1].contains("1 turn") && row("used")[1].contains("$0.25"), "{text}");
-    let ran = command(&ground, &["session", "compare", &ids[0], &ids[2], "--json"]);
+    let ran = command(&fixture, &["session", "compare", &ids[0], &ids[2], "--json"]);
     let compared: Value = serde_json::from_slice(&ran.out).unwrap();
     assert_eq!(compared["sessions"][1]["files"][0]["linesAdded"], 3, "{compared:#}");
     server.end();
@@ -77,16 +77,16 @@ fn several_agents_work_on_one_task_and_are_compared() {
 
 #[test]
 fn command_line_makes_sessions_with_several_agents_and_bounds() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let agents = [("short", writer("one\n")), ("long", writer("two\n"))];
-    let ground = Ground::with_agents(&agents, "");
-    let server = ground.start(&[]);
-    let source = ground.source();
+    let fixture = Fixture::with_agents(&agents, "");
+    let server = fixture.start(&[]);
+    let source = fixture.source();
     let repo = source.to_str().unwrap();
     let ran = command(
-        &ground,
+        &fixture,
         &[
             "task",
             "Work",
@@ -111,16 +111,16 @@ fn command_line_makes_sessions_with_several_agents_and_bounds() {
         assert_eq!(session["budget"], json!({ "turns": 3, "costUsd": 1.5 }));
     }
     let follow = ["task", "x", "--repo", repo, "--agent", "short", "--count", "2", "--follow"];
-    let ran = command(&ground, &follow);
+    let ran = command(&fixture, &follow);
     assert_eq!(ran.code, 2, "{}", ran.err);
-    let ran = command(&ground, &["task", "x", "--repo", repo, "--max-turns", "0"]);
+    let ran = command(&fixture, &["task", "x", "--repo", repo, "--max-turns", "0"]);
     assert!(ran.code != 0 && ran.err.contains("turns must be"), "{}", ran.err);
     server.end();
 }
 
 /// A session with a budget of one turn and a second prompt in its queue, which waits for a decision.
-fn held(server: &Server, ground: &Ground) -> (String, String) {
-    let mut body = task(&ground.source(), "Work");
+fn held(server: &Server, fixture: &Fixture) -> (String, String) {
+    let mut body = task(&fixture.source(), "Work");
     body["agent"]["type"] = "worker".into();
     body["budget"] = json!({ "turns": 1 });
     body["keepOpen"] = json!(true);
@@ -129,7 +129,7 @@ fn held(server: &Server, ground: &Ground) -> (String, String) {
     let path = format!("/api/v1/sessions/{id}/prompt");
     assert_eq!(server.ask("POST", &path, r#"{"prompt":"two"}"#).status, 202);
     let asked = server.event(&id, |event| event["type"] == "approvalRequested");
-    assert_eq!(asked["title"], "Go on beyond the budget: 1 of 1 turns are used");
+    assert_eq!(asked["title"], "Continue beyond the budget: 1 of 1 turns used");
     comes("the question", || server.session(&id)["activity"] == "awaitingApproval");
     (id, asked["approvalId"].as_str().unwrap().to_owned())
 }
@@ -138,20 +138,20 @@ const WORKER: &str = "[[turn]]\nsteps = [{ write = { path = \"{prompt}.txt\", te
 
 #[test]
 fn session_beyond_its_budget_asks_and_goes_on_or_ends() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::with_agents(&[("worker", WORKER.to_owned())], "");
-    let mut server = ground.start(&[]);
+    let fixture = Fixture::with_agents(&[("worker", WORKER.to_owned())], "");
+    let mut server = fixture.start(&[]);
     let mut servers = vec![server.pid()];
     // The question also survives a kill, and is not asked twice.
     for is_killed in [false, true] {
         for (decision, expect) in [("approve", "answered"), ("deny", "withdrawn")] {
-            let (id, approval) = held(&server, &ground);
+            let (id, approval) = held(&server, &fixture);
             if is_killed {
                 server.signal(Signal::KILL);
                 server.died();
-                server = ground.start(&[]);
+                server = fixture.start(&[]);
                 servers.push(server.pid());
             }
             let path = format!("/v1/approvals/{approval}");
@@ -179,5 +179,5 @@ fn session_beyond_its_budget_asks_and_goes_on_or_ends() {
         }
     }
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::ground::{Ground, git, task};
+use super::fixture::{Fixture, git, task};
 use crate::outliving::comes;
 
 /// History of the large source in MiB: what the suite has time for, and what `cargo xtask soak history` makes.
@@ -16,8 +16,8 @@ const LONG_HISTORY: usize = 300;
 
 #[test]
 fn unusable_sources_are_refused_by_the_name_of_their_field() {
-    let ground = Ground::new();
-    let at = |name: &str| ground.stage.outside(name);
+    let fixture = Fixture::new();
+    let at = |name: &str| fixture.stage.outside(name);
     for name in ["empty", "taken"] {
         fs::create_dir(at(name)).unwrap();
         git(&at(name), &["init", "-q"]);
@@ -25,13 +25,13 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
     git(&at("taken"), &["commit", "-q", "--allow-empty", "-m", "Start"]);
     git(&at("taken"), &["branch", "work"]);
     fs::create_dir(at("taken").join("below")).unwrap();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     for (source, says) in [
         (at("missing"), "No such file"),
         (at("empty"), "is empty"),
         (at("taken").join("below"), "is not the top directory"),
-        (ground.stage.path("README.md"), "not a directory"),
-        (ground.data(), "overlap"),
+        (fixture.stage.path("README.md"), "not a directory"),
+        (fixture.data(), "overlap"),
     ] {
         let answer = server.ask("POST", "/api/v1/tasks", &task(&source, "Work").to_string());
         let told = answer.json()["errors"]["repo.url"][0].as_str().map(str::to_owned);
@@ -53,7 +53,7 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
         assert!(told.is_some_and(|told| told.contains(says)), "{says}: {answer:?}");
     }
     for branch in ["with space", "a..b", "-rf", "a~1", "refs/heads/", "a.lock", ""] {
-        let mut task = task(&ground.source(), "Work");
+        let mut task = task(&fixture.source(), "Work");
         task["repo"]["branch"] = branch.into();
         let answer = server.ask("POST", "/api/v1/tasks", &task.to_string());
         let is_named = answer.status == 400 && answer.json()["errors"]["repo.branch"].is_array();
@@ -64,37 +64,37 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
 
 #[test]
 fn a_source_with_a_detached_head_gets_its_branch() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let head = ground.git(&["rev-parse", "HEAD"]);
-    ground.git(&["checkout", "-q", "--detach"]);
-    let server = ground.start(&[]);
-    let mut task = task(&ground.source(), "Work");
+    let fixture = Fixture::new();
+    let head = fixture.git(&["rev-parse", "HEAD"]);
+    fixture.git(&["checkout", "-q", "--detach"]);
+    let server = fixture.start(&[]);
+    let mut task = task(&fixture.source(), "Work");
     task["repo"]["branch"] = "asked/for".into();
     let id = server.create_from(&task);
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{story:#?}");
     assert_eq!(session["vcs"]["baseCommit"], head.trim());
     assert_eq!(session["vcs"]["deliveredBranch"], "asked/for");
-    let delivered = ground.git(&["rev-parse", "asked/for"]);
+    let delivered = fixture.git(&["rev-parse", "asked/for"]);
     assert_eq!(session["vcs"]["deliveredCommit"], delivered.trim());
-    assert_eq!(ground.git(&["rev-parse", "asked/for~1"]), head);
+    assert_eq!(fixture.git(&["rev-parse", "asked/for~1"]), head);
     server.end();
 }
 
 #[test]
 fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let plain = ground.stage.outside("plain");
+    let fixture = Fixture::new();
+    let plain = fixture.stage.outside("plain");
     fs::create_dir_all(plain.join("docs")).unwrap();
     fs::write(plain.join("docs/guide.md"), "A guide\n").unwrap();
     fs::write(plain.join("logo.bin"), [0, 1, 2, 255]).unwrap();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     let listed = server.get("/api/v1/executors");
     assert_eq!(listed["items"][0]["snapshotCapabilities"], json!(["git", "copy"]));
     let mut asked = task(&plain, "Work");
@@ -114,9 +114,9 @@ fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
     assert_eq!(session["vcs"]["baseCommit"], json!(null));
     story.assert_whole(&server, &id);
     assert!(!plain.join("NOTES.md").exists() && !plain.join(".git").exists());
-    comes("the end of the workspace", || ground.workspaces() == 0);
+    comes("the end of the workspace", || fixture.workspaces() == 0);
     let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
-    let (patch, check) = (ground.stage.outside("work.patch"), ground.stage.outside("check"));
+    let (patch, check) = (fixture.stage.outside("work.patch"), fixture.stage.outside("check"));
     fs::write(&patch, &diff).unwrap();
     fs::create_dir(&check).unwrap();
     git(&check, &["apply", patch.to_str().unwrap()]);
@@ -124,7 +124,7 @@ fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
     assert!(!diff.contains("logo.bin"), "{diff}");
 
     // A copy of a repository has its uncommitted files too.
-    let mut asked = task(&ground.source(), "Work");
+    let mut asked = task(&fixture.source(), "Work");
     asked["workspace"] = json!({ "snapshotPreference": ["zfs", "copy", "git"] });
     asked["delivery"] = json!({ "mode": "patch" });
     let id = server.create_from(&asked);
@@ -137,18 +137,18 @@ fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
     let refused = server.ask("POST", "/api/v1/tasks", &asked.to_string());
     assert!(refused.json()["errors"]["workspace.snapshotPreference"].is_array(), "{refused:?}");
     server.end();
-    ground.assert_source_untouched();
+    fixture.assert_source_untouched();
 }
 
 #[test]
 fn a_bare_source_gets_its_branch() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let bare = ground.stage.outside("bare.git");
-    ground.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let bare = fixture.stage.outside("bare.git");
+    fixture.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+    let server = fixture.start(&[]);
     let id = server.create(&bare, "Work");
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{story:#?}");
@@ -158,8 +158,8 @@ fn a_bare_source_gets_its_branch() {
 }
 
 /// A program that leaves a mark where it runs.
-fn canary(ground: &Ground) -> (PathBuf, PathBuf) {
-    let (program, mark) = (ground.stage.outside("canary.sh"), ground.stage.outside("canary.ran"));
+fn canary(fixture: &Fixture) -> (PathBuf, PathBuf) {
+    let (program, mark) = (fixture.stage.outside("canary.sh"), fixture.stage.outside("canary.ran"));
     fs::write(&program, format!("#!/bin/sh\necho $0 $* >>{}\ncat\n", mark.display())).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     (program, mark)
@@ -167,20 +167,20 @@ fn canary(ground: &Ground) -> (PathBuf, PathBuf) {
 
 #[test]
 fn nothing_of_a_hostile_source_runs_outside_the_sandbox() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::new();
-    let (program, mark) = canary(&ground);
+    let fixture = Fixture::new();
+    let (program, mark) = canary(&fixture);
     let shown = program.to_str().unwrap();
-    let source = ground.source();
+    let source = fixture.source();
     fs::write(source.join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
     let submodule = format!("[submodule \"x\"]\n\tpath = x\n\turl = ext::{shown}\n");
     fs::write(source.join(".gitmodules"), submodule).unwrap();
     symlink("/etc/passwd", source.join("out")).unwrap();
-    symlink(ground.data().join("token"), source.join("token")).unwrap();
-    ground.git(&["add", "."]);
-    ground.git(&["commit", "-q", "-m", "Hostile"]);
+    symlink(fixture.data().join("token"), source.join("token")).unwrap();
+    fixture.git(&["add", "."]);
+    fixture.git(&["commit", "-q", "-m", "Hostile"]);
     for name in [
         "core.fsmonitor",
         "core.sshCommand",
@@ -199,10 +199,10 @@ fn nothing_of_a_hostile_source_runs_outside_the_sandbox() {
         "gpg.program",
         "receive.procReceiveRefs",
     ] {
-        ground.git(&["config", name, shown]);
+        fixture.git(&["config", name, shown]);
     }
-    ground.git(&["config", "protocol.ext.allow", "always"]);
-    ground.git(&["config", "submodule.recurse", "true"]);
+    fixture.git(&["config", "protocol.ext.allow", "always"]);
+    fixture.git(&["config", "submodule.recurse", "true"]);
     fs::create_dir_all(source.join(".git/hooks")).unwrap();
     for hook in [
         "post-checkout",
@@ -223,7 +223,7 @@ fn nothing_of_a_hostile_source_runs_outside_the_sandbox() {
     assert!(mark.exists(), "the canary cannot sing");
     fs::remove_file(&mark).unwrap();
 
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     let id = server.create(&source, "Work");
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{story:#?}");
@@ -265,20 +265,20 @@ fn size(path: &Path) -> u64 {
 
 #[test]
 fn a_second_task_on_a_large_history_transfers_nothing() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let is_long = std::env::var_os("AB_SOAK_SECONDS").is_some();
     let mebibytes = if is_long { LONG_HISTORY } else { HISTORY };
     let bytes = mebibytes as u64 * 1024 * 1024;
-    let ground = Ground::new();
-    ground.git(&["stash", "-q"]);
-    add_history(&ground.source(), mebibytes);
-    let server = ground.start(&[]);
-    let sessions = ground.data().join("sessions");
+    let fixture = Fixture::new();
+    fixture.git(&["stash", "-q"]);
+    add_history(&fixture.source(), mebibytes);
+    let server = fixture.start(&[]);
+    let sessions = fixture.data().join("sessions");
     let mut cached = 0;
     for round in 0..2 {
-        let mut task = task(&ground.source(), "Work");
+        let mut task = task(&fixture.source(), "Work");
         task["keepOpen"] = json!(true);
         let started = std::time::Instant::now();
         let id = server.create_from(&task);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server};
+use super::fixture::{Fixture, Server};
 use super::http::Answer;
-use super::spaces::{ground, operations, space};
+use super::spaces::{fixture, operations, space};
 use crate::escapes::paths::{WAYS, found_at, plant_in, plant_outside, tells};
 
 /// Requests for files: method, what follows the path, body.
@@ -44,12 +44,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(ground: &Ground) -> Scene {
-        let server = ground.start(&[]);
+    fn new(fixture: &Fixture) -> Scene {
+        let server = fixture.start(&[]);
         let no_network = json!({ "network": { "enabled": false } });
         let space =
             space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
-        let own = ground.data().canonicalize().unwrap().join("spaces").join(&space);
+        let own = fixture.data().canonicalize().unwrap().join("spaces").join(&space);
         let (root, out) = (own.join("files"), own.join("outside"));
         plant_outside(&out);
         plant_in(&root, &out);
@@ -78,8 +78,8 @@ fn encoded(path: &str) -> String {
 
 #[test]
 fn slow_no_path_leads_a_file_route_or_operation_outside() {
-    let ground = ground();
-    let scene = Scene::new(&ground);
+    let fixture = fixture();
+    let scene = Scene::new(&fixture);
     let before = found_at(&scene.out);
     let check = |what: &str, answer: &Answer| {
         assert!(!tells(&answer.body), "{what}\ntold {answer:?}");
@@ -126,8 +126,8 @@ fn swap(one: &Path, other: &Path) {
 #[test]
 fn slow_a_directory_that_is_swapped_for_a_link_leads_no_route_or_operation_outside() {
     const ROUNDS: usize = 15;
-    let ground = ground();
-    let scene = Scene::new(&ground);
+    let fixture = fixture();
+    let scene = Scene::new(&fixture);
     let before = found_at(&scene.out);
     let (one, other) = (scene.root.join("swapped"), scene.root.join("to-directory"));
     fs::create_dir(&one).unwrap();

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::spaces::{ground, operations, post, space};
+use super::spaces::{fixture, operations, post, space};
 use crate::outliving::comes;
 
 /// A message with one operation that is fine and one that is not.
@@ -16,8 +16,8 @@ fn beside(bad: &Value) -> String {
 
 #[test]
 fn every_malformed_message_is_refused_as_a_whole() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
     let runs = format!("/v1/spaces/{id}/runs");
     let bad = [
@@ -96,8 +96,8 @@ fn every_malformed_message_is_refused_as_a_whole() {
 /// Decisions for another operation, another run, another kind, and twice.
 #[test]
 fn decisions_that_do_not_fit_leave_the_run_parked() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
     let park = || {
         let body = operations(json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]));
@@ -147,12 +147,12 @@ fn decisions_that_do_not_fit_leave_the_run_parked() {
 
 #[test]
 fn uploads_that_are_cut_off_leave_the_file_as_it_was() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
     let path = format!("/v1/spaces/{id}/files/file");
     assert_eq!(server.ask("PUT", &path, "old").status, 200);
-    let files = ground.data().join("spaces").join(&id).join("files");
+    let files = fixture.data().join("spaces").join(&id).join("files");
     let names = || {
         let entries = fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name());
         entries.collect::<Vec<_>>()

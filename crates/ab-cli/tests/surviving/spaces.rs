@@ -3,16 +3,16 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 
-use ab_spaces::SpaceCrashPoint;
+use ab_spaces::SpaceCrashTestPoint;
 use serde_json::{Value, json};
 
-use super::ground::{Ground, Server};
+use super::fixture::{Fixture, Server};
 use crate::stage::Stage;
 
-pub(super) fn ground() -> Ground {
-    let ground = Ground { stage: Stage::new() };
-    fs::create_dir(ground.stage.outside("tmp")).ok();
-    ground
+pub(super) fn fixture() -> Fixture {
+    let fixture = Fixture { stage: Stage::new() };
+    fs::create_dir(fixture.stage.outside("tmp")).ok();
+    fixture
 }
 
 pub(super) fn operations(operations: Value) -> String {
@@ -39,8 +39,8 @@ fn code(answer: &Value) -> &str {
 
 #[test]
 fn a_space_takes_runs_files_and_tools_under_one_policy() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({ "name": "one", "env": { "GREETING": "hi" } }));
     assert!(id.starts_with("spc_"), "{id}");
     let runs = format!("/v1/spaces/{id}/runs");
@@ -95,14 +95,14 @@ fn a_space_takes_runs_files_and_tools_under_one_policy() {
     assert_eq!(server.ask("DELETE", &format!("/v1/spaces/{id}"), "").status, 204);
     let gone = server.ask("GET", &format!("/v1/spaces/{id}"), "");
     assert_eq!((gone.status, code(&gone.json())), (404, "SPACE_NOT_FOUND"));
-    assert!(!ground.data().join("spaces").join(&id).exists());
+    assert!(!fixture.data().join("spaces").join(&id).exists());
     server.end();
 }
 
 #[test]
 fn malformed_requests_get_every_issue_and_perform_nothing() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let bad = json!({ "policy": "none", "ttlSeconds": 0, "backend": "disk", "colour": 1 });
     let (status, answer) = post(&server, "/v1/spaces", &bad.to_string());
     assert_eq!((status, code(&answer)), (400, "VALIDATION_ERROR"));
@@ -143,8 +143,8 @@ fn malformed_requests_get_every_issue_and_perform_nothing() {
 
 #[test]
 fn a_repeated_request_with_a_key_performs_nothing_twice() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(
         &server,
         &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
@@ -197,14 +197,14 @@ fn decision(operation: &str, decision: &str) -> String {
 
 #[test]
 fn a_parked_run_goes_on_after_the_decision_and_over_a_restart() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let (id, run, answer) = parked(&server);
     let event = &answer["data"]["events"][1];
     assert_eq!((&event["type"], &event["operationId"]), (&json!("approvalRequired"), &json!("s")));
     assert_eq!(server.get(&format!("/v1/spaces/{id}"))["data"]["status"], "paused");
     server.end();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     let shown = server.get(&format!("/v1/runs/{run}"));
     assert_eq!(shown["data"]["status"], "awaiting_approval", "{shown:#}");
     let resume = format!("/v1/runs/{run}/resume");
@@ -226,8 +226,8 @@ fn a_parked_run_goes_on_after_the_decision_and_over_a_restart() {
 
 #[test]
 fn a_denied_operation_is_told_and_the_rest_runs() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let (id, run, _) = parked(&server);
     let (status, answer) =
         post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "denied"));
@@ -248,8 +248,8 @@ fn a_denied_operation_is_told_and_the_rest_runs() {
 
 #[test]
 fn a_cancelled_run_stops_what_it_performs() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let (_, run, _) = parked(&server);
     let (status, answer) = post(&server, &format!("/v1/runs/{run}/cancel"), "");
     assert_eq!((status, &answer["data"]["status"]), (200, &json!("cancelled")), "{answer:#}");
@@ -265,8 +265,8 @@ fn a_cancelled_run_stops_what_it_performs() {
 
 #[test]
 fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
     post(
         &server,
@@ -308,9 +308,9 @@ fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
 }
 
 /// What a crash leaves: the log, the files and the run agree, and nothing ran twice.
-fn crash_at(point: SpaceCrashPoint) {
-    let ground = ground();
-    let server = ground.start(&["--space-crash-at", point.as_str()]);
+fn crash_at(point: SpaceCrashTestPoint) {
+    let fixture = fixture();
+    let server = fixture.start(&["--space-crash-at", point.as_str()]);
     let id = space(
         &server,
         &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
@@ -330,7 +330,7 @@ fn crash_at(point: SpaceCrashPoint) {
         let _ = server.try_ask("POST", &resume, &server.operator(), &decision("s", "approved"));
     }
     server.died();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     let mut headers = server.operator();
     headers.push(("idempotency-key", "once"));
     let answer = server.try_ask("POST", &path, &headers, &body).unwrap();
@@ -364,22 +364,22 @@ fn crash_at(point: SpaceCrashPoint) {
 
 #[test]
 fn runs_survive_a_crash_before_and_after_an_operation() {
-    for point in &SpaceCrashPoint::ALL[..3] {
+    for point in &SpaceCrashTestPoint::ALL[..3] {
         crash_at(*point);
     }
 }
 
 #[test]
 fn runs_survive_a_crash_around_an_approval_and_at_the_end() {
-    for point in &SpaceCrashPoint::ALL[3..] {
+    for point in &SpaceCrashTestPoint::ALL[3..] {
         crash_at(*point);
     }
 }
 
 #[test]
 fn spaces_are_for_the_token_of_the_server_only() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
     let body = operations(json!([{ "type": "message", "content": "x" }]));
     let ask = |method: &str, path: &str, authorization: Option<&str>| {
@@ -413,8 +413,8 @@ fn spaces_are_for_the_token_of_the_server_only() {
 
 #[test]
 fn a_run_is_followed_without_waiting_for_its_answer() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(
         &server,
         &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
@@ -455,10 +455,10 @@ fn a_run_is_followed_without_waiting_for_its_answer() {
 
 #[test]
 fn a_person_at_the_terminal_sees_a_run_of_the_server_and_decides() {
-    let ground = ground();
-    let server = ground.start(&[]);
+    let fixture = fixture();
+    let server = fixture.start(&[]);
     let id = space(&server, &json!({}));
-    let file = ground.stage.outside("operations.json");
+    let file = fixture.stage.outside("operations.json");
     let body = operations(json!([
         { "type": "message", "content": "Cleaning" },
         { "type": "createFile", "path": "data/x", "content": "one\n" },
@@ -469,9 +469,9 @@ fn a_person_at_the_terminal_sees_a_run_of_the_server_and_decides() {
         { "type": "shell", "command": "echo done" },
     ]));
     fs::write(&file, body).unwrap();
-    let (file, data) = (file.to_str().unwrap(), ground.data());
+    let (file, data) = (file.to_str().unwrap(), fixture.data());
     let arguments = ["run", file, "--space", &id, "--data-dir", data.to_str().unwrap()];
-    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "what\n"), ("[y/n/l]", "y\n")]);
+    let shown = fixture.stage.answered(&arguments, &[("[y/n/l]", "what\n"), ("[y/n/l]", "y\n")]);
     for expect in [
         "# Cleaning\n+ data/x (4 bytes)\n~ data/x\n  - one\n  + two\n$ sudo ls\n! denied: ",
         "! createFile .env: denied: ",
@@ -485,14 +485,14 @@ fn a_person_at_the_terminal_sees_a_run_of_the_server_and_decides() {
     let by = &decided["items"][0]["decidedBy"];
     assert_eq!((&by["kind"], &by["via"]), (&json!("person"), &json!("cli")), "{decided:#}");
     // No; and later, which leaves the run as it waits.
-    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "n\n")]);
+    let shown = fixture.stage.answered(&arguments, &[("[y/n/l]", "n\n")]);
     assert!(shown.contains("$ rm -rf data\n! denied: not approved by admin"), "{shown}");
-    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "l\n")]);
+    let shown = fixture.stage.answered(&arguments, &[("[y/n/l]", "l\n")]);
     assert!(shown.contains("stays open"), "{shown}");
     let pending = server.get("/v1/approvals?status=pending");
     let run = pending["items"][0]["runId"].as_str().unwrap();
     let resume = ["run", "resume", run, "--deny", "--reason", "no", "--data-dir", arguments[5]];
-    let resumed = ground.stage.run(&resume);
+    let resumed = fixture.stage.run(&resume);
     let text = resumed.text();
     assert_eq!(resumed.code, 1, "{text} {}", resumed.err);
     let expect =
@@ -503,13 +503,13 @@ fn a_person_at_the_terminal_sees_a_run_of_the_server_and_decides() {
 
 #[test]
 fn spaces_and_runs_are_used_from_the_command_line() {
-    let ground = ground();
-    let server = ground.start(&[]);
-    let data = ground.data();
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let data = fixture.data();
     let cli = |arguments: &[&str], stdin: &str| {
         let mut all = arguments.to_vec();
         all.extend(["--data-dir", data.to_str().unwrap()]);
-        let ran = ground.stage.run_with(&all, stdin.as_bytes());
+        let ran = fixture.stage.run_with(&all, stdin.as_bytes());
         (ran.code, String::from_utf8(ran.out).unwrap().trim().to_owned(), ran.err)
     };
     let (status, id, said) = cli(&["space", "create", "--name", "mine"], "");

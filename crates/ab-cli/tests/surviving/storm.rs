@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::ground::{Ground, Server, Story, task};
+use super::fixture::{Fixture, Server, Story, task};
 use crate::outliving::comes;
 
 /// Rounds of a normal run; each ends with a kill. `cargo xtask soak sessions` goes on for minutes.
@@ -108,7 +108,7 @@ fn open_files(server: &Server) -> usize {
 
 #[test]
 fn slow_sessions_stand_random_requests_and_kills() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -116,19 +116,19 @@ fn slow_sessions_stand_random_requests_and_kills() {
     let seed = number("AB_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) + 1);
     eprintln!("AB_SOAK_SEED={seed}");
     let mut random = Random(seed);
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let (mut live, mut ended) = (Vec::<Live>::new(), Vec::<Live>::new());
     let mut servers = Vec::new();
     let mut rounds = 0;
     while deadline.map_or(rounds < ROUNDS, |deadline| Instant::now() < deadline) {
-        let mut server = ground.start(&[]);
+        let mut server = fixture.start(&[]);
         servers.push(server.pid());
         let is_over = |it: &Live| !server.session(&it.id)["endReason"].is_null();
         let (done, going): (Vec<_>, Vec<_>) = live.into_iter().partition(is_over);
         ended.extend(done);
         live = going;
         while live.len() < SESSIONS {
-            let mut task = task(&ground.source(), &format!("Task {}", random.below(u64::MAX)));
+            let mut task = task(&fixture.source(), &format!("Task {}", random.below(u64::MAX)));
             task["keepOpen"] = (random.below(2) == 0).into();
             live.push(Live { id: server.create_from(&task), story: Story::default() });
         }
@@ -136,7 +136,7 @@ fn slow_sessions_stand_random_requests_and_kills() {
         server.wait();
         rounds += 1;
     }
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
     let files = open_files(&server);
     ended.extend(live);
@@ -152,11 +152,11 @@ fn slow_sessions_stand_random_requests_and_kills() {
         assert!(session["status"] != "completed" || branch.is_some(), "{session:#}\n{story:#?}");
     }
     delivered.sort();
-    assert_eq!(ground.branches(), delivered);
-    comes("the end of workspaces", || ground.workspaces() == 0);
+    assert_eq!(fixture.branches(), delivered);
+    comes("the end of workspaces", || fixture.workspaces() == 0);
     comes("the end of open files", || open_files(&server) <= files + FILES);
-    ground.assert_source_untouched();
+    fixture.assert_source_untouched();
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
     eprintln!("{rounds} rounds, {} sessions, {} branches", ended.len(), delivered.len());
 }

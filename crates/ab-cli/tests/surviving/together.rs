@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::ground::{Ground, git};
+use super::fixture::{Fixture, git};
 use crate::escapes::stands;
 use crate::outliving::comes;
 use crate::stage::BINARY;
 
 /// Looks for everything that is not its own, and rewrites every object that it can reach. Then it works as usual.
-fn hostile(ground: &Ground) -> String {
-    let data = ground.data();
+fn hostile(fixture: &Fixture) -> String {
+    let data = fixture.data();
     let data = data.display();
     format!(
         "#!/bin/sh\n\
@@ -56,40 +56,40 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
         return;
     }
     let script = |file: &str| format!(r#"["{{self}}", "agent", "script", "{file}"]"#);
-    let ground = Ground::with_programs(
+    let fixture = Fixture::with_programs(
         [
             ("calm", script("calm.toml"), "calm.toml".to_owned(), CALM.to_owned()),
             ("plain", script("plain.toml"), "plain.toml".to_owned(), PLAIN.to_owned()),
         ],
         "",
     );
-    fs::write(ground.stage.path("hostile.sh"), hostile(&ground)).unwrap();
-    ground.git(&["add", "hostile.sh"]);
-    ground.git(&["commit", "-q", "-m", "Hostile"]);
-    let config = fs::read_to_string(ground.stage.outside("config.toml")).unwrap();
+    fs::write(fixture.stage.path("hostile.sh"), hostile(&fixture)).unwrap();
+    fixture.git(&["add", "hostile.sh"]);
+    fixture.git(&["commit", "-q", "-m", "Hostile"]);
+    let config = fs::read_to_string(fixture.stage.outside("config.toml")).unwrap();
     let entry = "[[agents]]\nid = \"hostile\"\nargv = [\"/bin/sh\", \"hostile.sh\"]\n";
-    fs::write(ground.stage.outside("config.toml"), config + entry).unwrap();
-    let server = ground.start(&[]);
+    fs::write(fixture.stage.outside("config.toml"), config + entry).unwrap();
+    let server = fixture.start(&[]);
 
-    let calm = server.create_with(&ground, "calm");
+    let calm = server.create_with(&fixture, "calm");
     let asked = server.event(&calm, |event| event["type"] == "approvalRequested");
-    let cache = ground.data().join("sessions/cache");
+    let cache = fixture.data().join("sessions/cache");
     let before = contents(&cache);
-    let workspaces = ground.data().join("sessions/workspaces");
+    let workspaces = fixture.data().join("sessions/workspaces");
     assert!(before.keys().any(|path| path.extension().is_some_and(|it| it == "pack")));
-    let hostile = server.create_with(&ground, "hostile");
+    let hostile = server.create_with(&fixture, "hostile");
     let (session, story) = server.ended(&hostile);
     assert_eq!(session["status"], "completed", "{story:#?}");
 
     // What it found is in the branch that it delivered.
     let branch = story.find("delivery").unwrap()["branch"].as_str().unwrap().to_owned();
-    let found = ground.git(&["show", &format!("{branch}:found.txt")]);
+    let found = fixture.git(&["show", &format!("{branch}:found.txt")]);
     assert_eq!(found, "", "it found something of another");
-    let reached = ground.git(&["show", &format!("{branch}:reached.txt")]);
+    let reached = fixture.git(&["show", &format!("{branch}:reached.txt")]);
     assert!(reached.contains("/cache/"), "it tried nothing: {reached}");
     assert!(contents(&cache) == before, "the cache was changed");
     // Its own home has the file, and is removed after its end.
-    comes("the end of the hostile workspace", || ground.workspaces() == 1);
+    comes("the end of the hostile workspace", || fixture.workspaces() == 1);
     for entry in workspaces.read_dir().unwrap().flatten() {
         for place in ["tree/evil.txt", "home/evil.txt"] {
             assert!(!entry.path().join(place).exists(), "{}", entry.path().display());
@@ -98,7 +98,7 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
     for entry in cache.read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir()) {
         git(&entry.path(), &["fsck", "--full"]);
     }
-    ground.git(&["fsck", "--full"]);
+    fixture.git(&["fsck", "--full"]);
 
     let path = format!("/v1/approvals/{}", asked["approvalId"].as_str().unwrap());
     assert_eq!(server.ask("POST", &path, r#"{"decision":"approve"}"#).status, 200);
@@ -106,8 +106,8 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
     assert_eq!(session["status"], "completed", "{story:#?}");
     assert!(story.says("It says calm-secret"), "{story:#?}");
     let branch = story.find("delivery").unwrap()["branch"].as_str().unwrap();
-    let files = ground.git(&["diff", "--name-only", "main", branch]);
+    let files = fixture.git(&["diff", "--name-only", "main", branch]);
     assert_eq!(files, "calm-secret.txt\n");
-    ground.assert_source_untouched();
+    fixture.assert_source_untouched();
     server.end();
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::disk::on_small_disk;
-use super::ground::{Ground, Server, git};
+use super::fixture::{Fixture, Server, git};
 use super::http::Answer;
 use crate::outliving::comes;
 use crate::stage::{BINARY, Ran, run};
@@ -28,9 +28,9 @@ rm prompt.txt paths.txt""" },
 ]
 "#;
 
-fn client(ground: &Ground, arguments: &[&str]) -> Ran {
-    let mut command = ground.stage.command(BINARY);
-    command.args(arguments).arg("--data-dir").arg(ground.data());
+fn client(fixture: &Fixture, arguments: &[&str]) -> Ran {
+    let mut command = fixture.stage.command(BINARY);
+    command.args(arguments).arg("--data-dir").arg(fixture.data());
     run(command, b"")
 }
 
@@ -68,19 +68,19 @@ fn create(server: &Server, upload: &Value, source: &Path) -> Option<String> {
 
 #[test]
 fn directory_is_uploaded_and_the_patch_applies_to_it() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::with_agents(&[("reader", READER.to_owned())], "");
-    fs::write(ground.stage.path(".gitignore"), "*.log\n").unwrap();
-    fs::write(ground.stage.path("noise.log"), "not sent\n").unwrap();
-    fs::write(ground.stage.path("new.txt"), "untracked\n").unwrap();
-    let attached = ground.stage.outside("crash report.txt");
+    let fixture = Fixture::with_agents(&[("reader", READER.to_owned())], "");
+    fs::write(fixture.stage.path(".gitignore"), "*.log\n").unwrap();
+    fs::write(fixture.stage.path("noise.log"), "not sent\n").unwrap();
+    fs::write(fixture.stage.path("new.txt"), "untracked\n").unwrap();
+    let attached = fixture.stage.outside("crash report.txt");
     fs::write(&attached, "it crashed here\n").unwrap();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     let attached = attached.to_str().unwrap();
     let arguments = ["task", "Look", "--upload", ".", "--attach", attached, "--agent", "reader"];
-    let ran = client(&ground, &arguments);
+    let ran = client(&fixture, &arguments);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let id = ran.text().trim().to_owned();
     let (session, story) = server.ended(&id);
@@ -90,27 +90,27 @@ fn directory_is_uploaded_and_the_patch_applies_to_it() {
     assert!(story.says("The workspace has the files of the upload"), "{story:#?}");
     assert_eq!(story.find("prompt").unwrap()["prompt"], "Look", "{story:#?}");
     // The files of the uploads are gone, and so is the workspace.
-    comes("the end of the uploads", || kept(&ground.data()) == 0);
-    comes("the end of the workspace", || ground.workspaces() == 0);
-    let diff = client(&ground, &["session", "diff", &id]).text();
+    comes("the end of the uploads", || kept(&fixture.data()) == 0);
+    comes("the end of the workspace", || fixture.workspaces() == 0);
+    let diff = client(&fixture, &["session", "diff", &id]).text();
     assert!(!diff.contains("noise.log") && !diff.contains("new.txt"), "{diff}");
-    let patch = ground.stage.outside("work.patch");
+    let patch = fixture.stage.outside("work.patch");
     fs::write(&patch, &diff).unwrap();
-    git(&ground.source(), &["apply", patch.to_str().unwrap()]);
-    assert_eq!(ground.stage.text("README.md"), "# A project\nours\n");
-    assert_eq!(ground.stage.text("seen.txt"), "it crashed here\nrefused\n");
+    git(&fixture.source(), &["apply", patch.to_str().unwrap()]);
+    assert_eq!(fixture.stage.text("README.md"), "# A project\nours\n");
+    assert_eq!(fixture.stage.text("seen.txt"), "it crashed here\nrefused\n");
 
     // Without git everything that no .gitignore names is sent.
-    let plain = ground.stage.outside("plain");
+    let plain = fixture.stage.outside("plain");
     fs::create_dir(&plain).unwrap();
     for name in ["reader.toml", "README.md", ".gitignore"] {
-        fs::copy(ground.stage.path(name), plain.join(name)).unwrap();
+        fs::copy(fixture.stage.path(name), plain.join(name)).unwrap();
     }
     fs::write(plain.join("README.md"), "mine\n").unwrap();
     std::os::unix::fs::symlink("/etc/hostname", plain.join("out")).unwrap();
     let directory = plain.to_str().unwrap();
     let arguments = ["task", "Look", "--upload", directory, "--attach", attached];
-    let ran = client(&ground, &[&arguments[..], &["--agent", "reader", "--json"]].concat());
+    let ran = client(&fixture, &[&arguments[..], &["--agent", "reader", "--json"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
     let id = ran.value()["sessionId"].as_str().unwrap().to_owned();
     let (session, story) = server.ended(&id);
@@ -126,64 +126,64 @@ fn directory_is_uploaded_and_the_patch_applies_to_it() {
         (&["--upload", ".", "--agent", "nobody"], "is not an agent of this server"),
         (&["--upload", ".", "--repo", "."], "cannot be used with"),
     ] {
-        let ran = client(&ground, &[&["task", "Look"], arguments].concat());
+        let ran = client(&fixture, &[&["task", "Look"], arguments].concat());
         assert!(ran.code != 0 && ran.err.contains(says), "{arguments:?}: {}", ran.err);
     }
-    comes("the end of the uploads", || kept(&ground.data()) == 0);
+    comes("the end of the uploads", || kept(&fixture.data()) == 0);
     assert_eq!(server.get("/api/v1/uploads")["items"][0]["status"], "used");
     let pid = server.pid();
     server.end();
-    ground.assert_nothing_left(&[pid]);
+    fixture.assert_nothing_left(&[pid]);
 }
 
 #[test]
 fn upload_continues_after_a_kill_and_its_task_survives_kills() {
-    if !Ground::can_run() {
+    if !Fixture::can_run() {
         return;
     }
-    let ground = Ground::with_agents(&[("reader", READER.to_owned())], "");
-    ground.git(&["commit", "-q", "-a", "-m", "Mine"]);
-    let server = ground.start(&[]);
+    let fixture = Fixture::with_agents(&[("reader", READER.to_owned())], "");
+    fixture.git(&["commit", "-q", "-a", "-m", "Mine"]);
+    let server = fixture.start(&[]);
     let mut servers = vec![server.pid()];
     let upload = announce(&server, "file", 10);
     assert_eq!(send(&server, &upload, 0, "0123").status, 200);
     server.signal(Signal::KILL);
     server.died();
     // A file that a kill left between its row and its removal.
-    fs::write(ground.data().join("uploads/upload-stray"), "stray").unwrap();
+    fs::write(fixture.data().join("uploads/upload-stray"), "stray").unwrap();
 
-    let server = ground.start(&["--crash-at", "cleanup-stored"]);
+    let server = fixture.start(&["--crash-at", "cleanup-stored"]);
     servers.push(server.pid());
-    comes("the end of the stray file", || kept(&ground.data()) == 1);
+    comes("the end of the stray file", || kept(&fixture.data()) == 1);
     // The address that was signed before the kill still works.
     let url = upload["uploadUrl"].as_str().unwrap();
     assert_eq!(server.try_ask("GET", url, &[], "").unwrap().json()["offset"], 4);
     assert_eq!(send(&server, &upload, 0, "0123").status, 409);
     assert_eq!(send(&server, &upload, 4, "456789").json()["status"], "complete");
-    create(&server, &upload, &ground.source());
+    create(&server, &upload, &fixture.source());
     server.died();
 
     // Killed again with the workspace made, and the upload not released.
-    let server = ground.spawn(&["--crash-at", "workspace-made"]);
+    let server = fixture.spawn(&["--crash-at", "workspace-made"]);
     servers.push(server.pid());
     server.died();
-    let server = ground.start(&[]);
+    let server = fixture.start(&[]);
     servers.push(server.pid());
-    let id = create(&server, &upload, &ground.source()).unwrap();
+    let id = create(&server, &upload, &fixture.source()).unwrap();
     let (session, story) = server.ended(&id);
     assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
     let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
     assert!(diff.contains("+0123456789") && diff.contains("refused"), "{diff}");
-    comes("the end of the uploads", || kept(&ground.data()) == 0);
-    comes("the end of the workspace", || ground.workspaces() == 0);
+    comes("the end of the uploads", || kept(&fixture.data()) == 0);
+    comes("the end of the workspace", || fixture.workspaces() == 0);
     server.end();
-    ground.assert_nothing_left(&servers);
+    fixture.assert_nothing_left(&servers);
 }
 
 #[test]
 fn mounts_full_disk_during_an_upload_is_told_and_makes_room_again() {
-    let ground = Ground::new();
-    let Some(server) = on_small_disk(&ground) else { return };
+    let fixture = Fixture::new();
+    let Some(server) = on_small_disk(&fixture) else { return };
     let piece = "x".repeat(16 << 20);
     let large = announce(&server, "file", 48 << 20);
     assert_eq!(send(&server, &large, 0, &piece).status, 200);
@@ -203,8 +203,8 @@ fn mounts_full_disk_during_an_upload_is_told_and_makes_room_again() {
 
 #[test]
 fn hostile_archives_are_refused_before_they_make_a_workspace() {
-    let ground = Ground::new();
-    let server = ground.start(&[]);
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
     // A header that leads out, a device, and bytes that are no archive.
     let header = |name: &str, kind: char| {
         let mut block = vec![0_u8; 512];

@@ -1,11 +1,13 @@
 //! Prompts of a session: queued, changed and withdrawn by people.
 
 use ab_api::{PromptRequest, PromptStatus, SessionId, SessionPrompt};
-use ab_store::{IdempotencyRecord, PromptChange, QueuePlace, QueuedPrompt, StoreError};
+use ab_store::{
+    IdempotencyRecord, PromptQueuePosition, QueuedPrompt, SessionPromptChange, StoreError,
+};
 
 use super::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
 use crate::driver::SessionRequest;
-use crate::machine::SessionInput;
+use crate::session_machine::SessionInput;
 
 impl ControlPlane {
     /// Queues a prompt. One with `now` goes before all others, and the agent's turn is cancelled. A repeated request
@@ -26,23 +28,23 @@ impl ControlPlane {
             && let Some(answer) = store.find_idempotent_response(scope, key, request).await?
         {
             let number = answer.parse().map_err(|_| StoreError::KeyReused)?;
-            return self.prompt(id, number).await;
+            return self.session_prompt(id, number).await;
         }
         let PromptRequest { prompt, now } = request;
         let (input, place) = if now {
-            (SessionInput::PromptNow, QueuePlace::First)
+            (SessionInput::PromptNow, PromptQueuePosition::First)
         } else {
-            (SessionInput::Prompt, QueuePlace::Last)
+            (SessionInput::Prompt, PromptQueuePosition::Last)
         };
         let idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
             // The store fills in the number of the prompt.
             IdempotencyRecord { scope, key, request, answer: String::new() }
         });
         let new = QueuedPrompt { prompt, place, told: Vec::new(), idempotency };
-        let change = PromptChange::Queue(new);
+        let change = SessionPromptChange::Queue(new);
         let number = self.request(id, SessionRequest::Prompts { input: Some(input), change });
         match number.await? {
-            Some(number) => self.prompt(id, number).await,
+            Some(number) => self.session_prompt(id, number).await,
             None => Err(self.refusal(id).await),
         }
     }
@@ -53,16 +55,16 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
     /// [`ControlPlaneError::Store`].
-    pub async fn rewrite_prompt(
+    pub async fn replace_queued_prompt(
         &self,
         id: SessionId,
         number: u32,
         prompt: String,
     ) -> Result<SessionPrompt, ControlPlaneError> {
         self.check_queued(id, number).await?;
-        let change = PromptChange::Rewrite { number, prompt };
+        let change = SessionPromptChange::Rewrite { number, prompt };
         match self.request(id, SessionRequest::Prompts { input: None, change }).await? {
-            Some(number) => self.prompt(id, number).await,
+            Some(number) => self.session_prompt(id, number).await,
             None => Err(self.refusal(id).await),
         }
     }
@@ -73,15 +75,16 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
     /// [`ControlPlaneError::Store`].
-    pub async fn withdraw_prompt(
+    pub async fn withdraw_queued_prompt(
         &self,
         id: SessionId,
         number: u32,
     ) -> Result<SessionPrompt, ControlPlaneError> {
         self.check_queued(id, number).await?;
-        let (input, change) = (Some(SessionInput::Withdraw), PromptChange::Withdraw { number });
+        let (input, change) =
+            (Some(SessionInput::Withdraw), SessionPromptChange::Withdraw { number });
         match self.request(id, SessionRequest::Prompts { input, change }).await? {
-            Some(number) => self.prompt(id, number).await,
+            Some(number) => self.session_prompt(id, number).await,
             None => Err(self.refusal(id).await),
         }
     }
@@ -91,7 +94,7 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`ControlPlaneError::NotFound`] if there is no such session; [`ControlPlaneError::NoPrompt`].
-    pub async fn prompt(
+    pub async fn session_prompt(
         &self,
         id: SessionId,
         number: u32,
@@ -106,7 +109,7 @@ impl ControlPlane {
     }
 
     async fn check_queued(&self, id: SessionId, number: u32) -> Result<(), ControlPlaneError> {
-        let prompt = self.prompt(id, number).await?;
+        let prompt = self.session_prompt(id, number).await?;
         match prompt.status {
             PromptStatus::Queued if number == 1 => Err(ControlPlaneError::TaskPrompt),
             PromptStatus::Queued => Ok(()),

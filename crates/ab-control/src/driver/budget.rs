@@ -1,11 +1,13 @@
 //! The budget of a session: what it has used, and the question to a person when the budget is used up.
 
 use ab_api::{Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Time};
-use ab_store::{GrantScope, PromptChange, StoreError};
+use ab_store::{ApprovalOwner, SessionPromptChange, StoreError};
 
 use super::{Driver, log};
-use crate::crash::CrashPoint;
-use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase};
+use crate::crash::CrashTestPoint;
+use crate::session_machine::{
+    self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase,
+};
 
 /// The action of a question about the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
@@ -41,24 +43,23 @@ impl Driver {
             return Ok(false);
         }
         let budget = self.session.budget.unwrap_or_default();
-        let used = budget.exhausted(&self.session.budget_start, &self.session.usage);
+        let used = budget.describe_exceeded_limit(&self.session.budget_start, &self.session.usage);
         let Some(used) = used else { return Ok(true) };
         let subject = ApprovalSubject {
-            title: format!("Go on beyond the budget: {used} are used"),
+            title: format!("Continue beyond the budget: {used} used"),
             action: Some(BUDGET_ACTION.to_owned()),
             detail: Some(format!(
-                "The session has used {used}. Yes gives it the same budget again and sends the next prompt. \
-                 No withdraws the prompts that wait, and delivers the work so far."
+                "The session has used {used}. Yes grants the same budget again and sends the next prompt. No withdraws the queued prompts and delivers the work so far."
             )),
             digest: Some(format!("{BUDGET_ACTION} after turn {}", self.state.turn)),
             ..ApprovalSubject::default()
         };
-        let mut approval = Approval::pending(subject, Time::now())
+        let mut approval = Approval::new_pending(subject, Time::now())
             .expiring_after(self.plane.settings.approval_timeout);
         approval.session_id = Some(self.session.id);
         let id = approval.id;
         self.plane.store.add_approval(approval).await?;
-        self.plane.reach(CrashPoint::ApprovalStored);
+        self.plane.reach(CrashTestPoint::ApprovalStored);
         self.hold_for(id);
         Ok(false)
     }
@@ -72,27 +73,30 @@ impl Driver {
     /// Goes on after a yes. After a no, or without an answer in time, the work so far is delivered. A decision that comes
     /// while the agent is loaded or frozen waits until the agent can take a prompt.
     pub(super) async fn apply_budget_decision(&mut self) -> Result<(), StoreError> {
-        if self.state.phase != SessionPhase::Running(RunningPhase::Idle) {
+        if self.state.phase != SessionPhase::Running(RunningSessionPhase::Idle) {
             return Ok(());
         }
         let Some(approval) = self.budget_decision.take() else { return Ok(()) };
         let digest = approval.subject.digest.clone().unwrap_or_default();
-        let scope = GrantScope::Session(self.session.id);
-        let answer = match self.plane.store.take_answer(approval.id, scope, digest).await {
-            Ok(answer) => answer.status,
-            Err(StoreError::Grant(_)) => ApprovalStatus::Denied,
-            Err(error) => return Err(error),
-        };
+        let scope = ApprovalOwner::Session(self.session.id);
+        let answer =
+            match self.plane.store.use_decision_of_approval(approval.id, scope, digest).await {
+                Ok(answer) => answer.status,
+                Err(StoreError::Grant(_)) => ApprovalStatus::Denied,
+                Err(error) => return Err(error),
+            };
         self.budget_question = None;
         if answer == ApprovalStatus::Approved {
             self.session.budget_start = self.session.usage;
-            let note = "The session goes on with the same budget again.".to_owned();
+            let note = "The session continues with the same budget again.".to_owned();
             return self.store(self.state, Vec::new(), vec![log(LogLevel::Info, note)]).await;
         }
         // A session that is ending has no queue any more.
-        while let Ok((next, kinds)) = machine::apply_input(&self.state, SessionInput::Withdraw) {
+        while let Ok((next, kinds)) =
+            session_machine::apply_session_input(&self.state, SessionInput::Withdraw)
+        {
             let prompt = self.plane.store.next_queued_prompt(self.session.id).await?;
-            let change = PromptChange::Withdraw { number: prompt.number };
+            let change = SessionPromptChange::Withdraw { number: prompt.number };
             self.store_with(next, kinds, Vec::new(), change).await?;
         }
         let note = "The budget of the session is used up. Its work so far is delivered.".to_owned();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_api::{EventKind, LogLevel, SessionEndReason};
 use ab_executor::{
-    AgentReportSender, DeliveryOutcome, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    AgentLaunchMode, AgentReportSender, DeliveryOutcome, ExecutorError, LaunchedAgentInfo,
     ProvisionedWorkspace, SessionAttempt,
 };
 use ab_store::PendingCleanup;
@@ -14,8 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::log;
 use crate::control::Plane;
-use crate::crash::CrashPoint;
-use crate::machine::SessionAction;
+use crate::crash::CrashTestPoint;
+use crate::session_machine::SessionAction;
 use crate::token::new_token;
 
 /// The name under which the final diff is stored.
@@ -71,10 +71,10 @@ impl Doing {
     ) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move {
-            plane.reach(CrashPoint::PromptRecorded);
-            match plane.executor.prompt(&job, number, &prompt).await {
+            plane.reach(CrashTestPoint::PromptRecorded);
+            match plane.executor.send_prompt(&job, number, &prompt).await {
                 Ok(()) => {
-                    plane.reach(CrashPoint::PromptGiven);
+                    plane.reach(CrashTestPoint::PromptGiven);
                     Done::Prompted
                 }
                 Err(error) => error.into(),
@@ -117,19 +117,20 @@ async fn launch(
         Ok(token) => token,
         Err(error) => return failed(SessionEndReason::Launch, error.to_string()),
     };
-    if let Err(error) = plane.store.add_session_token(job.session.id, token.expose()).await {
+    if let Err(error) = plane.store.add_session_token(job.session.id, token.as_str()).await {
         return failed(SessionEndReason::Launch, error.to_string());
     }
-    plane.reach(CrashPoint::TokenStored);
+    plane.reach(CrashTestPoint::TokenStored);
     let is_reload = effect == SessionAction::Reload;
-    let mode = if is_reload { LaunchMode::Reload { token } } else { LaunchMode::New { token } };
-    match plane.executor.launch(job, mode, reports).await {
+    let mode =
+        if is_reload { AgentLaunchMode::Reload { token } } else { AgentLaunchMode::New { token } };
+    match plane.executor.launch_agent(job, mode, reports).await {
         Ok(_) if is_reload => {
-            plane.reach(CrashPoint::Reloaded);
+            plane.reach(CrashTestPoint::Reloaded);
             Done::Resumed
         }
         Ok(launched) => {
-            plane.reach(CrashPoint::Launched);
+            plane.reach(CrashTestPoint::Launched);
             Done::Launched(launched)
         }
         Err(error) if is_reload => failed(SessionEndReason::Interrupted, error.detail),
@@ -145,11 +146,11 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
         },
         SessionAction::Provision => provision(plane, job).await,
         SessionAction::Deliver => deliver(plane, job).await,
-        SessionAction::Pause => Ok(match plane.executor.pause(job).await {
+        SessionAction::Pause => Ok(match plane.executor.pause_session(job).await {
             Ok(()) => Done::Paused,
             Err(error) => Done::NotPaused { detail: error.detail },
         }),
-        SessionAction::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
+        SessionAction::Resume => plane.executor.resume_session(job).await.map(|()| Done::Resumed),
         SessionAction::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
         SessionAction::Kill => Ok(close(plane, job, Duration::ZERO).await),
         // These have their own constructors.
@@ -165,14 +166,14 @@ async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, Executor
     let cleanup = PendingCleanup {
         token: plane.executor.cleanup_token(job).0,
         session: job.session.id,
-        executor: plane.executor.describe().id,
+        executor: plane.executor.describe_executor().id,
     };
     if let Err(error) = plane.store.add_pending_cleanup(cleanup).await {
         return Ok(failed(SessionEndReason::Provision, error.to_string()));
     }
-    plane.reach(CrashPoint::CleanupStored);
-    let made = plane.executor.provision(job).await?;
-    plane.reach(CrashPoint::WorkspaceMade);
+    plane.reach(CrashTestPoint::CleanupStored);
+    let made = plane.executor.provision_workspace(job).await?;
+    plane.reach(CrashTestPoint::WorkspaceMade);
     // The workspace is found again from here on, without its uploads.
     if let Err(error) = plane.store.release_uploads(job.session.id).await {
         tracing::warn!(session = %job.session.id, %error, "cannot release the uploads of a session");
@@ -181,39 +182,42 @@ async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, Executor
 }
 
 async fn deliver(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorError> {
-    plane.reach(CrashPoint::DeliveryBegun);
-    let delivered = plane.executor.deliver(job).await?;
-    plane.reach(CrashPoint::Delivered);
+    plane.reach(CrashTestPoint::DeliveryBegun);
+    let delivered = plane.executor.deliver_result(job).await?;
+    plane.reach(CrashTestPoint::Delivered);
     Ok(Done::Delivered(delivered))
 }
 
 /// Ends the processes and stores the diff. The session ends in any case; errors become notes.
 async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
     let mut notes = Vec::new();
-    plane.reach(CrashPoint::ClosingBegun);
-    if let Err(error) = plane.executor.terminate(job.session.id, grace).await {
-        notes.push(log(LogLevel::Error, format!("Processes may be left: {error}")));
+    plane.reach(CrashTestPoint::ClosingBegun);
+    if let Err(error) = plane.executor.terminate_session(job.session.id, grace).await {
+        notes.push(log(
+            LogLevel::Error,
+            format!("Some processes of the session may still run: {error}"),
+        ));
     }
-    plane.reach(CrashPoint::ProcessesEnded);
+    plane.reach(CrashTestPoint::ProcessesEnded);
     // An agent that is finishing may still use its endpoint, so its token stays valid until the
     // agent has ended.
     if let Err(error) = plane.store.remove_session_tokens(job.session.id).await {
-        notes.push(log(LogLevel::Warn, format!("The agent's token is not removed: {error}")));
+        notes.push(log(LogLevel::Warn, format!("The agent's token could not be removed: {error}")));
     }
     // Without a workspace there is nothing to compare.
     if job.session.workspace.mount_path.is_some() {
-        let kept = match plane.executor.diff(job).await {
-            Ok(diff) => match plane.store.put_artifact(job.session.id, DIFF, diff).await {
+        let kept = match plane.executor.session_diff(job).await {
+            Ok(diff) => match plane.store.put_session_artifact(job.session.id, DIFF, diff).await {
                 Ok(()) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
             Err(error) => Err(error.detail),
         };
         if let Err(problem) = kept {
-            notes.push(log(LogLevel::Warn, format!("The diff is not kept: {problem}")));
+            notes.push(log(LogLevel::Warn, format!("The diff could not be stored: {problem}")));
         }
     }
-    plane.reach(CrashPoint::DiffStored);
+    plane.reach(CrashTestPoint::DiffStored);
     Done::Closed { notes }
 }
 

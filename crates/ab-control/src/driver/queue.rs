@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ab_api::{ApprovalDecider, ApprovalStatus, EventKind, PromptStatus, SubjectDescriber};
-use ab_store::{PromptChange, PromptChangeOutcome, StoreError};
+use ab_store::{SessionPromptChange, SessionPromptChangeOutcome, StoreError};
 use tokio::time::Instant;
 
 use super::Driver;
 use crate::control::ControlPlaneError;
-use crate::crash::CrashPoint;
-use crate::machine::{self, RunningPhase, SessionInput, SessionPhase};
+use crate::crash::CrashTestPoint;
+use crate::session_machine::{self, RunningSessionPhase, SessionInput, SessionPhase};
 
 /// Maximum number of prompts in the queue of one session.
 const MAX_QUEUED_PROMPTS: u64 = 100;
@@ -19,25 +19,24 @@ impl Driver {
     pub(super) async fn change_queue(
         &mut self,
         input: Option<SessionInput>,
-        change: PromptChange,
+        change: SessionPromptChange,
     ) -> Result<Option<u32>, ControlPlaneError> {
         let (next, kinds) = match input {
-            Some(input) => {
-                machine::apply_input(&self.state, input).map_err(ControlPlaneError::Illegal)?
-            }
+            Some(input) => session_machine::apply_session_input(&self.state, input)
+                .map_err(ControlPlaneError::Illegal)?,
             None => (self.state, Vec::new()),
         };
-        let is_new = matches!(change, PromptChange::Queue(_));
+        let is_new = matches!(change, SessionPromptChange::Queue(_));
         let id = self.session.id;
         if is_new && self.plane.store.count_queued_prompts(id).await? >= MAX_QUEUED_PROMPTS {
             return Err(ControlPlaneError::QueueFull { limit: MAX_QUEUED_PROMPTS });
         }
         let number = match self.store_with(next, kinds, Vec::new(), change).await? {
-            PromptChangeOutcome::Changed(number) => number,
-            PromptChangeOutcome::Existing(number) => return Ok(Some(number)),
+            SessionPromptChangeOutcome::Changed(number) => number,
+            SessionPromptChangeOutcome::Existing(number) => return Ok(Some(number)),
         };
         if is_new {
-            self.plane.reach(CrashPoint::PromptQueued);
+            self.plane.reach(CrashTestPoint::PromptQueued);
         }
         if input == Some(SessionInput::PromptNow) {
             self.cancel_turn();
@@ -47,7 +46,7 @@ impl Driver {
 
     /// Asks the agent to end its turn. The agent may not read for a while, so the driver does not wait here.
     fn cancel_turn(&mut self) {
-        if self.state.phase != SessionPhase::Running(RunningPhase::Turn) {
+        if self.state.phase != SessionPhase::Running(RunningSessionPhase::Turn) {
             return;
         }
         let (plane, job, turn) = (Arc::clone(&self.plane), self.job(), self.state.turn);
@@ -62,8 +61,10 @@ impl Driver {
     pub(super) async fn send_next(&mut self) -> Result<String, StoreError> {
         let next = self.plane.store.next_queued_prompt(self.session.id).await?;
         let event = EventKind::Prompt { number: next.number, prompt: next.prompt.clone() };
-        let change = PromptChange::Send { number: next.number };
-        if let Ok((state, kinds)) = machine::apply_input(&self.state, SessionInput::TurnStarted) {
+        let change = SessionPromptChange::Send { number: next.number };
+        if let Ok((state, kinds)) =
+            session_machine::apply_session_input(&self.state, SessionInput::TurnStarted)
+        {
             self.store_with(state, kinds, vec![event], change).await?;
         }
         self.turn_since = Some(Instant::now());
@@ -73,9 +74,9 @@ impl Driver {
     /// Records the end of a turn. It is ignored if the session is already ending.
     pub(super) async fn end_turn(&mut self, status: PromptStatus) -> Result<(), StoreError> {
         self.note_turn_time();
-        match machine::apply_input(&self.state, SessionInput::TurnEnded) {
+        match session_machine::apply_session_input(&self.state, SessionInput::TurnEnded) {
             Ok((next, kinds)) => {
-                let change = PromptChange::End(status);
+                let change = SessionPromptChange::End(status);
                 self.store_with(next, kinds, Vec::new(), change).await.map(drop)
             }
             Err(illegal) => {
@@ -91,7 +92,7 @@ impl Driver {
             let approval = unanswered.approval;
             let is_agents = approval.subject.described_by == SubjectDescriber::Agent;
             if is_agents && approval.status == ApprovalStatus::Pending {
-                let by = ApprovalDecider::server_rule("end of the turn");
+                let by = ApprovalDecider::for_server_rule("end of the turn");
                 let reason = "the turn was cancelled".to_owned();
                 self.plane.store.withdraw_approval(approval.id, by, reason).await?;
             }

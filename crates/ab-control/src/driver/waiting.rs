@@ -5,14 +5,15 @@ use std::fmt::Write;
 use ab_api::{Approval, ApprovalId, ApprovalStatus, Event, LogLevel, SubjectDescriber, Time};
 use ab_executor::{AgentQuestion, AgentQuestionId};
 use ab_store::{
-    GrantScope, PromptChange, QueuePlace, QueuedPrompt, StoreError, UnansweredApproval,
+    ApprovalOwner, PromptQueuePosition, QueuedPrompt, SessionPromptChange, StoreError,
+    UnansweredApproval,
 };
 use futures_util::future::BoxFuture;
 
 use super::budget::BUDGET_ACTION;
 use super::{Driver, log};
-use crate::crash::CrashPoint;
-use crate::machine::{self, RunningPhase, SessionInput, SessionPhase};
+use crate::crash::CrashTestPoint;
+use crate::session_machine::{self, RunningSessionPhase, SessionInput, SessionPhase};
 
 /// Waits until an approval is decided.
 pub(super) type AwaitedDecision = BoxFuture<'static, Result<Decided, StoreError>>;
@@ -61,21 +62,21 @@ impl Driver {
         let id = match self.inherited.iter().position(same) {
             Some(index) => {
                 let Inherited { id, .. } = self.inherited.remove(index);
-                let note = format!("The agent asks again; approval {id} answers it.");
-                self.append(vec![Event::now(log(LogLevel::Info, note))]).await?;
+                let note = format!("The agent asked again; the decision of approval {id} is used.");
+                self.append(vec![Event::at_current_time(log(LogLevel::Info, note))]).await?;
                 id
             }
             None => {
-                let mut approval = Approval::pending(subject, Time::now())
+                let mut approval = Approval::new_pending(subject, Time::now())
                     .expiring_after(self.plane.settings.approval_timeout);
                 approval.session_id = Some(self.session.id);
                 let id = approval.id;
                 self.plane.store.add_approval(approval).await?;
-                self.plane.reach(CrashPoint::ApprovalStored);
+                self.plane.reach(CrashTestPoint::ApprovalStored);
                 id
             }
         };
-        self.plane.executor.name_approval(&self.job(), &question, id).await;
+        self.plane.executor.set_approval_id_of_question(&self.job(), &question, id).await;
         self.wait_for(id, Some(question));
         Ok(())
     }
@@ -105,24 +106,25 @@ impl Driver {
         question: &AgentQuestionId,
         approval: Approval,
     ) -> Result<(), StoreError> {
-        self.plane.reach(CrashPoint::DecisionStored);
+        self.plane.reach(CrashTestPoint::DecisionStored);
         let digest = approval.subject.digest.clone().unwrap_or_default();
-        let scope = GrantScope::Session(self.session.id);
-        let answer = match self.plane.store.take_answer(approval.id, scope, digest).await {
-            Ok(answer) => answer,
-            Err(StoreError::Grant(refusal)) => {
-                let reason = Some(refusal.to_string());
-                Approval { status: ApprovalStatus::Denied, reason, ..approval }
-            }
-            Err(error) => return Err(error),
-        };
-        self.plane.reach(CrashPoint::AnswerTaken);
+        let scope = ApprovalOwner::Session(self.session.id);
+        let answer =
+            match self.plane.store.use_decision_of_approval(approval.id, scope, digest).await {
+                Ok(answer) => answer,
+                Err(StoreError::Grant(refusal)) => {
+                    let reason = Some(refusal.to_string());
+                    Approval { status: ApprovalStatus::Denied, reason, ..approval }
+                }
+                Err(error) => return Err(error),
+            };
+        self.plane.reach(CrashTestPoint::AnswerTaken);
         if let Err(error) =
             self.plane.executor.answer_question(&self.job(), question, &answer).await
         {
             tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
         }
-        self.plane.reach(CrashPoint::AnswerGiven);
+        self.plane.reach(CrashTestPoint::AnswerGiven);
         Ok(())
     }
 
@@ -131,7 +133,8 @@ impl Driver {
     async fn tell_decisions(&mut self) -> Result<(), StoreError> {
         let is_at_work = matches!(
             self.state.phase,
-            SessionPhase::Running(RunningPhase::Turn) | SessionPhase::Pausing(RunningPhase::Turn)
+            SessionPhase::Running(RunningSessionPhase::Turn)
+                | SessionPhase::Pausing(RunningSessionPhase::Turn)
         );
         if is_at_work {
             return Ok(());
@@ -149,13 +152,15 @@ impl Driver {
             return Ok(());
         }
         // A session that ends takes no prompt.
-        let Ok((next, kinds)) = machine::apply_input(&self.state, SessionInput::Prompt) else {
+        let Ok((next, kinds)) =
+            session_machine::apply_session_input(&self.state, SessionInput::Prompt)
+        else {
             return Ok(());
         };
         let told: Vec<ApprovalId> = decided.iter().map(|approval| approval.id).collect();
-        let change = PromptChange::Queue(QueuedPrompt {
+        let change = SessionPromptChange::Queue(QueuedPrompt {
             prompt: go_on(&decided),
-            place: QueuePlace::Last,
+            place: PromptQueuePosition::Last,
             told: told.clone(),
             idempotency: None,
         });
@@ -163,7 +168,7 @@ impl Driver {
         for known in self.inherited.iter_mut().filter(|known| told.contains(&known.id)) {
             known.is_told = true;
         }
-        self.plane.reach(CrashPoint::DecisionTold);
+        self.plane.reach(CrashTestPoint::DecisionTold);
         Ok(())
     }
 
@@ -172,7 +177,7 @@ impl Driver {
     pub(super) async fn drop_inherited(&mut self) -> Result<(), StoreError> {
         for known in std::mem::take(&mut self.inherited) {
             if known.describer == SubjectDescriber::Agent {
-                let by = ab_api::ApprovalDecider::server_rule("end of the turn");
+                let by = ab_api::ApprovalDecider::for_server_rule("end of the turn");
                 let reason = "the agent ended its turn without asking again".to_owned();
                 self.plane.store.withdraw_approval(known.id, by, reason).await?;
             } else {
@@ -202,9 +207,9 @@ fn go_on(decided: &[Approval]) -> String {
         text.push_str(".\n");
     }
     if decided.iter().any(|approval| approval.status == ApprovalStatus::Approved) {
-        text.push_str("Go on with the interrupted work. If you ask again, the answer is yes.\n");
+        text.push_str("Continue the interrupted work. If you ask again, the answer is yes.\n");
     } else {
-        text.push_str("Go on with the interrupted work without it.\n");
+        text.push_str("Continue the interrupted work without it.\n");
     }
     text
 }

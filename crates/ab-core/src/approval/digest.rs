@@ -35,7 +35,7 @@ impl CallDigest {
 
     /// The digest of a call that also depends on `payload`, which the call does not hold, such as the arguments of a
     /// tool.
-    pub fn with_payload(principal: &Principal, call: &OwnedCall, payload: &[u8]) -> Self {
+    pub fn compute_with_payload(principal: &Principal, call: &OwnedCall, payload: &[u8]) -> Self {
         let mut out = Encoder(Sha256::new());
         out.bytes(VERSION);
         out.principal(principal);
@@ -111,10 +111,10 @@ impl Encoder {
 
     /// A path with its scope roots and access rules, since both change what it can reach.
     fn path(&mut self, path: &WsPath) {
-        self.list(&path.nested_scope_root_texts(), |out, part| out.text(part));
-        self.text(path.text_below_scope_root());
+        self.list(&path.scope_root_parts(), |out, part| out.text(part));
+        self.text(path.part_below_scope_root());
         self.list(path.access_rules(), |out, set| {
-            out.number(set.anchor_bytes as u64);
+            out.number(set.prefix_bytes as u64);
             out.list(&set.hidden, |out, path| out.text(path));
             out.list(&set.read_only, |out, path| out.text(path));
         });

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::Backend;
 use crate::call::Verb;
-use crate::effective::EffectivePolicy;
+use crate::effective_policy::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::process::{
     Command, ExecLimits, ExecRequest, ExitCause, OutputChannel, Process, ProcessExit, ProcessId,
@@ -120,7 +120,7 @@ impl Backend {
     }
 
     /// Runs a shell command and waits for it. The error of a command that ran contains its output,
-    /// see [`Error::output`].
+    /// see [`Error::exec_output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output =
@@ -140,7 +140,7 @@ impl Backend {
     ) -> Result<ExecOutput> {
         let line = command.to_shell_line();
         let (input, bound) = (options.input.clone(), options.max_output_bytes);
-        let mut process = self.spawn(self.exec_request(command, options)?).await?;
+        let mut process = self.spawn(self.build_exec_request(command, options)?).await?;
         let (mut stdout, mut stderr) = (Gathering::new(bound), Gathering::new(bound));
         let feeding = process.stdin.take().map(|stdin| async move {
             // A command that does not read its input may end first.
@@ -171,7 +171,11 @@ impl Backend {
 
     /// Creates the request for a command. Parses its directory by this handle's rules. The caller
     /// may change the other fields.
-    pub fn exec_request(&self, command: Command, options: ExecOptions) -> Result<ExecRequest> {
+    pub fn build_exec_request(
+        &self,
+        command: Command,
+        options: ExecOptions,
+    ) -> Result<ExecRequest> {
         let mut request = ExecRequest::new(command);
         if let Some(cwd) = &options.cwd {
             request.cwd = self.parse(Verb::Exec, cwd)?;
@@ -261,7 +265,7 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
             failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
         }
     };
-    error.with_exit(exit).with_output(output)
+    error.with_process_exit(exit).with_exec_output(output)
 }
 
 fn failure(code: ErrorCode, kind: ErrorKind, command: &str, message: impl Into<String>) -> Error {

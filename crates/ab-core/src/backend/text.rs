@@ -9,7 +9,7 @@ use crate::call::Verb;
 use crate::driver::File;
 use crate::edit::{self, Edit, EditOptions, EditReport};
 use crate::error::{Error, ErrorCause, ErrorKind, Result};
-use crate::lines::{LineRange, LineRangePicker, PickedLine};
+use crate::line_range::{ExtractedLine, LineRange, LineRangeExtractor};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::{PathInput, WsPath};
 
@@ -173,7 +173,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
 /// Collects the lines of a range with their line ends.
 struct WindowText {
     range: LineRange,
-    picker: LineRangePicker,
+    picker: LineRangeExtractor,
     bytes: Vec<u8>,
     last_line: u64,
 }
@@ -181,7 +181,7 @@ struct WindowText {
 impl WindowText {
     fn new(range: LineRange) -> Self {
         // One byte more than a window may hold shows that a line is too long for it.
-        let picker = LineRangePicker::new(range, MAX_LINE_WINDOW_BYTES + 1);
+        let picker = LineRangeExtractor::new(range, MAX_LINE_WINDOW_BYTES + 1);
         Self { range, picker, bytes: Vec::new(), last_line: 0 }
     }
 
@@ -210,7 +210,7 @@ impl WindowText {
 fn appending(
     bytes: &mut Vec<u8>,
     last_line: &mut u64,
-) -> impl FnMut(PickedLine<'_>) -> ControlFlow<()> {
+) -> impl FnMut(ExtractedLine<'_>) -> ControlFlow<()> {
     |line| {
         bytes.extend_from_slice(line.bytes);
         *last_line = line.number;

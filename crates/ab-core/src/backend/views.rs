@@ -43,7 +43,7 @@ impl Backend {
         upper.life.check(Verb::Stat)?;
         let refused = |message| {
             Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-                .with_backend(BackendKind::Overlay))
+                .with_backend_kind(BackendKind::Overlay))
         };
         if upper.info().kind == BackendKind::Overlay {
             return refused("an overlay cannot be the upper layer of another");

@@ -534,7 +534,7 @@ fn missing(verb: Verb, path: &WsPath) -> Error {
     Error::new(ErrorCode::KeyNotFound, ErrorKind::NotFound, "no such key")
         .with_verb(verb)
         .with_path(path.to_string())
-        .with_backend(BackendKind::Memory)
+        .with_backend_kind(BackendKind::Memory)
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {

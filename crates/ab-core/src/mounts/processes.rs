@@ -21,7 +21,7 @@ const BASE: &str = ".";
 pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Process> {
     let part = mounts.part(Verb::Exec, &request.cwd)?;
     if !part.driver.info().capabilities.exec {
-        return Err(Error::unsupported(BackendKind::Mounts, Verb::Exec));
+        return Err(Error::for_unsupported_verb(BackendKind::Mounts, Verb::Exec));
     }
     arrange(mounts, part, &mut request);
     request.cwd = part.inward(&request.cwd);
@@ -91,7 +91,7 @@ fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
 pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
     let mut able = able(mounts).peekable();
     if able.peek().is_none() {
-        return Err(Error::unsupported(BackendKind::Mounts, Verb::Processes));
+        return Err(Error::for_unsupported_verb(BackendKind::Mounts, Verb::Processes));
     }
     let mut all = Vec::new();
     for part in able {
@@ -110,7 +110,7 @@ pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
 
 pub(super) async fn attach(mounts: &Mounts, id: &ProcessId, from: u64) -> Result<Process> {
     if able(mounts).next().is_none() {
-        return Err(Error::unsupported(BackendKind::Mounts, Verb::Attach));
+        return Err(Error::for_unsupported_verb(BackendKind::Mounts, Verb::Attach));
     }
     let owner = able(mounts).find_map(|part| Some((part, inward(part.point, id)?)));
     let Some((part, id)) = owner else {

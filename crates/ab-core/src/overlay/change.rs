@@ -370,7 +370,7 @@ impl Overlay {
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
         if spot.path.is_write_protected() {
-            Err(Error::write_protected(verb, path))
+            Err(Error::for_write_protected_path(verb, path))
         } else {
             Ok(spot)
         }
@@ -380,7 +380,7 @@ impl Overlay {
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
         if spot.path.is_or_contains_restricted_path() {
-            Err(Error::write_protected(verb, path))
+            Err(Error::for_write_protected_path(verb, path))
         } else {
             Ok(spot)
         }

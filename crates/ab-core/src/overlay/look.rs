@@ -172,11 +172,10 @@ impl<'a> Walk<'a> {
         }
         steps.extend(names(rest));
         // The path's own scope root applies only to what is below it.
-        let is_own_scope_root = path.has_scope_root() && path.text_below_scope_root().is_empty();
+        let is_own_scope_root = path.has_scope_root() && path.part_below_scope_root().is_empty();
         steps.extend(is_own_scope_root.then_some(Step::ScopeRoot));
         let dir = Some(root());
-        let top =
-            WsPath::root().with_access_rules_anchored_at_end(path.access_rules_of_scope_root(0));
+        let top = WsPath::root().add_access_rules_for_subtree(path.access_rules_of_scope_root(0));
         let levels = vec![Level { path: top, upper: dir.clone(), lower: dir }];
         Self { overlay, verb, path, last, steps, levels, floor: 1, scope_roots: 0, links: 0 }
     }
@@ -190,14 +189,14 @@ impl<'a> Walk<'a> {
                     self.floor = self.levels.len();
                     self.scope_roots += 1;
                     let rules = if self.steps.is_empty() {
-                        self.path.access_rules_if_scope_root()
+                        self.path.access_rules_if_path_is_scope_root()
                     } else {
                         self.path.access_rules_of_scope_root(self.scope_roots)
                     };
                     if let Some(here) = self.levels.last_mut() {
                         here.path = std::mem::take(&mut here.path)
                             .into_scope_root()
-                            .with_access_rules_anchored_at_end(rules);
+                            .add_access_rules_for_subtree(rules);
                     }
                 }
             }

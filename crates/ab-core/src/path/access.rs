@@ -3,7 +3,7 @@
 //! A restricted handle adds its rules to each path of a call. Views translate the rules together
 //! with the path, as they do with scope roots. A driver that resolves links checks the place that it has
 //! really opened: it builds a path of that place with the rules at their true anchors
-//! ([`WsPath::with_access_rules_anchored_at_end`]), and asks that path.
+//! ([`WsPath::add_access_rules_for_subtree`]), and asks that path.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::WsPath;
 /// The access rules of all restricted handles above a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    pub(super) sets: Vec<AnchoredAccessRules>,
+    pub(super) sets: Vec<AccessRulesBelowPrefix>,
 }
 
 /// The restrictions of one handle. Paths are relative to the handle's root; the empty path is that
 /// root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnchoredAccessRules {
+pub struct AccessRulesBelowPrefix {
     /// The length in bytes of the prefix of the carrying path that names the handle's root.
-    pub anchor_bytes: usize,
+    pub prefix_bytes: usize,
     /// These paths, and everything below, do not exist for the caller.
     pub hidden: Vec<String>,
     /// These paths, and everything below, cannot be changed.
@@ -31,20 +31,20 @@ impl AccessRules {
     /// Rules for paths that start at the root of the handle.
     pub fn new(hidden: &[WsPath], read_only: &[WsPath]) -> Self {
         let texts = |paths: &[WsPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
-        let set = AnchoredAccessRules {
-            anchor_bytes: 0,
+        let set = AccessRulesBelowPrefix {
+            prefix_bytes: 0,
             hidden: texts(hidden),
             read_only: texts(read_only),
         };
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
 
-    fn wrapped(sets: Vec<AnchoredAccessRules>) -> Option<Arc<Self>> {
+    fn wrapped(sets: Vec<AccessRulesBelowPrefix>) -> Option<Arc<Self>> {
         (!sets.is_empty()).then(|| Arc::new(Self { sets }))
     }
 }
 
-impl AnchoredAccessRules {
+impl AccessRulesBelowPrefix {
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty()
     }
@@ -59,7 +59,7 @@ impl AnchoredAccessRules {
             };
             paths.iter().filter_map(rest).collect()
         };
-        Self { anchor_bytes: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
+        Self { prefix_bytes: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
     }
 
     /// The same rules with `prefix` before each path, anchored at `anchor`.
@@ -72,7 +72,11 @@ impl AnchoredAccessRules {
             };
             paths.iter().map(joined).collect()
         };
-        Self { anchor_bytes, hidden: under(&self.hidden), read_only: under(&self.read_only) }
+        Self {
+            prefix_bytes: anchor_bytes,
+            hidden: under(&self.hidden),
+            read_only: under(&self.read_only),
+        }
     }
 }
 
@@ -106,13 +110,13 @@ impl WsPath {
         self.rules.is_some()
     }
 
-    pub fn access_rules(&self) -> &[AnchoredAccessRules] {
+    pub fn access_rules(&self) -> &[AccessRulesBelowPrefix] {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
     /// The rules of the directory that a part of the scoped path is resolved beneath: 0 is the
     /// root, 1 the result of the first scope root, and so on.
-    pub fn access_rules_of_scope_root(&self, index: usize) -> Vec<AnchoredAccessRules> {
+    pub fn access_rules_of_scope_root(&self, index: usize) -> Vec<AccessRulesBelowPrefix> {
         let start =
             index.checked_sub(1).and_then(|at| self.scope_root_ends.get(at)).copied().unwrap_or(0);
         let end = match self.scope_root_ends.get(index) {
@@ -123,8 +127,8 @@ impl WsPath {
     }
 
     /// The rules at the end of the path, if the path ends at its own scope root.
-    pub fn access_rules_if_scope_root(&self) -> Vec<AnchoredAccessRules> {
-        if self.has_scope_root() && self.text_below_scope_root().is_empty() {
+    pub fn access_rules_if_path_is_scope_root(&self) -> Vec<AccessRulesBelowPrefix> {
+        if self.has_scope_root() && self.part_below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
         } else {
             Vec::new()
@@ -132,7 +136,7 @@ impl WsPath {
     }
 
     fn last_base_end(&self, start: usize) -> usize {
-        if self.has_scope_root() && self.text_below_scope_root().is_empty() {
+        if self.has_scope_root() && self.part_below_scope_root().is_empty() {
             self.text.len().max(start + 1)
         } else {
             usize::MAX
@@ -140,10 +144,10 @@ impl WsPath {
     }
 
     /// The rules with an anchor in `start..end`, relative to `start`.
-    fn rules_between(&self, start: usize, end: usize) -> Vec<AnchoredAccessRules> {
-        let within = |set: &&AnchoredAccessRules| (start..end).contains(&set.anchor_bytes);
-        let moved = |set: &AnchoredAccessRules| {
-            let prefix = self.text.get(start..set.anchor_bytes).unwrap_or_default();
+    fn rules_between(&self, start: usize, end: usize) -> Vec<AccessRulesBelowPrefix> {
+        let within = |set: &&AccessRulesBelowPrefix| (start..end).contains(&set.prefix_bytes);
+        let moved = |set: &AccessRulesBelowPrefix| {
+            let prefix = self.text.get(start..set.prefix_bytes).unwrap_or_default();
             set.with_path_prefix(prefix.trim_start_matches('/'), 0)
         };
         self.access_rules().iter().filter(within).map(moved).collect()
@@ -151,11 +155,14 @@ impl WsPath {
 
     /// Sets rules that were received with the path. Returns `None` if an anchor is not at the end
     /// of a segment.
-    pub fn try_replace_access_rules(mut self, sets: Vec<AnchoredAccessRules>) -> Option<WsPath> {
+    pub fn replace_access_rules_checked(
+        mut self,
+        sets: Vec<AccessRulesBelowPrefix>,
+    ) -> Option<WsPath> {
         let ends_segment = |at: usize| {
             at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
         };
-        if !sets.iter().all(|set| ends_segment(set.anchor_bytes)) {
+        if !sets.iter().all(|set| ends_segment(set.prefix_bytes)) {
             return None;
         }
         self.rules = AccessRules::wrapped(sets);
@@ -163,8 +170,8 @@ impl WsPath {
     }
 
     /// Adds `sets`, anchored at the end of the path.
-    pub fn with_access_rules_anchored_at_end(mut self, sets: Vec<AnchoredAccessRules>) -> WsPath {
-        if sets.iter().all(AnchoredAccessRules::is_empty) {
+    pub fn add_access_rules_for_subtree(mut self, sets: Vec<AccessRulesBelowPrefix>) -> WsPath {
+        if sets.iter().all(AccessRulesBelowPrefix::is_empty) {
             return self;
         }
         let anchor = self.text.len();
@@ -172,7 +179,7 @@ impl WsPath {
         let own = own.iter().flat_map(|rules| rules.sets.iter().cloned());
         let sets = sets.into_iter().filter(|set| !set.is_empty());
         let all = own
-            .chain(sets.map(|set| AnchoredAccessRules { anchor_bytes: anchor, ..set }))
+            .chain(sets.map(|set| AccessRulesBelowPrefix { prefix_bytes: anchor, ..set }))
             .collect();
         self.rules = AccessRules::wrapped(all);
         self
@@ -180,10 +187,10 @@ impl WsPath {
 
     /// The rules of this path relative to `base`, a directory above it or the path itself.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
-        let inside = |set: &AnchoredAccessRules| match set.anchor_bytes.checked_sub(base.len()) {
+        let inside = |set: &AccessRulesBelowPrefix| match set.prefix_bytes.checked_sub(base.len()) {
             Some(0) => set.with_path_prefix("", 0),
             Some(deeper) => set.with_path_prefix("", deeper - 1),
-            None => set.inside(base[set.anchor_bytes..].trim_start_matches('/')),
+            None => set.inside(base[set.prefix_bytes..].trim_start_matches('/')),
         };
         let sets = self.access_rules().iter().map(inside).filter(|set| !set.is_empty()).collect();
         AccessRules::wrapped(sets)
@@ -195,7 +202,7 @@ impl WsPath {
             return self.rules.clone();
         }
         let end = self.text.len();
-        let anchor = |set: &AnchoredAccessRules| match (end, set.anchor_bytes) {
+        let anchor = |set: &AccessRulesBelowPrefix| match (end, set.prefix_bytes) {
             (0, anchor) => anchor,
             (end, 0) => end,
             (end, anchor) => end + 1 + anchor,
@@ -203,17 +210,17 @@ impl WsPath {
         let moved = below
             .access_rules()
             .iter()
-            .map(|set| AnchoredAccessRules { anchor_bytes: anchor(set), ..set.clone() });
+            .map(|set| AccessRulesBelowPrefix { prefix_bytes: anchor(set), ..set.clone() });
         AccessRules::wrapped(self.access_rules().iter().cloned().chain(moved).collect())
     }
 
     /// The rules that still apply to the first `end` bytes of this path.
     pub(super) fn rules_above(&self, end: usize) -> Option<Arc<AccessRules>> {
         let rules = self.rules.as_ref()?;
-        if rules.sets.iter().all(|set| set.anchor_bytes <= end) {
+        if rules.sets.iter().all(|set| set.prefix_bytes <= end) {
             return Some(rules.clone());
         }
-        let kept = rules.sets.iter().filter(|set| set.anchor_bytes <= end).cloned().collect();
+        let kept = rules.sets.iter().filter(|set| set.prefix_bytes <= end).cloned().collect();
         AccessRules::wrapped(kept)
     }
 
@@ -225,7 +232,7 @@ impl WsPath {
     /// Whether the rules forbid changes of this path, judged by its text: it is hidden or
     /// read-only.
     pub fn is_write_protected(&self) -> bool {
-        let kept = |set: &AnchoredAccessRules, here: &str| {
+        let kept = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
         };
         self.is_ruled_by(kept)
@@ -234,7 +241,7 @@ impl WsPath {
     /// Whether a restricted path is at or below this one, so that moving or removing this one would
     /// change it.
     pub fn is_or_contains_restricted_path(&self) -> bool {
-        let holds = |set: &AnchoredAccessRules, here: &str| {
+        let holds = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
         };
         self.is_ruled_by(holds)
@@ -242,15 +249,15 @@ impl WsPath {
 
     /// Whether the rules hide the entry `name` of this directory.
     pub fn hides_child(&self, name: &str) -> bool {
-        let hides = |set: &AnchoredAccessRules, here: &str| {
+        let hides = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
         };
         self.is_ruled_by(hides)
     }
 
-    fn is_ruled_by(&self, judge: impl Fn(&AnchoredAccessRules, &str) -> bool) -> bool {
+    fn is_ruled_by(&self, judge: impl Fn(&AccessRulesBelowPrefix, &str) -> bool) -> bool {
         self.access_rules().iter().any(|set| {
-            let here = self.text.get(set.anchor_bytes..).unwrap_or_default();
+            let here = self.text.get(set.prefix_bytes..).unwrap_or_default();
             judge(set, here.trim_start_matches('/'))
         })
     }
@@ -320,7 +327,7 @@ mod tests {
         }
         let inward = scope.join(&below("x/secret")).strip_prefix(&path("tenants")).unwrap();
         assert!(inward.is_hidden());
-        assert_eq!(inward.access_rules()[0].anchor_bytes, 1);
+        assert_eq!(inward.access_rules()[0].prefix_bytes, 1);
         // From a path to its parent directory.
         assert!(scope.join(&below("x/y")).parent().unwrap().hides_child("secret"));
         assert!(!scope.join(&below(".")).parent().unwrap().has_access_rules());
@@ -345,14 +352,14 @@ mod tests {
         assert_eq!(whole.access_rules_of_scope_root(0), []);
         assert_eq!(whole.access_rules_of_scope_root(1)[0].hidden, ["b/x"]);
         assert_eq!(whole.rules_between(0, 4)[0].hidden, ["t/a/b/x"]);
-        assert_eq!(whole.access_rules_if_scope_root(), []);
-        let place = path("elsewhere")
-            .with_access_rules_anchored_at_end(whole.access_rules_of_scope_root(1));
+        assert_eq!(whole.access_rules_if_path_is_scope_root(), []);
+        let place =
+            path("elsewhere").add_access_rules_for_subtree(whole.access_rules_of_scope_root(1));
         assert!(place.with_name("b").hides_child("x"));
         let own =
             path("t/a").into_scope_root().join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
         assert_eq!(own.access_rules_of_scope_root(0), []);
-        assert_eq!(own.access_rules_if_scope_root()[0].hidden, ["b/x"]);
+        assert_eq!(own.access_rules_if_path_is_scope_root()[0].hidden, ["b/x"]);
         let root = path(".").with_access_rules(&rules(&["x"], &[]));
         assert_eq!(root.access_rules_of_scope_root(0)[0].hidden, ["x"]);
     }

@@ -50,10 +50,10 @@ impl MatchCollector {
         if Instant::now() < self.deadline {
             return SearchControlFlow::Continue;
         }
-        self.stop_truncated(TruncationCause::Time)
+        self.stop_and_mark_truncated(TruncationCause::Time)
     }
 
-    pub fn stop_truncated(&mut self, cause: TruncationCause) -> SearchControlFlow {
+    pub fn stop_and_mark_truncated(&mut self, cause: TruncationCause) -> SearchControlFlow {
         self.found.truncated.get_or_insert(cause);
         SearchControlFlow::Stop
     }
@@ -125,10 +125,10 @@ impl MatchCollector {
 
     fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchControlFlow {
         if self.matches + counts > self.limits.matches {
-            return self.stop_truncated(TruncationCause::Count);
+            return self.stop_and_mark_truncated(TruncationCause::Count);
         }
         if self.bytes + size > self.limits.bytes {
-            return self.stop_truncated(TruncationCause::Bytes);
+            return self.stop_and_mark_truncated(TruncationCause::Bytes);
         }
         self.matches += counts;
         self.bytes += size;

@@ -26,9 +26,9 @@ pub async fn search_by_listing(driver: &dyn Driver, query: &SearchQuery) -> Resu
     let (selection, text) = (&selection, text.as_ref());
     let left_out = IgnoredEntryCounts::default();
     let mut walk = Walk { driver, selection, text, looker, answering, left_out };
-    let ground = walk.ground_at(&query.root).await;
+    let position = walk.position_at(&query.root).await;
     match walk.list(&query.root).await {
-        Ok(first) => walk.run(first, ground, query.limits.matches).await,
+        Ok(first) => walk.run(first, position, query.limits.matches).await,
         // If the root of a text search is a file, that file is searched, whatever its name.
         Err(error) if error.kind() == ErrorKind::NotADirectory && walk.text.is_some() => {
             let stat = driver.stat(&query.root, StatOptions::default()).await;
@@ -53,14 +53,14 @@ struct Walk<'a> {
 
 /// A directory whose entries are being searched.
 struct Level {
-    ground: WalkPosition,
+    position: WalkPosition,
     /// In reverse order, so that the next entry is the last.
     entries: Vec<DirEntry>,
 }
 
 impl Walk<'_> {
-    async fn run(&mut self, first: Vec<DirEntry>, ground: WalkPosition, most: usize) {
-        let mut levels = vec![Level { ground, entries: first }];
+    async fn run(&mut self, first: Vec<DirEntry>, position: WalkPosition, most: usize) {
+        let mut levels = vec![Level { position, entries: first }];
         while let Some(level) = levels.last_mut() {
             let Some(entry) = level.entries.pop() else {
                 levels.pop();
@@ -71,25 +71,25 @@ impl Walk<'_> {
             }
             let Some(name) = entry.path.name() else { continue };
             let inside = match entry.kind {
-                FileKind::Dir => self.selection.enter_directory(&level.ground, name),
+                FileKind::Dir => self.selection.enter_directory(&level.position, name),
                 FileKind::File | FileKind::Symlink | FileKind::Other => None,
             };
-            let picked = self.selection.accepts(&level.ground, name, entry.kind);
+            let picked = self.selection.accepts(&level.position, name, entry.kind);
             if !picked
                 && inside.is_none()
-                && self.selection.skips_as_ignored(&level.ground, name, entry.kind)
+                && self.selection.is_ignored(&level.position, name, entry.kind)
             {
                 self.left_out.count_entry(entry.kind);
             }
             if picked && self.look(&entry, most).await == SearchControlFlow::Stop {
                 return;
             }
-            let Some(mut ground) = inside else { continue };
+            let Some(mut position) = inside else { continue };
             if self.selection.honours_ignore_files() {
-                ground = self.with_ignore_file(&entry.path, ground).await;
+                position = self.with_ignore_file(&entry.path, position).await;
             }
             match self.list(&entry.path).await {
-                Ok(entries) => levels.push(Level { ground, entries }),
+                Ok(entries) => levels.push(Level { position, entries }),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.answering.add_problem(entry.path.to_string(), error),
             }
@@ -136,32 +136,36 @@ impl Walk<'_> {
     }
 
     /// The position at the search root, with the ignore files from the workspace root down.
-    async fn ground_at(&mut self, root: &WsPath) -> WalkPosition {
-        let mut ground = self.selection.start_position();
+    async fn position_at(&mut self, root: &WsPath) -> WalkPosition {
+        let mut position = self.selection.start_position();
         if !self.selection.honours_ignore_files() {
-            return ground;
+            return position;
         }
         let mut path = root.innermost_scope_root();
-        ground = self.with_ignore_file(&path, ground).await;
-        for name in root.text_below_scope_root().split('/').filter(|name| !name.is_empty()) {
+        position = self.with_ignore_file(&path, position).await;
+        for name in root.part_below_scope_root().split('/').filter(|name| !name.is_empty()) {
             let Ok(next) = path.child(name) else { break };
             path = next;
-            ground = self.selection.descend_toward_search_root(ground, name);
-            ground = self.with_ignore_file(&path, ground).await;
+            position = self.selection.descend_to_search_root(position, name);
+            position = self.with_ignore_file(&path, position).await;
         }
-        ground
+        position
     }
 
-    async fn with_ignore_file(&mut self, directory: &WsPath, ground: WalkPosition) -> WalkPosition {
-        let Ok(path) = directory.child(IGNORE_FILE_NAME) else { return ground };
+    async fn with_ignore_file(
+        &mut self,
+        directory: &WsPath,
+        position: WalkPosition,
+    ) -> WalkPosition {
+        let Ok(path) = directory.child(IGNORE_FILE_NAME) else { return position };
         let range = ByteRange { start: 0, length: MAX_IGNORE_FILE_BYTES };
         let options = ReadOptions { range: Some(range), ..ReadOptions::default() };
         match self.driver.read(&path, options).await {
             Ok(content) => {
                 let text = String::from_utf8_lossy(&content.bytes);
-                self.selection.add_ignore_rules(ground, &text)
+                self.selection.add_ignore_rules(position, &text)
             }
-            Err(_) => ground,
+            Err(_) => position,
         }
     }
 }

@@ -119,11 +119,7 @@ impl SearchFilter {
     }
 
     /// The position one directory closer to the search root, for ignore files above it.
-    pub fn descend_toward_search_root(
-        &self,
-        mut position: WalkPosition,
-        name: &str,
-    ) -> WalkPosition {
+    pub fn descend_to_search_root(&self, mut position: WalkPosition, name: &str) -> WalkPosition {
         position.below.push(Arc::from(name));
         position
     }
@@ -137,15 +133,15 @@ impl SearchFilter {
     }
 
     /// The same without exclusions and ignore files.
-    fn step(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
+    fn step(&self, position: &WalkPosition, name: &str) -> Option<WalkPosition> {
         let step = |globs: &[Glob], positions: &[GlobMatchState]| -> Vec<GlobMatchState> {
             globs.iter().zip(positions).map(|(glob, at)| glob.next_state(at, name)).collect()
         };
-        let include = step(&self.include, &ground.include);
+        let include = step(&self.include, &position.include);
         if !include.is_empty() && !include.iter().any(GlobMatchState::can_match_below) {
             return None;
         }
-        let wanted = match (&self.wanted, &ground.wanted) {
+        let wanted = match (&self.wanted, &position.wanted) {
             (Some(glob), Some(at)) => {
                 Some(glob.next_state(at, name)).filter(GlobMatchState::can_match_below)?.into()
             }
@@ -154,16 +150,16 @@ impl SearchFilter {
         if self.hides(name) && wanted.is_none() && include.is_empty() {
             return None;
         }
-        let mut below = ground.below.clone();
+        let mut below = position.below.clone();
         if self.honours_ignore_files() {
             below.push(Arc::from(name));
         }
         Some(WalkPosition {
             wanted,
             include,
-            exclude: step(&self.exclude, &ground.exclude),
-            ignore: step(&self.ignore, &ground.ignore),
-            ignores: ground.ignores.clone(),
+            exclude: step(&self.exclude, &position.exclude),
+            ignore: step(&self.ignore, &position.ignore),
+            ignores: position.ignores.clone(),
             below,
         })
     }
@@ -176,7 +172,7 @@ impl SearchFilter {
     }
 
     /// Whether an entry was left out only because it is ignored.
-    pub fn skips_as_ignored(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    pub fn is_ignored(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
         }
@@ -193,7 +189,7 @@ impl SearchFilter {
     }
 
     /// Whether the query selects the entry, before exclusions.
-    fn wants(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    fn wants(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
             (Some(_), FileKind::Dir) => self.kinds == EntryKindFilter::All,
             (Some(_), FileKind::File | FileKind::Symlink | FileKind::Other) => true,
@@ -203,27 +199,27 @@ impl SearchFilter {
             globs.iter().zip(positions).any(|(glob, at)| glob.matches(at, name))
         };
         right_kind
-            && match (&self.wanted, &ground.wanted) {
+            && match (&self.wanted, &position.wanted) {
                 (Some(glob), Some(at)) => glob.matches(at, name),
                 _ => !self.hides(name) || !self.include.is_empty(),
             }
-            && (self.include.is_empty() || fits(&self.include, &ground.include))
+            && (self.include.is_empty() || fits(&self.include, &position.include))
     }
 
     fn hides(&self, name: &str) -> bool {
         self.hidden == DotfileVisibility::Visible && name.starts_with('.')
     }
 
-    fn excluded(&self, ground: &WalkPosition, name: &str) -> bool {
-        self.exclude.iter().zip(&ground.exclude).any(|(glob, at)| glob.matches(at, name))
+    fn excluded(&self, position: &WalkPosition, name: &str) -> bool {
+        self.exclude.iter().zip(&position.exclude).any(|(glob, at)| glob.matches(at, name))
     }
 
-    fn ignored(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    fn ignored(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let ignored =
-            || self.ignore.iter().zip(&ground.ignore).any(|(glob, at)| glob.matches(at, name));
+            || self.ignore.iter().zip(&position.ignore).any(|(glob, at)| glob.matches(at, name));
         ignored()
             || self.honours_ignore_files()
-                && (name == GIT_DIRECTORY || ground.ignores_entry(name, kind == FileKind::Dir))
+                && (name == GIT_DIRECTORY || position.ignores_entry(name, kind == FileKind::Dir))
     }
 }
 

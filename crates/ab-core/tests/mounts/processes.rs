@@ -35,7 +35,7 @@ async fn a_part_without_commands_says_so_in_the_name_of_the_whole() {
     let cwd = view.parse_path("mnt").unwrap();
     let spawned = view.spawn(ExecRequest { cwd, ..ExecRequest::shell("x") }).await;
     let error = expect_error(spawned, ErrorKind::Unsupported);
-    assert_eq!(error.backend(), Some(BackendKind::Mounts));
+    assert_eq!(error.backend_kind(), Some(BackendKind::Mounts));
     assert_eq!(driver.recorded_calls(), []);
     let view = memory().mount("mnt", &memory()).unwrap();
     expect_error(view.exec("x").await, ErrorKind::Unsupported);

@@ -12,7 +12,7 @@ use ab_acp::{
 use ab_api::{Approval, ApprovalStatus, EventKind, LogLevel, LogSource, SessionEndReason};
 use ab_core::process::ProcessExit;
 use ab_host::ControlGroup;
-use ab_local::OutputReader;
+use ab_local::ProcessOutputReader;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -166,7 +166,7 @@ impl Agent {
 pub(super) struct Pump {
     pub(super) client: AcpClient,
     pub(super) events: AgentEvents,
-    pub(super) launched: ab_local::LaunchedProcess,
+    pub(super) launched: ab_local::LaunchedProgram,
     pub(super) translator: Translator,
     pub(super) reports: AgentReportSender,
     pub(super) shared: Arc<Shared>,
@@ -207,7 +207,7 @@ impl Pump {
         self.finish(stderr, lines).await
     }
 
-    async fn finish(mut self, mut stderr: Option<OutputReader>, mut lines: Lines) -> String {
+    async fn finish(mut self, mut stderr: Option<ProcessOutputReader>, mut lines: Lines) -> String {
         let events = self.translator.flush();
         self.report_all(events).await;
         if !self.shared.kill.is_cancelled() {
@@ -265,7 +265,7 @@ impl Pump {
                 tracing::debug!(method, "an unknown notification of an agent is ignored");
             }
             AgentEvent::InvalidLine(line) => {
-                let text = format!("The agent printed a line that is no message: {line}");
+                let text = format!("The agent printed a line that is not a message: {line}");
                 self.report_all(vec![log(LogLevel::Debug, LogSource::Session, cut(&text))]).await;
             }
         }
@@ -336,7 +336,7 @@ async fn report(reports: &AgentReportSender, shared: &Shared, report: AgentRepor
 
 /// Returns the number of bytes read, zero at the end of the stream. Without a stream it never
 /// returns.
-async fn read_stderr(stderr: &mut Option<OutputReader>, piece: &mut [u8]) -> usize {
+async fn read_stderr(stderr: &mut Option<ProcessOutputReader>, piece: &mut [u8]) -> usize {
     match stderr {
         Some(reader) => reader.read(piece).await.unwrap_or(0),
         None => std::future::pending().await,
@@ -357,7 +357,7 @@ fn ending(
     group: Option<&ControlGroup>,
 ) -> String {
     let how = match exit {
-        None => "the agent closed its output and was ended".to_owned(),
+        None => "the agent closed its standard output and was stopped".to_owned(),
         Some(ProcessExit { code: Some(code), .. }) => {
             format!("the agent ended with exit code {code}")
         }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ab_acp::resolve::ReadyAgent;
-use ab_acp::{AgentProfile, McpServer};
+use ab_acp::agent_readiness::AgentReadyToLaunch;
+use ab_acp::{AgentCapabilities, McpServer};
 use ab_api::{
     MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, McpServerConfig, OAuth, RemoteTransport,
     SKILLS_CONFIG_FILE, Session, SkillsConfig,
@@ -38,7 +38,7 @@ impl Configured {
     /// work without them.
     pub(super) async fn apply(
         session: &Session,
-        agent: &ReadyAgent,
+        agent: &AgentReadyToLaunch,
         to: &PreparedWorkspace,
     ) -> Configured {
         let mut configured = Configured::default();
@@ -67,8 +67,8 @@ impl Configured {
     /// The MCP servers for an agent. The agent starts those that are programs.
     pub(super) fn servers(
         &mut self,
-        agent: &ReadyAgent,
-        profile: &AgentProfile,
+        agent: &AgentReadyToLaunch,
+        profile: &AgentCapabilities,
         own_name: &str,
         workspace: &PreparedWorkspace,
     ) -> Vec<McpServer> {
@@ -141,8 +141,8 @@ pub(super) fn is_absent(error: &Error) -> bool {
 fn server(
     name: &str,
     config: &McpServerConfig,
-    agent: &ReadyAgent,
-    profile: &AgentProfile,
+    agent: &AgentReadyToLaunch,
+    profile: &AgentCapabilities,
     workspace: &PreparedWorkspace,
 ) -> Result<McpServer, String> {
     config.check()?;
@@ -180,7 +180,7 @@ fn server(
                 RemoteTransport::Sse => (profile.mcp_sse, "SSE"),
             };
             if !is_taken {
-                return Err(format!("the agent takes no MCP servers over {kind}"));
+                return Err(format!("the agent does not support MCP servers over {kind}"));
             }
             if matches!(oauth, Some(OAuth::Client(_))) {
                 return Err("its login by OAuth cannot be passed on to agents".to_owned());
@@ -203,7 +203,7 @@ fn server(
 }
 
 /// The value of a variable of the agent.
-fn variable_of<'a>(agent: &'a ReadyAgent, name: &str) -> Result<&'a str, String> {
+fn variable_of<'a>(agent: &'a AgentReadyToLaunch, name: &str) -> Result<&'a str, String> {
     let value = agent.credentials.get(name).or_else(|| agent.entry.env.get(name));
     value.map(String::as_str).ok_or_else(|| {
         format!("the agent has no variable {name}: its entry names it under inherit or credentials")
@@ -216,13 +216,13 @@ mod tests {
 
     use super::*;
 
-    fn agent() -> ReadyAgent {
+    fn agent() -> AgentReadyToLaunch {
         let credentials = BTreeMap::from([("KEY".to_owned(), "k".to_owned())]);
         let entry = ab_acp::catalog::AgentCatalogEntry::default();
-        ReadyAgent { entry, credentials, login_files: Vec::new() }
+        AgentReadyToLaunch { entry, credentials, login_files: Vec::new() }
     }
 
-    fn made(config: Value, profile: &AgentProfile) -> Result<McpServer, String> {
+    fn made(config: Value, profile: &AgentCapabilities) -> Result<McpServer, String> {
         let config: McpServerConfig = serde_json::from_value(config).unwrap();
         let token = ab_snapshot::WorkspaceToken::parse(&request::token_text(
             ab_api::SessionId::generate(),
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn programs_start_in_the_workspace() {
-        let profile = AgentProfile::default();
+        let profile = AgentCapabilities::default();
         for (config, expect) in [
             (json!({ "type": "local", "command": "npx", "args": ["x"] }), &["npx", "x"][..]),
             (json!({ "type": "local", "command": ["./a", "b"] }), &["/w/./a", "b"]),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn remote_servers_get_only_variables_of_the_agent() {
-        let profile = AgentProfile { mcp_http: true, ..AgentProfile::default() };
+        let profile = AgentCapabilities { mcp_http: true, ..AgentCapabilities::default() };
         let remote = |member: &str, value: Value| {
             let mut config = json!({ "type": "remote", "url": "http://x" });
             config[member] = value;

@@ -1,6 +1,6 @@
 //! The id that an agent gave its conversation, stored in a file beside the session's workspace,
 //! where the agent cannot write. Only this module uses the file;
-//! [`WorkspaceStore::cleanup`](ab_snapshot::WorkspaceStore::cleanup) removes it.
+//! [`SessionWorkspaceStore::remove_workspace`](ab_snapshot::SessionWorkspaceStore::remove_workspace) removes it.
 
 use std::io;
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 //! Every field is preceded by its length, so that two different questions never produce the same
 //! bytes.
 
+use ab_acp::session_update::ContentBlock;
 use ab_acp::tool_call::{ToolCall, ToolCallContent};
-use ab_acp::update::ContentBlock;
 use sha2::{Digest, Sha256};
 
 /// Must change with the encoding, so that digests of two versions are never equal.

@@ -108,7 +108,7 @@ async fn accept(listener: UnixListener, backend: Backend) {
 
 async fn serve(stream: UnixStream, backend: Backend) {
     let (input, output) = stream.into_split();
-    if let Err(error) = ab_mcp::serve_stdio(backend, input, output).await {
+    if let Err(error) = ab_mcp::serve_mcp_over_streams(backend, input, output).await {
         tracing::debug!(%error, "a connection of a session's agent failed");
     }
 }

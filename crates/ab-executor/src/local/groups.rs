@@ -38,7 +38,10 @@ pub(super) async fn make(
 
 /// Whether the host supports every limit that a task can name.
 pub(super) async fn enforces() -> bool {
-    let all = ControlGroupLimits { cpu_millis: Some(1000), ..ControlGroupLimits::for_this_host() };
+    let all = ControlGroupLimits {
+        cpu_millis: Some(1000),
+        ..ControlGroupLimits::default_for_this_host()
+    };
     ControlGroup::create(all).await.is_ok()
 }
 

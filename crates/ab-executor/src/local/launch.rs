@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_acp::launch::{LaunchSetup, LaunchedAgent};
-use ab_acp::login::copy_login_files;
-use ab_acp::resolve::ReadyAgent;
-use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
+use ab_acp::agent_readiness::AgentReadyToLaunch;
+use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent};
+use ab_acp::login_files::copy_login_files_to_agent_home;
+use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentCapabilities, McpServer, SessionSetup};
 use ab_api::{NetworkMode, RuntimeType, SessionEndReason};
 use ab_core::Isolation;
 use ab_snapshot::PreparedWorkspace;
@@ -21,12 +21,14 @@ use super::mask::Mask;
 use super::questions::{PolicyQuestions, QuestionSettings};
 use super::translate::Translator;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, setup};
-use crate::contract::{Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, SessionAttempt};
+use crate::contract::{
+    AgentLaunchMode, Executor, ExecutorError, LaunchedAgentInfo, SessionAttempt,
+};
 use crate::report::AgentReportSender;
 
 /// The name of the session's endpoint among the MCP servers of its agent.
 const MCP_NAME: &str = "workspace";
-const NO_ENDPOINT_NOTE: &str = "The agent cannot reach the MCP endpoint of its session: that takes bwrap, or an agent \
+const NO_ENDPOINT_NOTE: &str = "The agent cannot reach the MCP endpoint of its session: this requires bwrap, or an agent \
      that uses MCP over HTTP and a shared network.";
 /// How long an agent may take to exit after a failed launch.
 const END_TIME: Duration = Duration::from_secs(5);
@@ -35,7 +37,7 @@ const END_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn launch(
     executor: &LocalExecutor,
     job: &SessionAttempt,
-    mode: &LaunchMode,
+    mode: &AgentLaunchMode,
     reports: AgentReportSender,
 ) -> Result<LaunchedAgentInfo, ExecutorError> {
     let id = job.session.id;
@@ -56,7 +58,7 @@ pub(super) async fn launch(
     let is_shared = runtime.network.unwrap_or_default() == NetworkMode::Shared;
     if is_shared && executor.settings.refuses_shared_network {
         return Err(unlaunched(
-            "runtime.network: this server asks no caller for a token, so no agent may share its network",
+            "runtime.network: must be \"none\": this server requires no token, so an agent on its network could approve its own requests",
         ));
     }
     let resolved = executor.find_agent(&job.session);
@@ -64,8 +66,8 @@ pub(super) async fn launch(
     let entry = &resolved.entry;
     let workspace = executor.workspace(job, SessionEndReason::Launch)?;
     // End the processes of an earlier attempt.
-    executor.terminate(id, Duration::ZERO).await?;
-    let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
+    executor.terminate_session(id, Duration::ZERO).await?;
+    let logins = copy_login_files_to_agent_home(&workspace.home, &resolved.login_files).await;
     let logins = logins.map_err(|error| {
         unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
     })?;
@@ -78,7 +80,8 @@ pub(super) async fn launch(
     });
     let mut handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
     let socket = EndpointSocket::make(&workspace);
-    let socket = socket.map_err(|error| unlaunched(format!("cannot make the socket: {error}")))?;
+    let socket =
+        socket.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?;
     handle.socket = Some(socket.directory().to_owned());
     let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
     let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
@@ -89,7 +92,7 @@ pub(super) async fn launch(
         Some(Isolation::Landlock) => None,
         Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
             let served = socket.serve(id, &sandbox.backend);
-            Some(served.map_err(|error| unlaunched(format!("cannot make the socket: {error}")))?)
+            Some(served.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?)
         }
     };
     let running = Arc::new(Running {
@@ -105,7 +108,7 @@ pub(super) async fn launch(
     executor.running().insert(id, Arc::clone(&running));
     executor.endpoints.open(id, running.backend.clone());
     let started = async {
-        if let LaunchMode::New { .. } = mode {
+        if let AgentLaunchMode::New { .. } = mode {
             setup::run(&executor.settings, job, &running, &reports).await?;
         }
         start(executor, &resolved, job, &workspace, &running, mode, reports).await
@@ -118,7 +121,7 @@ pub(super) async fn launch(
             Ok(LaunchedAgentInfo { agent, limits, notes })
         }
         Err(error) => {
-            executor.terminate(id, Duration::ZERO).await?;
+            executor.terminate_session(id, Duration::ZERO).await?;
             Err(error)
         }
     }
@@ -134,19 +137,19 @@ struct Started {
 /// Starts the agent's process.
 async fn start(
     executor: &LocalExecutor,
-    resolved: &ReadyAgent,
+    resolved: &AgentReadyToLaunch,
     job: &SessionAttempt,
     workspace: &PreparedWorkspace,
     running: &Running,
-    mode: &LaunchMode,
+    mode: &AgentLaunchMode,
     reports: AgentReportSender,
 ) -> Result<Started, ExecutorError> {
     let entry = &resolved.entry;
     let mut configured = Configured::apply(&job.session, resolved, workspace).await;
-    let setup = LaunchSetup {
+    let setup = AgentLaunchOptions {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
-        ..LaunchSetup::default()
+        ..AgentLaunchOptions::default()
     };
     let launched = ab_acp::launch::launch_agent(&running.launcher, entry, &setup).await;
     let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
@@ -183,7 +186,7 @@ async fn start(
     };
     if !shared.attach() {
         let ended = timeout(END_TIME, &mut pump).await.ok().and_then(Result::ok);
-        return Err(unlaunched(ended.unwrap_or_else(|| "the agent ended at once".to_owned())));
+        return Err(unlaunched(ended.unwrap_or_else(|| "the agent exited immediately".to_owned())));
     }
     let prompted = tokio::sync::Mutex::default();
     let agent = Agent { client, session, shared, prompted, _pump: pump };
@@ -211,7 +214,7 @@ struct Offers {
 
 /// A conversation with an agent.
 struct Opened {
-    profile: AgentProfile,
+    profile: AgentCapabilities,
     session: AcpSessionId,
 }
 
@@ -219,26 +222,26 @@ struct Opened {
 fn http_offer(
     executor: &LocalExecutor,
     job: &SessionAttempt,
-    mode: &LaunchMode,
+    mode: &AgentLaunchMode,
 ) -> Option<McpServer> {
     if job.session.runtime.network == Some(NetworkMode::None) {
         return None;
     }
     let base = executor.settings.server_url.as_ref()?;
-    let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
+    let (AgentLaunchMode::New { token } | AgentLaunchMode::Reload { token }) = mode;
     Some(McpServer::Http {
         name: MCP_NAME.to_owned(),
         url: format!("{base}/api/v1/sessions/{}/mcp", job.session.id),
-        headers: vec![("Authorization".to_owned(), format!("Bearer {}", token.expose()))],
+        headers: vec![("Authorization".to_owned(), format!("Bearer {}", token.as_str()))],
     })
 }
 
 /// Performs the handshake and opens a new conversation or the stored one.
 async fn open(
     client: &AcpClient,
-    agent: &ReadyAgent,
+    agent: &AgentReadyToLaunch,
     workspace: &PreparedWorkspace,
-    mode: &LaunchMode,
+    mode: &AgentLaunchMode,
     offers: Offers,
     configured: &mut Configured,
 ) -> Result<Opened, Unopened> {
@@ -254,17 +257,17 @@ async fn open(
     let mcp_servers = endpoint.into_iter().chain(further).collect();
     let setup = SessionSetup { cwd, mcp_servers };
     let session = match mode {
-        LaunchMode::New { .. } => {
+        AgentLaunchMode::New { .. } => {
             let session = client.new_session(&setup).await?;
             conversation::store(workspace, &session).await.map_err(unusable)?;
             session
         }
-        LaunchMode::Reload { .. } => {
+        AgentLaunchMode::Reload { .. } => {
             let stored = conversation::load(workspace).await.map_err(unusable)?;
             let Some(session) = stored else {
                 return Err(Unopened::Other("the session has no stored conversation".to_owned()));
             };
-            client.reopen_session(&session, &setup).await?;
+            client.load_or_resume_session(&session, &setup).await?;
             session
         }
     };
@@ -272,7 +275,7 @@ async fn open(
 }
 
 /// The name and version that the agent gave itself.
-fn name(profile: &AgentProfile) -> Option<String> {
+fn name(profile: &AgentCapabilities) -> Option<String> {
     let name = profile.title.as_ref().or(profile.name.as_ref())?;
     Some(match &profile.version {
         Some(version) => format!("{name} {version}"),

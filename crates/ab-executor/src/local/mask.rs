@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ab_acp::agent_readiness::{HostEnvironment, existing_login_files};
 use ab_acp::catalog::AgentCatalogEntry;
-use ab_acp::login::read_login_files;
-use ab_acp::resolve::{HostEnvironment, login_files};
+use ab_acp::login_files::read_login_file_contents;
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,8 +57,8 @@ impl Mask {
     ) -> ab_core::Result<Mask> {
         let value = |name: &String| Some((name.clone(), host.variables.get(name)?.clone()));
         let credentials = entry.credentials.iter().filter_map(value).collect();
-        let files = login_files(entry, host);
-        let logins = read_login_files(home, &entry.login_files, &files).await?;
+        let files = existing_login_files(entry, host);
+        let logins = read_login_file_contents(home, &entry.login_files, &files).await?;
         Ok(Mask::new(&credentials, &logins))
     }
 

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use ab_api::RuntimeType;
 use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PROGRAM_DIRS, Toolchain};
 
-pub(super) use ab_acp::launch::agent_toolchain;
+pub(super) use ab_acp::launch::toolchain_for_agent_path;
 
 /// Looks for the program in the places that the sandbox will show.
 ///
@@ -19,7 +19,7 @@ pub(super) fn check(
     toolchains: &[Toolchain],
     runtime: RuntimeType,
 ) -> Result<(), String> {
-    let Some(program) = entry.argv.first().filter(|program| *program != OWN_BINARY_PLACEHOLDER)
+    let Some(program) = entry.argv.first().filter(|program| *program != OWN_EXECUTABLE_PLACEHOLDER)
     else {
         return Ok(());
     };
@@ -86,13 +86,13 @@ mod tests {
         let elsewhere = keep.path().join("elsewhere");
         fs::write(&elsewhere, "").unwrap();
         symlink(&elsewhere, place.join("linked")).unwrap();
-        let toolchains = [agent_toolchain(&place)];
+        let toolchains = [toolchain_for_agent_path(&place)];
         let why = |program: &str, toolchains: &[Toolchain]| {
             check(&entry(program), toolchains, RuntimeType::Local).err().unwrap_or_default()
         };
         assert_eq!(why("run-goose", &toolchains), "");
         assert_eq!(why("sh", &[]), "");
-        assert_eq!(why(OWN_BINARY_PLACEHOLDER, &[]), "");
+        assert_eq!(why(OWN_EXECUTABLE_PLACEHOLDER, &[]), "");
         let missing = why("run-goose", &[]);
         assert!(
             missing.contains("agent \"goose\"") && missing.contains("\"run-goose\" was not found"),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn decided(status: ApprovalStatus) -> Approval {
-        Approval { status, ..Approval::pending(ApprovalSubject::default(), Time::now()) }
+        Approval { status, ..Approval::new_pending(ApprovalSubject::default(), Time::now()) }
     }
 
     fn questions(sender: &mpsc::Sender<AgentReport>, mask: Mask) -> Arc<PolicyQuestions> {

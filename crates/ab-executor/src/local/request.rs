@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use ab_api::{DeliveryMode, FieldViolations, RepoMode, Session, SessionId, SnapshotProvider};
-use ab_host::directory::CopyLimits;
+use ab_host::directory::DirectoryCopyLimits;
 use ab_snapshot::{
-    BranchName, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError, TaskField,
-    WorkspaceNote, WorkspaceRequest, WorkspaceStore, WorkspaceToken,
+    BranchName, CommitId, GitTaskField, GitWorkspaceRequest, PreparedWorkspaceNote, RepoSource,
+    Result, SessionWorkspaceStore, SnapshotError, WorkspaceRequest, WorkspaceToken,
 };
 use sha2::{Digest, Sha256};
 
@@ -27,7 +27,7 @@ pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, Snap
 /// The problems of the task.
 pub(super) async fn accept(
     session: &Session,
-    workspaces: &WorkspaceStore,
+    workspaces: &SessionWorkspaceStore,
     uploads: &Path,
 ) -> std::result::Result<SnapshotProvider, FieldViolations> {
     let mut found = FieldViolations::default();
@@ -112,11 +112,11 @@ pub(super) fn provider(session: &Session) -> SnapshotProvider {
 /// The text of the session's cleanup token. It never changes.
 pub(super) fn token_text(session: SessionId, provider: SnapshotProvider) -> String {
     let provider = match provider {
-        SnapshotProvider::Copy => ab_snapshot::WorkspaceProvider::Copy,
+        SnapshotProvider::Copy => ab_snapshot::WorkspaceCopyMethod::Copy,
         SnapshotProvider::Git
         | SnapshotProvider::Zfs
         | SnapshotProvider::Btrfs
-        | SnapshotProvider::Overlay => ab_snapshot::WorkspaceProvider::Git,
+        | SnapshotProvider::Overlay => ab_snapshot::WorkspaceCopyMethod::Git,
     };
     let digest = Sha256::digest(session.to_string().as_bytes());
     let hex: String = digest.iter().take(TOKEN_BYTES).map(|byte| format!("{byte:02x}")).collect();
@@ -146,39 +146,40 @@ pub(super) fn workspace(
 ) -> Result<WorkspaceRequest> {
     if let Some(id) = session.repo.upload_id {
         let file = uploads.join(id.to_string());
-        return Ok(WorkspaceRequest::Archive { file, bounds: CopyLimits::default() });
+        return Ok(WorkspaceRequest::Archive { file, bounds: DirectoryCopyLimits::default() });
     }
     if provider == SnapshotProvider::Copy
         && let Some(path) = source(session)?.local_path()
     {
         let from = path.to_owned();
-        return Ok(WorkspaceRequest::Copy { from, bounds: CopyLimits::default() });
+        return Ok(WorkspaceRequest::Copy { from, bounds: DirectoryCopyLimits::default() });
     }
     let branch =
         |name: Option<&String>, field| name.map(|name| BranchName::parse(name, field)).transpose();
-    let work = BranchName::parse(&work_branch(session), TaskField::RepoBranch)?;
+    let work = BranchName::parse(&work_branch(session), GitTaskField::RepoBranch)?;
     let mut request = GitWorkspaceRequest::new(source(session)?, work);
-    request.branch = branch(session.repo.branch.as_ref(), TaskField::RepoBranch)?;
+    request.branch = branch(session.repo.branch.as_ref(), GitTaskField::RepoBranch)?;
     // Sessions of one task that make a branch need one each.
     let number = session.task_group.map_or(1, |group| group.number);
     let numbered = session.repo.branch.as_ref().map(|name| format!("{name}-{number}"));
-    request.new_branch = branch(numbered.as_ref().filter(|_| number > 1), TaskField::RepoBranch)?;
-    request.target = branch(session.delivery.target_branch.as_ref(), TaskField::TargetBranch)?;
+    request.new_branch =
+        branch(numbered.as_ref().filter(|_| number > 1), GitTaskField::RepoBranch)?;
+    request.target = branch(session.delivery.target_branch.as_ref(), GitTaskField::TargetBranch)?;
     request.commit = session.repo.commit.as_deref().map(CommitId::parse).transpose()?;
     Ok(WorkspaceRequest::Git(request))
 }
 
 /// A note about a new workspace for the user.
-pub(super) fn note(note: &WorkspaceNote) -> Option<String> {
+pub(super) fn note(note: &PreparedWorkspaceNote) -> Option<String> {
     match note {
-        WorkspaceNote::Fetched => None,
-        WorkspaceNote::Uncommitted { changed, untracked } => Some(format!(
+        PreparedWorkspaceNote::Fetched => None,
+        PreparedWorkspaceNote::Uncommitted { changed, untracked } => Some(format!(
             "Uncommitted changes of the source are left out: {changed} changed, {untracked} untracked files."
         )),
-        WorkspaceNote::UncommittedUnknown { reason } => {
+        PreparedWorkspaceNote::UncommittedUnknown { reason } => {
             Some(format!("The uncommitted changes of the source could not be counted: {reason}"))
         }
-        WorkspaceNote::SpecialFilesSkipped { count } => {
+        PreparedWorkspaceNote::SpecialFilesSkipped { count } => {
             Some(format!("Devices, sockets and FIFOs are left out: {count}."))
         }
     }

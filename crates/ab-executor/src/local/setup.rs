@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ab_api::{EventKind, LogLevel, LogSource, SessionEndReason};
 use ab_core::process::ProcessExit;
-use ab_local::{LaunchRequest, LaunchedProcess, OutputReader};
+use ab_local::{LaunchedProgram, ProcessOutputReader, ProgramLaunchRequest};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
@@ -70,7 +70,7 @@ struct Setup<'a> {
 impl Setup<'_> {
     /// Runs the command to its end. Dropping the future kills it.
     async fn run(&self, argv: Vec<String>) -> Result<(), ExecutorError> {
-        let started = self.running.launcher.start(LaunchRequest::new(argv)).await;
+        let started = self.running.launcher.start(ProgramLaunchRequest::new(argv)).await;
         let mut process =
             started.map_err(|error| self.failed(&format!("cannot start: {error}")))?;
         self.read(&mut process).await;
@@ -82,7 +82,7 @@ impl Setup<'_> {
     }
 
     /// Logs both outputs until they end.
-    async fn read(&self, process: &mut LaunchedProcess) {
+    async fn read(&self, process: &mut LaunchedProgram) {
         let (mut out, mut err) = (process.stdout.take(), process.stderr.take());
         let (mut out_lines, mut err_lines) = (Lines::default(), Lines::default());
         let mut told = 0;
@@ -103,7 +103,7 @@ impl Setup<'_> {
                 if told < MAX_LINES {
                     self.tell(LogLevel::Info, LogSource::Tool, line).await;
                 } else if told == MAX_LINES {
-                    let note = format!("{} writes more than is logged.", self.name);
+                    let note = format!("{} printed more than is logged.", self.name);
                     self.tell(LogLevel::Warn, LogSource::Session, note).await;
                 }
             }
@@ -136,7 +136,7 @@ fn ending(exit: &ProcessExit) -> String {
 }
 
 /// Returns the number of bytes read, zero at the end of the stream.
-async fn read(stream: &mut Option<OutputReader>, piece: &mut [u8]) -> usize {
+async fn read(stream: &mut Option<ProcessOutputReader>, piece: &mut [u8]) -> usize {
     match stream {
         Some(reader) => reader.read(piece).await.unwrap_or(0),
         None => 0,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ab_acp::resolve::ReadyAgent;
+use ab_acp::agent_readiness::AgentReadyToLaunch;
 use ab_api::{SkillSource, SkillsConfig};
 use ab_core::options::{EntryDetailLevel, ListOptions, ReadOptions, WriteOptions};
 use ab_core::{Backend, FileKind, Isolation};
@@ -25,7 +25,7 @@ pub(super) async fn copy(
     source: &Backend,
     directory: &Path,
     entries: &BTreeMap<String, SkillsConfig>,
-    agent: &ReadyAgent,
+    agent: &AgentReadyToLaunch,
     home: &Path,
     notes: &mut Vec<String>,
 ) {

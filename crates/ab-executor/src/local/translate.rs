@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::tool_call::{
-    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
-    ToolCalls,
-};
-use ab_acp::update::{
+use ab_acp::session_update::{
     ContentBlock, ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
+};
+use ab_acp::tool_call::{
+    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallTracker,
+    ToolCallUpdate,
 };
 use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource, SubjectDescriber};
@@ -20,7 +20,7 @@ use super::digest;
 use super::lines::{MAX_TEXT, boundary, cut};
 
 /// How long a piece of text waits for its continuation.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum number of bytes of a title or a name.
 const MAX_NAME: usize = 1024;
 /// Maximum number of files of one tool call that get their own event.
@@ -34,7 +34,7 @@ const MAX_ENTRY: usize = 150;
 pub(super) struct Translator {
     /// Paths below it are shown relative to it.
     tree: PathBuf,
-    calls: ToolCalls,
+    calls: ToolCallTracker,
     pending: Option<Pending>,
 }
 
@@ -66,7 +66,7 @@ type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
     pub(super) fn new(tree: &Path) -> Self {
-        Self { tree: tree.to_owned(), calls: ToolCalls::default(), pending: None }
+        Self { tree: tree.to_owned(), calls: ToolCallTracker::default(), pending: None }
     }
 
     /// The events of an update, in order.
@@ -110,7 +110,8 @@ impl Translator {
     /// The events at the end of a turn: waiting text, and tool calls that did not end.
     pub(super) fn end_turn(&mut self, tokens: Option<TokenCounts>) -> Vec<EventKind> {
         let mut events = self.flush();
-        let open: Vec<ToolCallId> = self.calls.unfinished().map(|call| call.id.clone()).collect();
+        let open: Vec<ToolCallId> =
+            self.calls.unfinished_calls().map(|call| call.id.clone()).collect();
         for id in open {
             let merged = self.calls.merge(ended(id));
             let (tool_name, tool_input, _) = shown(merged.call);
@@ -179,7 +180,7 @@ impl Translator {
                         Some(_) => shown.text,
                         // Too long for a diff: both texts whole.
                         None => format!(
-                            "{path} has:\n{}\n{path} shall have:\n{}",
+                            "{path} contains:\n{}\n{path} will contain:\n{}",
                             old.unwrap_or_default(),
                             diff.new_text
                         ),
@@ -222,7 +223,7 @@ impl Translator {
         if self.pending.as_ref().is_some_and(|pending| pending.voice != voice) {
             events = self.flush();
         }
-        let until = now + PATIENCE;
+        let until = now + TIMEOUT;
         let pending =
             self.pending.get_or_insert_with(|| Pending { voice, text: String::new(), until });
         pending.text.push_str(text);
@@ -399,9 +400,9 @@ mod tests {
         assert_eq!(texts(&events), ["ab", "cd", "(e)", "f"]);
         assert_eq!(translator.deadline(), None);
         translator.update(said("g"), now);
-        assert_eq!(translator.deadline(), Some(now + PATIENCE));
-        translator.update(said("h"), now + PATIENCE / 2);
-        assert_eq!(translator.deadline(), Some(now + PATIENCE), "more text does not wait longer");
+        assert_eq!(translator.deadline(), Some(now + TIMEOUT));
+        translator.update(said("h"), now + TIMEOUT / 2);
+        assert_eq!(translator.deadline(), Some(now + TIMEOUT), "more text does not wait longer");
         assert_eq!(texts(&translator.flush()), ["gh"]);
         assert_eq!(translator.flush(), []);
     }

@@ -19,14 +19,14 @@ const MAX_DEPTH: usize = 128;
 
 /// Upper bounds for the contents of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyLimits {
+pub struct DirectoryCopyLimits {
     /// Files, directories and links together.
     pub entries: u64,
     /// Bytes of all files, whether they are shared with the original or not.
     pub bytes: u64,
 }
 
-impl Default for CopyLimits {
+impl Default for DirectoryCopyLimits {
     fn default() -> Self {
         Self { entries: 1_000_000, bytes: 64 * 1024 * 1024 * 1024 }
     }
@@ -34,7 +34,7 @@ impl Default for CopyLimits {
 
 /// What a copy contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyReport {
+pub struct DirectoryCopyReport {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
@@ -48,9 +48,9 @@ pub struct CopyReport {
 pub(super) fn copy(
     from: &Path,
     to: &Path,
-    bounds: CopyLimits,
+    bounds: DirectoryCopyLimits,
     cancel: &Cancel,
-) -> Result<CopyReport> {
+) -> Result<DirectoryCopyReport> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let source = rustix::fs::open(from, flags, Mode::empty());
     let source = source.map_err(|errno| failure("copy", from, errno))?;
@@ -61,7 +61,7 @@ pub(super) fn copy(
     let made = made.map_err(|errno| failure("create", to, errno))?;
     let own = rustix::fs::fstat(&made).map_err(|errno| failure("create", to, errno))?;
     let mut copying = Copying {
-        report: CopyReport::default(),
+        report: DirectoryCopyReport::default(),
         bounds,
         own: (own.st_dev, own.st_ino),
         clones: true,
@@ -74,8 +74,8 @@ pub(super) fn copy(
 }
 
 struct Copying<'a> {
-    report: CopyReport,
-    bounds: CopyLimits,
+    report: DirectoryCopyReport,
+    bounds: DirectoryCopyLimits,
     /// Device and inode of the new directory. Finding it inside the source is an error.
     own: (u64, u64),
     /// False once the file system has refused to share blocks.

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::failure;
-use super::{CopyLimits, CopyReport};
+use super::{DirectoryCopyLimits, DirectoryCopyReport};
 use crate::blocking::Cancel;
 
 /// Bytes that are read at a time.
@@ -27,17 +27,22 @@ const DIRECTORY: OFlags =
 pub(super) fn unpack(
     archive: &Path,
     to: &Path,
-    limits: CopyLimits,
+    limits: DirectoryCopyLimits,
     cancel: &Cancel,
-) -> Result<CopyReport> {
+) -> Result<DirectoryCopyReport> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(archive, flags, Mode::empty());
     let mut archive_file = File::from(opened.map_err(|errno| failure("open", archive, errno))?);
     rustix::fs::mkdir(to, Mode::RWXU).map_err(|errno| failure("create", to, errno))?;
     let root = rustix::fs::open(to, DIRECTORY, Mode::empty());
     let root = root.map_err(|errno| failure("open", to, errno))?;
-    let mut unpacking =
-        Unpacking { root, parent: None, limits, report: CopyReport::default(), file: None };
+    let mut unpacking = Unpacking {
+        root,
+        parent: None,
+        limits,
+        report: DirectoryCopyReport::default(),
+        file: None,
+    };
     let mut decoder = TarDecoder::default();
     let mut piece = vec![0; PIECE];
     loop {
@@ -66,8 +71,8 @@ struct Unpacking {
     root: OwnedFd,
     /// The directory of the last entry.
     parent: Option<(String, OwnedFd)>,
-    limits: CopyLimits,
-    report: CopyReport,
+    limits: DirectoryCopyLimits,
+    report: DirectoryCopyReport,
     /// The file whose content follows, and its name.
     file: Option<(String, File)>,
 }
@@ -239,7 +244,10 @@ mod tests {
         bytes
     }
 
-    fn unpacked(bytes: &[u8], limits: CopyLimits) -> (tempfile::TempDir, Result<CopyReport>) {
+    fn unpacked(
+        bytes: &[u8],
+        limits: DirectoryCopyLimits,
+    ) -> (tempfile::TempDir, Result<DirectoryCopyReport>) {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("a.tar"), bytes).unwrap();
         let (from, to) = (place.path().join("a.tar"), place.path().join("to"));
@@ -257,7 +265,7 @@ mod tests {
             ("file", "", Some("a/b/c.sh")),
             ("empty/", "", None),
         ]);
-        let (place, report) = unpacked(&bytes, CopyLimits::default());
+        let (place, report) = unpacked(&bytes, DirectoryCopyLimits::default());
         let report = report.unwrap();
         assert_eq!((report.files, report.links, report.directories), (3, 2, 1));
         let to = place.path().join("to");
@@ -282,7 +290,7 @@ mod tests {
         header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
         bytes.extend(header);
         bytes.extend(encode::END);
-        let (place, report) = unpacked(&bytes, CopyLimits::default());
+        let (place, report) = unpacked(&bytes, DirectoryCopyLimits::default());
         assert_eq!(report.unwrap().bytes, 14);
         let (a, b) = (place.path().join("to/d/a"), place.path().join("to/e/b"));
         fs::write(a, "changed").unwrap();
@@ -291,7 +299,7 @@ mod tests {
 
     #[test]
     fn archives_that_lead_out_or_are_too_large_are_refused() {
-        let small = CopyLimits { entries: 2, bytes: 10 };
+        let small = DirectoryCopyLimits { entries: 2, bytes: 10 };
         for (entries, limits, kind) in [
             (&[("../x", "", None)][..], small, ErrorKind::Invalid),
             (&[("l", "", Some("..")), ("l/x", "1", None)], small, ErrorKind::Invalid),
@@ -305,10 +313,11 @@ mod tests {
             assert!(!place.path().join("x").exists());
         }
         let deep = format!("{}x", "d/".repeat(MAX_DEPTH + 1));
-        let (_place, report) = unpacked(&archive(&[(&deep, "", None)]), CopyLimits::default());
+        let (_place, report) =
+            unpacked(&archive(&[(&deep, "", None)]), DirectoryCopyLimits::default());
         assert_eq!(report.unwrap_err().kind(), ErrorKind::TooLarge);
         let whole = archive(&[("a", "1", None)]);
-        let (_place, report) = unpacked(&whole[..600], CopyLimits::default());
+        let (_place, report) = unpacked(&whole[..600], DirectoryCopyLimits::default());
         assert_eq!(report.unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ab_core::PathParser;
-use ab_core::effective::Isolation;
+use ab_core::effective_policy::Isolation;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{ExecRequest, HostDirectory, HostDirectoryAccess};
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::SandboxMount;
-use super::scene::{Terms, Visible, identity_of};
+use super::visible_files::{Terms, VisibleDirectory, identity_of};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
@@ -117,7 +117,7 @@ const PROC_MAGIC: u64 = 0x9fa0;
 pub(super) fn check(
     bind: &Bound,
     real: &str,
-    visible: &[Visible],
+    visible: &[VisibleDirectory],
     isolation: Isolation,
 ) -> Result<()> {
     let refused = |cause: &str| {

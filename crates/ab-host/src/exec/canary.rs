@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::effective_policy::{Isolation, NetworkAccess};
 use ab_core::process::{ExecRequest, OutputChannel};
 
-use super::scene::{self, Origin, Terms};
-use super::standing::Standing;
+use super::probe::ProbedIsolation;
 use super::trouble::Unproven;
+use super::visible_files::{self, Origin, Terms};
 use super::{Runner, private};
 use crate::local::Shared;
 use crate::process::incarnation;
@@ -31,17 +31,17 @@ pub(super) struct Proof {
 pub(super) async fn send(
     runner: &Runner,
     shared: &Arc<Shared>,
-    standing: &Standing,
+    probed: &ProbedIsolation,
 ) -> Result<Proof, Unproven> {
-    let bait = Bait::lay(&runner.settings.temporary_dir, shared, standing.isolation)?;
+    let bait = Bait::lay(&runner.settings.temporary_dir, shared, probed.isolation)?;
     let mut request = ExecRequest::shell(script(&bait));
     request.limits.wall_time = Some(TIME);
-    let said = run(runner, shared, standing, request).await?;
-    judge(&said, standing.isolation, runner.settings.network)?;
+    let said = run(runner, shared, probed, request).await?;
+    judge(&said, probed.isolation, runner.settings.network)?;
     if bait.taken.exists() {
         return Err(Unproven::impossible("a command wrote outside the workspace"));
     }
-    let text = match standing.isolation {
+    let text = match probed.isolation {
         Isolation::Bwrap => {
             "namespaces differ; a file outside was not seen, nor one written; filter in force"
         }
@@ -131,11 +131,11 @@ echo "done yes"
 async fn run(
     runner: &Runner,
     shared: &Arc<Shared>,
-    standing: &Standing,
+    probed: &ProbedIsolation,
     request: ExecRequest,
 ) -> Result<HashMap<String, String>, Unproven> {
-    let isolation = standing.isolation;
-    let standing = Arc::new(standing.clone());
+    let isolation = probed.isolation;
+    let probed = Arc::new(probed.clone());
     let place = runner.table.enter().map_err(Unproven::Failed)?;
     // Not the limits of the settings: too little memory or time says nothing about the isolation.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
@@ -143,8 +143,9 @@ async fn run(
     let (mounts, total) = (Arc::new([]), None);
     let terms = Terms { isolation, limits, accepted, origin, mounts, total };
     // A directory that cannot be opened fails with every isolation.
-    let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
-    let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;
+    let visible_files =
+        visible_files::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
+    let launched = runner.launch_in(shared, visible_files, &probed, &request, &place).await;
     let launched = launched.map_err(|error| Unproven::by_error(isolation, &error))?;
     let mut process = runner.held(launched, &request, place);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

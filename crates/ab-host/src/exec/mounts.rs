@@ -4,11 +4,11 @@
 use std::path::{Component, Path, PathBuf};
 
 use ab_core::driver::BackendKind;
-use ab_core::effective::Isolation;
+use ab_core::effective_policy::Isolation;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::HostDirectoryAccess;
 
-use super::settings::ExecSettings;
+use super::settings::LocalExecSettings;
 use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
 /// A directory or file of the host that every command of a workspace sees.
@@ -38,7 +38,7 @@ impl SandboxMount {
 }
 
 /// All mounts of the settings, the private home included, in the order in which they are made.
-pub(super) fn all(settings: &ExecSettings) -> Vec<SandboxMount> {
+pub(super) fn all(settings: &LocalExecSettings) -> Vec<SandboxMount> {
     let home = settings.home.iter().map(SandboxMount::read_write);
     home.chain(settings.mounts.iter().cloned()).collect()
 }
@@ -47,7 +47,7 @@ pub(super) fn all(settings: &ExecSettings) -> Vec<SandboxMount> {
 ///
 /// bwrap follows links on the way to a mount point, and a command can create a link wherever it can
 /// write. So neither end of a mount may lie in the workspace or in a writable mount.
-pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
+pub(crate) fn check(settings: &LocalExecSettings, roots: &[PathBuf]) -> Result<()> {
     let mounts = all(settings);
     for mount in &mounts {
         for path in [&mount.source, &mount.target] {
@@ -128,7 +128,7 @@ fn invalid(mount: &SandboxMount, cause: &str) -> Error {
         format!("cannot show {source} to commands at {at}: {cause}")
     };
     Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-        .with_backend(BackendKind::Local)
+        .with_backend_kind(BackendKind::Local)
 }
 
 #[cfg(test)]
@@ -145,10 +145,10 @@ mod tests {
         std::fs::write(path("file"), "x").unwrap();
         std::os::unix::fs::symlink(path("w/in"), path("link")).unwrap();
         let check = |mounts: &[SandboxMount], expect: &str| {
-            let settings = ExecSettings {
+            let settings = LocalExecSettings {
                 home: Some(path("h")),
                 mounts: mounts.to_vec(),
-                ..ExecSettings::default()
+                ..LocalExecSettings::default()
             };
             let checked = check(&settings, &[path("w")]);
             let said = checked.err().map(|error| error.message().to_owned()).unwrap_or_default();
@@ -169,9 +169,9 @@ mod tests {
         check(&[SandboxMount::read_write(keep.path())], "which contains it");
         check(&[SandboxMount { target: "/proc/x".into(), ..read("file") }], "needs that path");
         check(&[SandboxMount { target: "/tmp/x".into(), ..read("file") }], "needs that path");
-        let around = ExecSettings {
+        let around = LocalExecSettings {
             mounts: vec![SandboxMount::read_write(keep.path())],
-            ..ExecSettings::default()
+            ..LocalExecSettings::default()
         };
         let refused = super::check(&around, &[path("w")]).unwrap_err();
         assert!(refused.message().contains("must not contain the workspace"), "{refused}");

@@ -61,7 +61,7 @@ impl Placeholder {
         }
     }
 
-    fn let_go(&self) -> Result<(), Errno> {
+    fn wait_for_drop(&self) -> Result<(), Errno> {
         // Fails while others hold it. The last of them removes it.
         flock(&self.file, FlockOperation::NonBlockingLockExclusive)?;
         let name = self.spot.name()?;
@@ -77,7 +77,7 @@ impl Drop for Placeholder {
     fn drop(&mut self) {
         // A placeholder that stays is empty and read-only. The next command that uses it tries
         // again.
-        let _ = self.let_go();
+        let _ = self.wait_for_drop();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Describes the policy that is in force for commands.
 
-use ab_core::effective::{
+use ab_core::effective_policy::{
     EffectivePolicy, EffectivePolicyControl, Isolation, NetworkAccess, PolicyControlKind,
     PolicyControlStrength,
 };
@@ -8,28 +8,28 @@ use ab_core::effective::{
 use ab_core::process::HostDirectoryAccess;
 
 use super::private;
-use super::settings::ExecSettings;
-use super::standing::{Standing, owns_devices};
+use super::probe::{ProbedIsolation, owns_devices};
+use super::settings::LocalExecSettings;
 use crate::limits::cgroup::{Groups, Wanted};
 use crate::process::watchdog;
 use crate::sandbox::landlock;
 
-pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> EffectivePolicy {
-    let walls = Walls { settings, standing };
+pub(super) fn describe(settings: &LocalExecSettings, probed: &ProbedIsolation) -> EffectivePolicy {
+    let report = ControlReport { settings, probed };
     let mut controls = vec![
-        walls.files(),
-        walls.attributes(),
-        walls.restrictions(),
-        walls.network(),
-        walls.sockets(),
-        walls.processes(),
-        walls.orphans(),
-        walls.kernel(),
-        walls.environment(),
+        report.files(),
+        report.attributes(),
+        report.restrictions(),
+        report.network(),
+        report.sockets(),
+        report.processes(),
+        report.orphans(),
+        report.kernel(),
+        report.environment(),
     ];
-    controls.extend(walls.limits());
-    controls.push(walls.shell());
-    EffectivePolicy { isolation: Some(standing.isolation), controls }
+    controls.extend(report.limits());
+    controls.push(report.shell());
+    EffectivePolicy { isolation: Some(probed.isolation), controls }
 }
 
 /// Maximum number of mounts that are listed by name.
@@ -43,12 +43,12 @@ const GROUP_AND_WATCHDOG: &str = "a control group, and a watchdog that outlives 
 const BEST_EFFORT: &str = "best effort: agent-backend ends the process group of the command, and the \
                            processes that still carry its mark in their environment";
 
-struct Walls<'a> {
-    settings: &'a ExecSettings,
-    standing: &'a Standing,
+struct ControlReport<'a> {
+    settings: &'a LocalExecSettings,
+    probed: &'a ProbedIsolation,
 }
 
-impl Walls<'_> {
+impl ControlReport<'_> {
     fn control(
         &self,
         subject: PolicyControlKind,
@@ -56,7 +56,7 @@ impl Walls<'_> {
         (strength, in_force, mechanism): (PolicyControlStrength, &str, &str),
     ) -> EffectivePolicyControl {
         let proof = match strength {
-            PolicyControlStrength::Enforced => self.standing.proof.clone(),
+            PolicyControlStrength::Enforced => self.probed.proof.clone(),
             PolicyControlStrength::Open | PolicyControlStrength::Advisory => None,
         };
         EffectivePolicyControl {
@@ -70,7 +70,7 @@ impl Walls<'_> {
     }
 
     fn isolation(&self) -> Isolation {
-        self.standing.isolation
+        self.probed.isolation
     }
 
     fn files(&self) -> EffectivePolicyControl {
@@ -116,7 +116,7 @@ impl Walls<'_> {
                 control.in_force.push_str(&format!("; also {} ({access})", mount.target.display()));
             }
         }
-        let fallen = self.standing.fallen.iter();
+        let fallen = self.probed.fallen.iter();
         for (isolation, cause) in fallen {
             control.in_force.push_str(&format!("; {isolation} does not work here: {cause}"));
         }
@@ -124,7 +124,7 @@ impl Walls<'_> {
     }
 
     fn attributes(&self) -> EffectivePolicyControl {
-        let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
+        let fixed = self.probed.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
             Isolation::Bwrap if owns_devices() && !fixed => (
                 PolicyControlStrength::Advisory,
@@ -194,7 +194,7 @@ impl Walls<'_> {
     }
 
     fn sockets(&self) -> EffectivePolicyControl {
-        let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
+        let scoped = self.probed.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, NetworkAccess::None) => (
                 PolicyControlStrength::Enforced,
@@ -255,7 +255,7 @@ impl Walls<'_> {
 
     fn orphans(&self) -> EffectivePolicyControl {
         if self.isolation() == Isolation::Bwrap {
-            let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
+            let own_family = self.probed.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
             let mechanism = if own_family {
                 "PID namespaces"
             } else {
@@ -369,7 +369,7 @@ impl Walls<'_> {
         EffectivePolicyControl {
             kind: PolicyControlKind::Shell,
             asked: self.settings.shell.as_str().to_owned(),
-            in_force: self.standing.shell.to_string_lossy().into_owned(),
+            in_force: self.probed.shell.to_string_lossy().into_owned(),
             strength: PolicyControlStrength::Enforced,
             mechanism: "the programs of this host".to_owned(),
             proof: None,

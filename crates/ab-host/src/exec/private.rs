@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tokio::sync::OnceCell;
 
-use super::settings::ExecSettings;
+use super::settings::LocalExecSettings;
 use crate::blocking;
 use crate::limits::cgroup::Groups;
 use crate::local::Shared;
@@ -125,7 +125,7 @@ impl Privates {
     /// The directories for `key`. Missing ones are created.
     pub(super) async fn lend(
         &self,
-        settings: &ExecSettings,
+        settings: &LocalExecSettings,
         place: &Path,
         key: PrivateKey,
     ) -> Result<Arc<Private>> {
@@ -168,7 +168,7 @@ impl Privates {
 
 /// The directory in which a driver makes its private directories. It lies outside of the workspace,
 /// because commands could replace a directory inside it. `None` if the workspace is the whole host.
-pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf> {
+pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<PathBuf> {
     let configured = std::path::absolute(&settings.temporary_dir).ok()?;
     let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
     let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::effective_policy::{Isolation, NetworkAccess};
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{ExecLimits, ExecRequest, PathRestrictions};
 use ab_core::{Verb, WsPath};
 
-use super::settings::ExecSettings;
-use crate::facilities::Lack;
+use super::settings::LocalExecSettings;
+use crate::host_features::Lack;
 use crate::limits::cgroup::Wanted;
 
 /// Something that a caller asks for by name, and that not every isolation or host can enforce.
@@ -42,14 +42,14 @@ impl SandboxRequirement {
 /// Refuses a command if its isolation cannot enforce something that was asked for. Limits are
 /// checked where the control group is made.
 pub(super) fn check(
-    settings: &ExecSettings,
+    settings: &LocalExecSettings,
     isolation: Isolation,
     request: &ExecRequest,
 ) -> Result<()> {
     check_network(settings, isolation)?;
     let accepted = &settings.accept_unenforced;
     let restrictions = &request.restrictions;
-    check_restrictions_enforceable(
+    check_path_restrictions_enforceable(
         isolation,
         &request.cwd.innermost_scope_root(),
         restrictions,
@@ -57,12 +57,17 @@ pub(super) fn check(
     )?;
     for neighbour in &request.layout.mounted {
         let restrictions = &neighbour.restrictions;
-        check_restrictions_enforceable(isolation, &neighbour.visible_path, restrictions, accepted)?;
+        check_path_restrictions_enforceable(
+            isolation,
+            &neighbour.visible_path,
+            restrictions,
+            accepted,
+        )?;
     }
     Ok(())
 }
 
-pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Result<()> {
+pub(super) fn check_network(settings: &LocalExecSettings, isolation: Isolation) -> Result<()> {
     let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
     let accepted = settings.accept_unenforced.contains(&SandboxRequirement::Network);
     if settings.network == NetworkAccess::None && open && !accepted {
@@ -77,7 +82,7 @@ pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Re
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`], with the requirement to accept in the hint.
-pub fn check_restrictions_enforceable(
+pub fn check_path_restrictions_enforceable(
     isolation: Isolation,
     root: &WsPath,
     restrictions: &PathRestrictions,
@@ -108,7 +113,10 @@ pub fn check_restrictions_enforceable(
 }
 
 /// The requirements that may be missing for a command whose own limits are `own`.
-pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<SandboxRequirement> {
+pub(super) fn accepted(
+    settings: &LocalExecSettings,
+    own: &ExecLimits,
+) -> BTreeSet<SandboxRequirement> {
     let asks = |requirement: &&SandboxRequirement| match requirement {
         SandboxRequirement::Memory => own.memory.is_some(),
         SandboxRequirement::Processes => own.processes.is_some(),
@@ -164,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_default_limit_may_be_missing_unless_a_command_asks_for_it() {
-        let settings = ExecSettings {
+        let settings = LocalExecSettings {
             accept_unenforced: [SandboxRequirement::Network].into(),
             optional_limits: [SandboxRequirement::Memory, SandboxRequirement::Processes].into(),
-            ..ExecSettings::default()
+            ..LocalExecSettings::default()
         };
         let check = |own: ExecLimits, expect: &[SandboxRequirement]| {
             assert_eq!(accepted(&settings, &own), expect.iter().copied().collect(), "{own:?}");
@@ -195,14 +203,14 @@ mod tests {
             let root = path("scope");
             let none = BTreeSet::new();
             let refused =
-                check_restrictions_enforceable(isolation, &root, &restrictions, &none).err();
+                check_path_restrictions_enforceable(isolation, &root, &restrictions, &none).err();
             let hint = refused.as_ref().and_then(Error::hint).unwrap_or_default();
             match expect {
                 Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
                 None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
             }
             let all = [SandboxRequirement::Hide, SandboxRequirement::ReadOnly].into();
-            check_restrictions_enforceable(isolation, &root, &restrictions, &all).unwrap();
+            check_path_restrictions_enforceable(isolation, &root, &restrictions, &all).unwrap();
         };
         check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);
         for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {

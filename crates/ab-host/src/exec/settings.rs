@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ab_core::command_line_check::CommandLineCheck;
-use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::effective_policy::{Isolation, NetworkAccess};
 use ab_core::process::ExecLimits;
 
 use super::mounts::SandboxMount;
@@ -21,7 +21,7 @@ pub(crate) const TEMPORARY: &str = "/tmp";
 
 /// Which shell reads command lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Shell {
+pub enum CommandShell {
     /// bash where there is one, else sh.
     #[default]
     Auto,
@@ -29,12 +29,12 @@ pub enum Shell {
     Sh,
 }
 
-impl Shell {
+impl CommandShell {
     pub fn as_str(self) -> &'static str {
         match self {
-            Shell::Auto => "auto",
-            Shell::Bash => "bash",
-            Shell::Sh => "sh",
+            CommandShell::Auto => "auto",
+            CommandShell::Bash => "bash",
+            CommandShell::Sh => "sh",
         }
     }
 }
@@ -76,12 +76,12 @@ impl Toolchain {
 
 /// How the commands of a local workspace run.
 #[derive(Clone, Debug)]
-pub struct ExecSettings {
+pub struct LocalExecSettings {
     pub isolation: Isolation,
     /// The weakest isolation with which commands may run.
     pub minimum_isolation: Isolation,
     pub network: NetworkAccess,
-    pub shell: Shell,
+    pub shell: CommandShell,
     /// Limits of every command. A command's own limits can only be tighter.
     pub limits: ExecLimits,
     /// The control group that every command enters. It limits all commands together and can freeze
@@ -119,7 +119,7 @@ pub struct ExecSettings {
 /// Directories of the system that a command may name when its command line is checked.
 pub const READABLE_SYSTEM_DIRS: &[&str] = crate::sandbox::bwrap::SYSTEM;
 
-impl ExecSettings {
+impl LocalExecSettings {
     /// Whether every command has a limit for which a control group is made.
     pub(crate) fn always_groups(&self) -> bool {
         needs_group(&self.limits)
@@ -132,13 +132,13 @@ pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
     limits.memory.is_some() || limits.processes.is_some()
 }
 
-impl Default for ExecSettings {
+impl Default for LocalExecSettings {
     fn default() -> Self {
         Self {
             isolation: Isolation::Auto,
             minimum_isolation: Isolation::None,
             network: NetworkAccess::Shared,
-            shell: Shell::Auto,
+            shell: CommandShell::Auto,
             limits: ExecLimits::default(),
             control_group: None,
             spool: OutputSpoolLimits::default(),

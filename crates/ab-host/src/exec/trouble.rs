@@ -7,7 +7,7 @@
 use std::error::Error as StdError;
 use std::path::Path;
 
-use ab_core::effective::Isolation;
+use ab_core::effective_policy::Isolation;
 use ab_core::error::{Error, ErrorCode, ErrorKind};
 use ab_core::process::{ExitCause, ProcessExit};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ impl Unproven {
                 .with_hint(
                     "the machine is busy or out of resources: try again, or name a weaker isolation",
                 )
-                .into_transient(),
+                .mark_transient(),
         )
     }
 

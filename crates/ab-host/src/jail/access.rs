@@ -1,12 +1,12 @@
 //! Applies the rules of restricted handles to the real path of a file.
 
 use ab_core::WsPath;
-use ab_core::path::AnchoredAccessRules;
+use ab_core::path::AccessRulesBelowPrefix;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::walk::{self, Final, Manner, Missing, Start};
+use super::walk::{self, Final, Missing, Start, WalkOptions};
 use super::{Fault, Jail};
 
 /// What a call is about to do with the file that a path leads to.
@@ -59,19 +59,19 @@ impl Jail {
         &self,
         place: WsPath,
         base: BorrowedFd<'_>,
-        rules: Vec<AnchoredAccessRules>,
+        rules: Vec<AccessRulesBelowPrefix>,
         above: &[&str],
     ) -> WsPath {
         let led = |paths: &[String]| -> Vec<String> {
             paths.iter().filter_map(|path| self.led_by_links(base, path, above)).collect()
         };
-        let targets = |set: &AnchoredAccessRules| AnchoredAccessRules {
+        let targets = |set: &AccessRulesBelowPrefix| AccessRulesBelowPrefix {
             hidden: led(&set.hidden),
             read_only: led(&set.read_only),
-            ..AnchoredAccessRules::default()
+            ..AccessRulesBelowPrefix::default()
         };
-        let targets: Vec<AnchoredAccessRules> = rules.iter().map(targets).collect();
-        place.with_access_rules_anchored_at_end(rules.into_iter().chain(targets).collect())
+        let targets: Vec<AccessRulesBelowPrefix> = rules.iter().map(targets).collect();
+        place.add_access_rules_for_subtree(rules.into_iter().chain(targets).collect())
     }
 
     /// The real path of a restricted path, if links in the directories above it lead elsewhere.
@@ -84,14 +84,15 @@ impl Jail {
             Some(_) => return None,
         }
         // With a rule that matches nothing, the walk keeps track of the real path.
-        let nothing = AnchoredAccessRules {
+        let nothing = AccessRulesBelowPrefix {
             read_only: vec!["\0".to_owned()],
-            ..AnchoredAccessRules::default()
+            ..AccessRulesBelowPrefix::default()
         };
-        let root = WsPath::root().with_access_rules_anchored_at_end(vec![nothing]);
-        let manner = Manner { last: Final::Follow, missing: Missing::Fail, purpose: Purpose::Look };
+        let root = WsPath::root().add_access_rules_for_subtree(vec![nothing]);
+        let options =
+            WalkOptions { last: Final::Follow, missing: Missing::Fail, purpose: Purpose::Look };
         let inside = |target: &str| self.inside(target, above);
-        let spot = walk::walk(Start { base, place: &root }, parent, manner, &inside).ok()?;
+        let spot = walk::walk(Start { base, place: &root }, parent, options, &inside).ok()?;
         let real = spot.place.join_unchecked(name);
         (real.as_str() != path).then(|| real.as_str().to_owned())
     }

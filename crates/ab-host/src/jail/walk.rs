@@ -89,7 +89,7 @@ pub(super) struct Start<'a> {
 
 /// How a walk treats a link at the end, missing directories, and rules.
 #[derive(Clone, Copy)]
-pub(super) struct Manner {
+pub(super) struct WalkOptions {
     pub(super) last: Final,
     pub(super) missing: Missing,
     pub(super) purpose: Purpose,
@@ -165,10 +165,10 @@ impl Trail {
 pub(super) fn walk(
     start: Start<'_>,
     below: &str,
-    manner: Manner,
+    options: WalkOptions,
     inside: &dyn Fn(&str) -> Option<Vec<String>>,
 ) -> Result<Spot, Fault> {
-    let Manner { last, missing, purpose } = manner;
+    let WalkOptions { last, missing, purpose } = options;
     let mut trail = Trail::begin(&start, purpose)?;
     let mut pending: VecDeque<Step> = steps(below, None).collect();
     let mut links = 0;

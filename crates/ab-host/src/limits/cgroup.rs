@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use super::hierarchy::{Hierarchy, mounted, own_group, refused, unseen};
-use crate::facilities::Lack;
+use crate::host_features::Lack;
 use crate::process::incarnation;
 use delegation::{Facts, Way};
 use directory::{Directory, PAUSE, TRIES, Version, groups_in};

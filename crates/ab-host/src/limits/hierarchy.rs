@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::facilities::Lack;
+use crate::host_features::Lack;
 
 /// The controllers that limit commands.
 pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];

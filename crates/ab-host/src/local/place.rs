@@ -105,7 +105,7 @@ fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
         return shared.jail.points_inside(target, &path.innermost_scope_root());
     } else {
-        path.text_below_scope_root().split('/').count() - 1
+        path.part_below_scope_root().split('/').count() - 1
     };
     let mut depth = start;
     for segment in target.split('/') {

@@ -60,16 +60,16 @@ pub(super) fn search(
         }
         (Err(fault), _) => return Err(act.failed(fault)),
     };
-    let ground = ground_at(shared, act.path, &selection);
+    let position = position_at(shared, act.path, &selection);
     let mut answering = MatchCollector::new(&query.root, query.limits);
     match text {
         None => {
-            let ways = Ways { act, top, place, plain: false, selection: &selection, ground };
+            let ways = Ways { act, top, place, plain: false, selection: &selection, position };
             find_names(ways, &mut answering, cancel)?;
         }
         Some(text) => {
             let plain = is_plain(&top);
-            let ways = Ways { act, top, place, plain, selection: &selection, ground };
+            let ways = Ways { act, top, place, plain, selection: &selection, position };
             look_in_parallel(ways, &text, query, &mut answering, cancel)?;
         }
     }
@@ -85,11 +85,11 @@ struct Ways<'a> {
     /// Whether a short read there always means the end of the file.
     plain: bool,
     selection: &'a SearchFilter,
-    ground: WalkPosition,
+    position: WalkPosition,
 }
 
 fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -> Result<()> {
-    let Ways { act, top, place, selection, ground, .. } = ways;
+    let Ways { act, top, place, selection, position, .. } = ways;
     let deadline = answering.deadline();
     let mut visit = |picked: Picked| {
         if cancel.is_set() {
@@ -97,7 +97,7 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
         }
         Ok(answering.add_entry(DirEntry { path: picked.path, kind: picked.kind, stat: None }))
     };
-    let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
+    let mut seeker = Seeker::new(act, selection, position, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
     let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
     answering.set_ignored_entry_counts(left_out);
@@ -106,7 +106,7 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
         answering.add_problem(path, error);
     }
     if late {
-        answering.stop_truncated(TruncationCause::Time);
+        answering.stop_and_mark_truncated(TruncationCause::Time);
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ struct Seeker<'a> {
     act: Act<'a>,
     selection: &'a SearchFilter,
     /// The filter state of each directory that was entered.
-    grounds: Vec<WalkPosition>,
+    positions: Vec<WalkPosition>,
     /// The filter state for the directory that is about to be entered.
     next: Option<WalkPosition>,
     deadline: Instant,
@@ -166,16 +166,16 @@ impl<'a> Seeker<'a> {
     fn new(
         act: Act<'a>,
         selection: &'a SearchFilter,
-        ground: WalkPosition,
+        position: WalkPosition,
         deadline: Instant,
         visit: &'a mut dyn FnMut(Picked) -> Result<SearchControlFlow, Errno>,
     ) -> Self {
-        let (grounds, problems) = (Vec::new(), Vec::new());
+        let (positions, problems) = (Vec::new(), Vec::new());
         Self {
             act,
             selection,
-            grounds,
-            next: Some(ground),
+            positions,
+            next: Some(position),
             deadline,
             late: false,
             visits: 0,
@@ -193,15 +193,15 @@ impl Visitor for Seeker<'_> {
             return Ok(Flow::Stop);
         }
         self.visits = self.visits.wrapping_add(1);
-        let Some(ground) = self.grounds.last() else { return Ok(Flow::Pass) };
+        let Some(position) = self.positions.last() else { return Ok(Flow::Pass) };
         self.next = match entry.kind {
-            FileKind::Dir => self.selection.enter_directory(ground, entry.name),
+            FileKind::Dir => self.selection.enter_directory(position, entry.name),
             FileKind::File | FileKind::Symlink | FileKind::Other => None,
         };
-        let picked = self.selection.accepts(ground, entry.name, entry.kind);
+        let picked = self.selection.accepts(position, entry.name, entry.kind);
         if !picked
             && self.next.is_none()
-            && self.selection.skips_as_ignored(ground, entry.name, entry.kind)
+            && self.selection.is_ignored(position, entry.name, entry.kind)
         {
             self.left_out.count_entry(entry.kind);
         }
@@ -219,19 +219,19 @@ impl Visitor for Seeker<'_> {
     }
 
     fn entered(&mut self, Entered { path, directory, place }: Entered<'_>) {
-        let Some(mut ground) = self.next.take() else { return };
+        let Some(mut position) = self.next.take() else { return };
         // The ignore file of the search's root is already in the initial state.
         if self.selection.honours_ignore_files()
             && path != self.act.path
             && let Some(text) = read_ignore_file(directory, place)
         {
-            ground = self.selection.add_ignore_rules(ground, &text);
+            position = self.selection.add_ignore_rules(position, &text);
         }
-        self.grounds.push(ground);
+        self.positions.push(position);
     }
 
     fn left(&mut self) {
-        self.grounds.pop();
+        self.positions.pop();
     }
 
     fn trouble(&mut self, path: String, trouble: Trouble) {
@@ -243,27 +243,27 @@ impl Visitor for Seeker<'_> {
 }
 
 /// The filter state at the search's root, with the ignore files from the workspace's root down.
-fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
-    let mut ground = selection.start_position();
+fn position_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
+    let mut position = selection.start_position();
     if !selection.honours_ignore_files() {
-        return ground;
+        return position;
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let with_file = |path: &WsPath, ground: WalkPosition| {
+    let with_file = |path: &WsPath, position: WalkPosition| {
         let located = shared.jail.locate(path, flags, Final::Follow).ok();
         match located.and_then(|(dir, place)| read_ignore_file(&dir, &place)) {
-            Some(text) => selection.add_ignore_rules(ground, &text),
-            None => ground,
+            Some(text) => selection.add_ignore_rules(position, &text),
+            None => position,
         }
     };
     let mut path = root.innermost_scope_root();
-    ground = with_file(&path, ground);
-    for name in root.text_below_scope_root().split('/').filter(|name| !name.is_empty()) {
+    position = with_file(&path, position);
+    for name in root.part_below_scope_root().split('/').filter(|name| !name.is_empty()) {
         let Ok(next) = path.child(name) else { break };
         path = next;
-        ground = with_file(&path, selection.descend_toward_search_root(ground, name));
+        position = with_file(&path, selection.descend_to_search_root(position, name));
     }
-    ground
+    position
 }
 
 fn read_ignore_file(dir: &OwnedFd, place: &WsPath) -> Option<String> {
@@ -321,8 +321,8 @@ fn look_in_parallel(
             let mut visit = |picked: Picked| {
                 if told() { Ok(SearchControlFlow::Stop) } else { Ok(batcher.add(picked)) }
             };
-            let Ways { act, top, place, selection, ground, .. } = ways;
-            let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
+            let Ways { act, top, place, selection, position, .. } = ways;
+            let mut seeker = Seeker::new(act, selection, position, deadline, &mut visit);
             let result = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
             let (problems, left_out) = (seeker.problems, seeker.left_out);
             late.fetch_or(seeker.late, Ordering::Relaxed);
@@ -345,7 +345,7 @@ fn look_in_parallel(
         answering.add_problem(path, error);
     }
     if late.load(Ordering::Relaxed) {
-        answering.stop_truncated(TruncationCause::Time);
+        answering.stop_and_mark_truncated(TruncationCause::Time);
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ impl Drop for Running {
         self.kill();
         self.kill_strays()();
         if let Some(handle) = self.handle.take() {
-            spawner::bury(handle.into_inner());
+            spawner::reap(handle.into_inner());
         }
     }
 }

@@ -23,7 +23,7 @@ const ROUND: Duration = Duration::from_millis(20);
 enum Order {
     Start(Box<Image>, oneshot::Sender<Answer>),
     /// Reap a child of ours that was killed.
-    Bury(OwnedFd),
+    Reap(OwnedFd),
 }
 
 /// Starts a program on a thread that never ends. Also returns the image, whose handles the program
@@ -38,13 +38,13 @@ pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
 }
 
 /// The result of a start, and the image and copies for the caller to drop.
-type Answer = (Result<Newborn, Failed>, Box<Image>, Copies);
+type Answer = (Result<UnclaimedChild, Failed>, Box<Image>, Copies);
 
 /// A started process that no caller has taken over yet. The caller may be cancelled at any time,
 /// even when the answer is already sent. Dropping this kills the process and its group.
-struct Newborn(Option<Started>);
+struct UnclaimedChild(Option<Started>);
 
-impl Drop for Newborn {
+impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         let Some(started) = self.0.take() else { return };
         if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
@@ -52,7 +52,7 @@ impl Drop for Newborn {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         kill(&started.handle);
-        bury(started.handle);
+        reap(started.handle);
     }
 }
 
@@ -65,11 +65,11 @@ fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
 fn told(
     answer: Result<Answer, oneshot::error::RecvError>,
 ) -> std::io::Result<(Started, Box<Image>)> {
-    let (newborn, image, _copies) = answer.map_err(|_| lost())?;
-    let mut newborn = newborn.map_err(|failed| {
+    let (unclaimed, image, _copies) = answer.map_err(|_| lost())?;
+    let mut unclaimed = unclaimed.map_err(|failed| {
         std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed))
     })?;
-    Ok((newborn.0.take().ok_or_else(lost)?, image))
+    Ok((unclaimed.0.take().ok_or_else(lost)?, image))
 }
 
 fn lost() -> std::io::Error {
@@ -89,10 +89,10 @@ impl std::fmt::Display for FailedStart {
 impl std::error::Error for FailedStart {}
 
 /// Reaps a killed process in the background.
-pub(crate) fn bury(handle: OwnedFd) {
+pub(crate) fn reap(handle: OwnedFd) {
     if let Ok(spawner) = spawner() {
         // Without the thread, nothing can reap it.
-        let _ = spawner.send(Order::Bury(handle));
+        let _ = spawner.send(Order::Reap(handle));
     }
 }
 
@@ -136,10 +136,10 @@ fn work(orders: &Receiver<Order>) {
             Ok(Order::Start(image, answer)) => {
                 let mut copies = Copies::default();
                 let started = child::start(&image, &mut stack, &mut copies);
-                let newborn = started.map(|started| Newborn(Some(started)));
-                drop(answer.send((newborn, image, copies)));
+                let unclaimed = started.map(|started| UnclaimedChild(Some(started)));
+                drop(answer.send((unclaimed, image, copies)));
             }
-            Ok(Order::Bury(handle)) => dead.push(handle),
+            Ok(Order::Reap(handle)) => dead.push(handle),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -85,11 +85,11 @@ impl Channels {
 
 /// The inputs through which the process is controlled.
 #[derive(Debug)]
-pub(crate) struct Reins {
+pub(crate) struct SupervisorInputs {
     pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
     pub(crate) control: mpsc::Receiver<ProcessControlMessage>,
     /// `None` for a process that outlives its handle.
-    pub(crate) leash: Option<oneshot::Receiver<()>>,
+    pub(crate) handle_dropped: Option<oneshot::Receiver<()>>,
     /// True when the backend ends.
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) wall: Option<Duration>,
@@ -109,7 +109,7 @@ pub(crate) async fn supervise(
     mut running: Running,
     channels: Channels,
     sink: Sink,
-    mut reins: Reins,
+    mut inputs: SupervisorInputs,
 ) -> (ProcessExit, Spent) {
     let Channels { stdout, stderr, stdin, terminal, theirs, left, output_end } = channels;
     let pace = Pace::default();
@@ -119,12 +119,12 @@ pub(crate) async fn supervise(
     let output = pump([stdout, stderr], &sink, &pace, &tails, &spent, &notice);
     tokio::pin!(output);
     let (end_input, input_ended) = oneshot::channel();
-    let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
+    let feeding = feed(stdin, inputs.stdin.take(), input_ended, terminal.is_some());
     tokio::pin!(feeding);
 
     // A time too long for the clock means no deadline.
-    let deadline = reins.wall.and_then(|wall| Instant::now().checked_add(wall));
-    let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
+    let deadline = inputs.wall.and_then(|wall| Instant::now().checked_add(wall));
+    let (mut end_input, mut handle_dropped) = (Some(end_input), inputs.handle_dropped.take());
     let (mut cause, mut last) = (ExitCause::Itself, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
     let status = loop {
@@ -138,7 +138,7 @@ pub(crate) async fn supervise(
                 feeds = false;
                 None
             }
-            control = reins.control.recv(), if controls => {
+            control = inputs.control.recv(), if controls => {
                 match control {
                     None => controls = false,
                     Some(ProcessControlMessage::Signal(number)) => running.signal(number),
@@ -147,8 +147,8 @@ pub(crate) async fn supervise(
                 }
                 None
             }
-            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(ExitCause::Dropped),
-            () = stopped(&mut reins.stop), if last.is_none() => Some(ExitCause::Dropped),
+            () = wait_for_drop(&mut handle_dropped), if handle_dropped.is_some() && last.is_none() => Some(ExitCause::Dropped),
+            () = stopped(&mut inputs.stop), if last.is_none() => Some(ExitCause::Dropped),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
             // A process that waits for a broken disk does not even react to SIGKILL.
@@ -176,7 +176,7 @@ pub(crate) async fn supervise(
         }
     };
     running.kill_rest();
-    if cause == ExitCause::Itself && reins.strays == Strays::Killed {
+    if cause == ExitCause::Itself && inputs.strays == Strays::Killed {
         blocking::finish(running.kill_strays()).await;
     }
     drop(theirs);
@@ -185,7 +185,7 @@ pub(crate) async fn supervise(
         let seen = pace.reads.load(Ordering::Relaxed);
         tokio::select! {
             () = &mut output => flows = false,
-            () = let_go(&mut leash), if leash.is_some() => flows = false,
+            () = wait_for_drop(&mut handle_dropped), if handle_dropped.is_some() => flows = false,
             () = sleep(SILENCE) => {
                 let silent = seen == pace.reads.load(Ordering::Relaxed);
                 flows = !(silent && pace.waits.load(Ordering::Relaxed));
@@ -328,10 +328,10 @@ async fn feed(
     }
 }
 
-async fn let_go(leash: &mut Option<oneshot::Receiver<()>>) {
-    if let Some(held) = leash {
+async fn wait_for_drop(handle_dropped: &mut Option<oneshot::Receiver<()>>) {
+    if let Some(held) = handle_dropped {
         let _ = held.await;
-        *leash = None;
+        *handle_dropped = None;
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    AttachedProcessDriverSide, OutputChunk, Process, ProcessControlMessage, ProcessExit,
+    DriverAttachmentChannels, OutputChunk, Process, ProcessControlMessage, ProcessExit,
     ProcessExitReceiver, ProcessId, ProcessInfo,
 };
 use ab_core::{Verb, WsPath};
@@ -88,7 +88,7 @@ impl Table {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let place = Place { table: self.clone(), number };
-        if *self.stop.borrow() { Err(Error::backend_destroyed(Verb::Exec)) } else { Ok(place) }
+        if *self.stop.borrow() { Err(Error::for_destroyed_backend(Verb::Exec)) } else { Ok(place) }
     }
 
     pub(crate) fn id(&self, place: &Place) -> ProcessId {
@@ -215,12 +215,12 @@ impl Table {
 }
 
 /// Sends the kept output, and then new output, to one reader. Ends with the reader.
-async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedProcessDriverSide) {
-    let AttachedProcessDriverSide { output, dropped: mut leash } = follower;
+async fn follow(spool: Arc<Spool>, mut from: u64, follower: DriverAttachmentChannels) {
+    let DriverAttachmentChannels { output, dropped: mut handle_dropped } = follower;
     loop {
         let read = tokio::select! {
             read = spool.read(from) => read,
-            _ = &mut leash => return,
+            _ = &mut handle_dropped => return,
         };
         match read {
             Read::Piece(piece) => {
@@ -231,12 +231,12 @@ async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedProcessDrive
                             return;
                         }
                     }
-                    _ = &mut leash => return,
+                    _ = &mut handle_dropped => return,
                 }
             }
             Read::Nothing => tokio::select! {
                 () = spool.changed(from) => {}
-                _ = &mut leash => return,
+                _ = &mut handle_dropped => return,
             },
             Read::End => return,
         }

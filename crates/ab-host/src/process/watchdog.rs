@@ -159,19 +159,19 @@ mod tests {
     use super::*;
     use crate::limits::cgroup::Groups;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
     /// A mark that no process has.
     const NOBODY: &str = "0000000000000000";
 
     fn ends(dog: &Watchdog) {
         let mut waited = [PollFd::new(&dog.handle, PollFlags::IN)];
-        let limit = Timespec::try_from(PATIENCE).unwrap();
+        let limit = Timespec::try_from(TIMEOUT).unwrap();
         assert_eq!(poll(&mut waited, Some(&limit)), Ok(1), "it goes on");
         assert!(spawner::ended(&dog.handle));
     }
 
     /// Closes the socket, as the end of our process would.
-    fn let_go(dog: Watchdog) -> Watchdog {
+    fn wait_for_drop(dog: Watchdog) -> Watchdog {
         let (_, nobody) = UnixStream::pair().unwrap();
         Watchdog { line: nobody, ..dog }
     }
@@ -192,7 +192,7 @@ mod tests {
         symlink(&other, name("2")).unwrap();
         let dog = start("own '$(id)' ", NOBODY, &[]).unwrap();
         tell(&dog, place.path()).unwrap();
-        ends(&let_go(dog));
+        ends(&wait_for_drop(dog));
         assert!(!name("1").exists(), "what is ours is gone");
         assert!(name("2").is_symlink() && other.join("file").exists());
         assert_eq!(bystander.try_wait().unwrap(), None);
@@ -227,7 +227,7 @@ mod tests {
                 rustix::process::pidfd_send_signal(&dog.handle, signal).unwrap();
             }
             assert!(!spawner::ended(&dog.handle));
-            ends(&let_go(dog));
+            ends(&wait_for_drop(dog));
             assert!(!group.exists(), "{}", group.display());
             use std::os::unix::process::ExitStatusExt;
             // Some controllers accept no member before they are configured.
@@ -258,7 +258,7 @@ mod tests {
             std::thread::yield_now();
         }
         stand(&[]).unwrap();
-        ends(&let_go(running()));
+        ends(&wait_for_drop(running()));
         assert!(!ours.exists());
     }
 }

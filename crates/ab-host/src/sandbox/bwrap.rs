@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use ab_core::effective::NetworkAccess;
+use ab_core::effective_policy::NetworkAccess;
 
 /// A second path of the workspace for commands in bwrap, whatever its path on the host is.
 pub const SANDBOX_WORKSPACE_PATH: &str = "/tmp/agentbe-workspace";

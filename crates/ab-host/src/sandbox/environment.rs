@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{CodeLoadingVariablePolicy, check_env_variable, env_variable_bytes};
+use ab_core::environment::{CodeLoadingEnvVariablePolicy, check_env_variable, env_variable_bytes};
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 use crate::exec::Toolchain;
@@ -36,7 +36,7 @@ pub(crate) struct Base<'a> {
     /// The mark of the process, which the caller cannot change.
     pub(crate) process: &'a str,
     /// Whether variables that load code are accepted.
-    pub(crate) code: CodeLoadingVariablePolicy,
+    pub(crate) code: CodeLoadingEnvVariablePolicy,
 }
 
 /// The whole environment of a child, sorted by name.
@@ -147,7 +147,7 @@ mod tests {
         caches: None,
         toolchains: &[],
         process: "p1",
-        code: CodeLoadingVariablePolicy::Refused,
+        code: CodeLoadingEnvVariablePolicy::Refused,
     };
 
     fn given(name: &str, value: &str) -> BTreeMap<String, String> {
@@ -215,7 +215,7 @@ mod tests {
         let error = assemble(&BASE, &given("LD_PRELOAD", "x.so")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.message().contains("loads code into every program"), "{error}");
-        let walled = Base { code: CodeLoadingVariablePolicy::Allowed, ..BASE };
+        let walled = Base { code: CodeLoadingEnvVariablePolicy::Allowed, ..BASE };
         let whole = assemble(&walled, &given("PYTHONPATH", "src")).unwrap();
         assert_eq!(value(&whole, "PYTHONPATH").as_deref(), Some("src"));
         assert!(assemble(&walled, &given("AGENT_BACKEND_PROCESS", "p2")).is_err());

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use ab_core::effective::NetworkAccess;
+use ab_core::effective_policy::NetworkAccess;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, sock_filter,
@@ -19,7 +19,7 @@ use seccompiler::{
 
 /// The other mechanism that isolates the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Walls {
+pub(crate) enum IsolatedBy {
     /// bwrap: the command has its own processes, shared memory and message queues.
     Namespaces,
     /// Landlock: it restricts files and signals, but not the calls in [`SHARED`].
@@ -155,15 +155,15 @@ pub(crate) type Filter = Arc<[sock_filter]>;
 
 /// The filter. Each variant is made once.
 pub(crate) fn filter(
-    walls: Walls,
+    isolated_by: IsolatedBy,
     network: NetworkAccess,
     sockets: LocalSockets,
 ) -> Result<Filter, String> {
     static MADE: [OnceLock<Result<Filter, String>>; 8] = [const { OnceLock::new() }; 8];
-    let form = usize::from(walls == Walls::Rules)
+    let form = usize::from(isolated_by == IsolatedBy::Rules)
         + 2 * usize::from(network == NetworkAccess::None)
         + 4 * usize::from(sockets == LocalSockets::Refused);
-    MADE[form].get_or_init(|| make(walls, network, sockets).map(Arc::from)).clone()
+    MADE[form].get_or_init(|| make(isolated_by, network, sockets).map(Arc::from)).clone()
 }
 
 /// The filter in the format that bwrap reads.
@@ -177,7 +177,11 @@ pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
         .collect()
 }
 
-fn make(walls: Walls, network: NetworkAccess, sockets: LocalSockets) -> Result<BpfProgram, String> {
+fn make(
+    isolated_by: IsolatedBy,
+    network: NetworkAccess,
+    sockets: LocalSockets,
+) -> Result<BpfProgram, String> {
     let explained = |error: seccompiler::BackendError| format!("no filter can be made: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(explained)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -195,10 +199,10 @@ fn make(walls: Walls, network: NetworkAccess, sockets: LocalSockets) -> Result<B
         [libc::TIOCSTI, libc::TIOCLINUX].map(|request| when(1, SeccompCmpOp::Eq, request));
     let terminal: Result<Vec<_>, _> = terminal.into_iter().collect();
     rules.insert(libc::SYS_ioctl, terminal.map_err(explained)?);
-    let foreign = foreign_sockets(walls, network, sockets).map_err(explained)?;
+    let foreign = foreign_sockets(isolated_by, network, sockets).map_err(explained)?;
     rules.insert(libc::SYS_socket, foreign);
     rules.insert(libc::SYS_socketpair, foreign_pairs(sockets).map_err(explained)?);
-    if walls == Walls::Rules {
+    if isolated_by == IsolatedBy::Rules {
         rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
         // Setting the limits of other processes: a limit on CPU time would kill them.
         let others = when(0, SeccompCmpOp::Ne, 0).map_err(explained)?;
@@ -273,7 +277,7 @@ fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 
 /// Refuses sockets of all families except those that are allowed here.
 fn foreign_sockets(
-    walls: Walls,
+    isolated_by: IsolatedBy,
     network: NetworkAccess,
     sockets: LocalSockets,
 ) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
@@ -284,7 +288,7 @@ fn foreign_sockets(
     if sockets == LocalSockets::Allowed {
         allowed.push(libc::AF_UNIX);
     }
-    if network == NetworkAccess::None && walls == Walls::Namespaces {
+    if network == NetworkAccess::None && isolated_by == IsolatedBy::Namespaces {
         // A network namespace of its own contains no other program.
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
@@ -379,11 +383,11 @@ mod tests {
 
     #[test]
     fn every_form_can_be_made_and_is_made_once() {
-        for walls in [Walls::Namespaces, Walls::Rules] {
+        for isolated_by in [IsolatedBy::Namespaces, IsolatedBy::Rules] {
             for network in [NetworkAccess::Shared, NetworkAccess::None] {
                 for sockets in [LocalSockets::Allowed, LocalSockets::Refused] {
-                    let first = filter(walls, network, sockets).unwrap();
-                    assert!(Arc::ptr_eq(&first, &filter(walls, network, sockets).unwrap()));
+                    let first = filter(isolated_by, network, sockets).unwrap();
+                    assert!(Arc::ptr_eq(&first, &filter(isolated_by, network, sockets).unwrap()));
                     assert_eq!(bytes(&first).len(), first.len() * 8);
                     // The kernel refuses a longer filter.
                     assert!(first.len() < 4096, "{}", first.len());

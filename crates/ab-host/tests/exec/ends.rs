@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ab_core::process::{Command, ExecLimits, ExecRequest, ExitCause, ProcessLifetime};
 use ab_core::{ErrorKind, ExecOptions, Isolation};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use ab_testkit::commands::{
     exec_stdout_text, lock_holding_script, piped_stdin_request, read_until, wait_until_lock_is_free,
 };
 use ab_testkit::expect::expect_error;
 
-use super::{Ground, MODES, comes, mark, marked, output};
+use super::{Fixture, MODES, comes, mark, marked, output};
 
 /// Ways to leave the group of a command.
 const RUNAWAYS: [&str; 4] = [
@@ -21,93 +21,93 @@ const RUNAWAYS: [&str; 4] = [
 ];
 
 /// Those that guarantee it: a namespace, or a control group.
-fn guaranteed() -> Vec<Ground> {
+fn guaranteed() -> Vec<Fixture> {
     let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
     vec![
-        Ground::behind(Isolation::Bwrap),
-        Ground::bounded(Isolation::Bwrap, limits),
-        Ground::bounded(Isolation::Landlock, limits),
-        Ground::bounded(Isolation::None, limits),
+        Fixture::behind(Isolation::Bwrap),
+        Fixture::bounded(Isolation::Bwrap, limits),
+        Fixture::bounded(Isolation::Landlock, limits),
+        Fixture::bounded(Isolation::None, limits),
     ]
 }
 
 #[tokio::test]
 async fn runaways_end_when_their_command_is_dropped() {
-    for ground in guaranteed() {
+    for fixture in guaranteed() {
         for line in RUNAWAYS {
             let request = ExecRequest::shell(lock_holding_script(line));
-            let mut process = ground.backend.spawn(request).await.unwrap();
+            let mut process = fixture.backend.spawn(request).await.unwrap();
             read_until(&mut process, "ready").await;
             drop(process);
-            wait_until_lock_is_free(&ground.backend).await;
+            wait_until_lock_is_free(&fixture.backend).await;
         }
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
 /// A bwrap that is killed while it still makes its namespace leaves nobody behind that waits for it.
 #[tokio::test]
 async fn a_command_may_be_dropped_at_any_moment_of_its_start() {
-    let ground = Ground::behind(Isolation::Bwrap);
-    let mark = mark(&ground.backend).await;
+    let fixture = Fixture::behind(Isolation::Bwrap);
+    let mark = mark(&fixture.backend).await;
     for round in 0..100 {
         let request =
             ExecRequest { stdin: ab_core::process::StdinMode::Piped, ..ExecRequest::shell("cat") };
-        let process = ground.backend.spawn(request).await.unwrap();
+        let process = fixture.backend.spawn(request).await.unwrap();
         tokio::time::sleep(Duration::from_micros(round * 40)).await;
         drop(process);
     }
     comes(|| marked(&mark).is_empty()).await;
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 /// Whose task is gone runs no longer, and nobody waits for more of its output.
 #[test]
 fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
-    let ground = Ground::behind(Isolation::None);
+    let fixture = Fixture::behind(Isolation::None);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let id = first.block_on(async {
         let lifetime = ProcessLifetime::Detached;
         let request = ExecRequest { lifetime, ..ExecRequest::shell("echo ready; sleep 1000") };
-        let mut process = ground.backend.spawn(request).await.unwrap();
+        let mut process = fixture.backend.spawn(request).await.unwrap();
         read_until(&mut process, "ready").await;
-        assert_eq!(ground.backend.detached_processes().await.unwrap()[0].exit, None);
+        assert_eq!(fixture.backend.detached_processes().await.unwrap()[0].exit, None);
         process.id.clone()
     });
     drop(first);
     runtime().block_on(async {
-        let listed = ground.backend.detached_processes().await.unwrap();
+        let listed = fixture.backend.detached_processes().await.unwrap();
         assert_eq!(listed[0].exit.as_ref().unwrap().cause, ExitCause::Dropped);
-        let mut process = ground.backend.attach(&id, 0).await.unwrap();
+        let mut process = fixture.backend.attach(&id, 0).await.unwrap();
         while process.output.recv().await.is_some() {}
-        ground.leave().await;
+        fixture.leave().await;
     });
 }
 
 #[tokio::test]
 async fn runaways_end_with_their_command() {
-    for ground in guaranteed() {
+    for fixture in guaranteed() {
         let line = lock_holding_script(
             "(setsid sleep 1000 &) ; (nohup env -i setsid sleep 1000 &) ; echo done",
         );
-        assert_eq!(exec_stdout_text(&ground.backend, &line).await, "done\n");
-        wait_until_lock_is_free(&ground.backend).await;
-        ground.leave().await;
+        assert_eq!(exec_stdout_text(&fixture.backend, &line).await, "done\n");
+        wait_until_lock_is_free(&fixture.backend).await;
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn runaways_end_when_time_is_up() {
-    for ground in guaranteed() {
+    for fixture in guaranteed() {
         let timeout = Some(Duration::from_millis(1500));
         let options = ExecOptions { timeout, ..ExecOptions::default() };
         let line = lock_holding_script("setsid env -i sleep 1000 & echo ready; sleep 1000");
         let error =
-            expect_error(ground.backend.exec_with(&line, options).await, ErrorKind::Timeout);
-        assert_eq!(error.output().unwrap().stdout.display_text(), "ready\n");
-        wait_until_lock_is_free(&ground.backend).await;
-        ground.leave().await;
+            expect_error(fixture.backend.exec_with(&line, options).await, ErrorKind::Timeout);
+        assert_eq!(error.exec_output().unwrap().stdout.display_text(), "ready\n");
+        wait_until_lock_is_free(&fixture.backend).await;
+        fixture.leave().await;
     }
 }
 
@@ -121,25 +121,25 @@ const MARKED: [&str; 3] = [
 #[tokio::test]
 async fn marked_ones_are_found_without_namespace_or_group() {
     for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
-        let ground = Ground::behind(isolation);
-        exec_stdout_text(&ground.backend, "mkfifo never").await;
+        let fixture = Fixture::behind(isolation);
+        exec_stdout_text(&fixture.backend, "mkfifo never").await;
         for line in MARKED {
             let mut process =
-                ground.backend.spawn(ExecRequest::shell(lock_holding_script(line))).await.unwrap();
+                fixture.backend.spawn(ExecRequest::shell(lock_holding_script(line))).await.unwrap();
             read_until(&mut process, "ready").await;
             drop(process);
-            wait_until_lock_is_free(&ground.backend).await;
+            wait_until_lock_is_free(&fixture.backend).await;
         }
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn destroy_leaves_no_process() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
-        let mark = mark(&ground.backend).await;
-        let mut process = ground
+        let fixture = Fixture::behind(isolation);
+        let mark = mark(&fixture.backend).await;
+        let mut process = fixture
             .backend
             .spawn_detached(piped_stdin_request("echo ready; sleep 1000"))
             .await
@@ -147,7 +147,7 @@ async fn destroy_leaves_no_process() {
         read_until(&mut process, "ready").await;
         // While a shell becomes its last command, its mark cannot be read.
         comes(|| !marked(&mark).is_empty()).await;
-        ground.leave().await;
+        fixture.leave().await;
         assert_eq!(process.wait().await.unwrap().cause, ExitCause::Dropped);
         comes(|| marked(&mark).is_empty()).await;
     }
@@ -156,31 +156,31 @@ async fn destroy_leaves_no_process() {
 #[tokio::test]
 async fn a_child_may_close_its_channels_and_live() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
+        let fixture = Fixture::behind(isolation);
         let line = "echo out; exec >&- 2>&-; read -r x; echo $x > said; exit 4";
-        let mut process = ground.backend.spawn(piped_stdin_request(line)).await.unwrap();
+        let mut process = fixture.backend.spawn(piped_stdin_request(line)).await.unwrap();
         assert_eq!(process.output.recv().await.unwrap().bytes, "out\n");
         ab_testkit::commands::write_stdin(&process, "on\n").await;
         assert_eq!(process.wait().await.unwrap().code, Some(4), "{isolation}");
-        assert_eq!(ground.backend.read_text("said").await.unwrap(), "on\n");
-        ground.leave().await;
+        assert_eq!(fixture.backend.read_text("said").await.unwrap(), "on\n");
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn the_workspace_may_be_removed_under_a_process() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
+        let fixture = Fixture::behind(isolation);
         let line = "echo ready; read -r x; echo $x";
-        let mut process = ground.backend.spawn(piped_stdin_request(line)).await.unwrap();
+        let mut process = fixture.backend.spawn(piped_stdin_request(line)).await.unwrap();
         read_until(&mut process, "ready").await;
-        std::fs::remove_dir_all(ground.workspace.path()).unwrap();
+        std::fs::remove_dir_all(fixture.workspace.path()).unwrap();
         ab_testkit::commands::write_stdin(&process, "on\n").await;
         assert_eq!(output(&mut process).await, "on\n");
         let command = Command::Shell("true".to_owned());
-        let gone = ground.backend.exec_allowing_failure(command, ExecOptions::default()).await;
+        let gone = fixture.backend.exec_allowing_failure(command, ExecOptions::default()).await;
         assert!(gone.is_err(), "{isolation}: {gone:?}");
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
@@ -188,9 +188,9 @@ async fn the_workspace_may_be_removed_under_a_process() {
 async fn the_time_of_the_settings_holds_against_a_longer_one() {
     let limits =
         ExecLimits { wall_time: Some(Duration::from_millis(500)), ..ExecLimits::default() };
-    let ground = Ground::new(ExecSettings { limits, ..ExecSettings::default() });
+    let fixture = Fixture::new(LocalExecSettings { limits, ..LocalExecSettings::default() });
     let timeout = Some(Duration::from_secs(1000));
     let options = ExecOptions { timeout, ..ExecOptions::default() };
-    expect_error(ground.backend.exec_with("sleep 1000", options).await, ErrorKind::Timeout);
-    ground.leave().await;
+    expect_error(fixture.backend.exec_with("sleep 1000", options).await, ErrorKind::Timeout);
+    fixture.leave().await;
 }

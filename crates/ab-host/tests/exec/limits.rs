@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use ab_core::process::{Command, ExecLimits, ExecRequest, ExitCause};
 use ab_core::{ExecOptions, ExecOutput, Isolation, PolicyControlKind, PolicyControlStrength};
-use ab_host::{ExecSettings, OutputSpoolLimits};
+use ab_host::{LocalExecSettings, OutputSpoolLimits};
 use ab_testkit::commands::{COMMAND_TIMEOUT, read_to_exit};
 use ab_testkit::host;
 
-use super::{Ground, MODES, WALLS};
+use super::{Fixture, MODES, WALLS};
 
-async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
+async fn run(fixture: &Fixture, line: &str, limits: ExecLimits) -> ExecOutput {
     let options = ExecOptions { limits, timeout: Some(COMMAND_TIMEOUT), ..ExecOptions::default() };
-    ground.backend.exec_allowing_failure(Command::Shell(line.to_owned()), options).await.unwrap()
+    fixture.backend.exec_allowing_failure(Command::Shell(line.to_owned()), options).await.unwrap()
 }
 
 /// Whether a control group sees to a limit of all processes together; if not, the test says so.
-async fn proven(ground: &Ground, subject: PolicyControlKind) -> bool {
-    let policy = ground.backend.effective_policy().await.unwrap();
+async fn proven(fixture: &Fixture, subject: PolicyControlKind) -> bool {
+    let policy = fixture.backend.effective_policy().await.unwrap();
     let control = policy.control(subject).unwrap();
     if control.mechanism == "a control group" {
         // Only walls keep a command from leaving its group.
@@ -40,15 +40,15 @@ fn peak() -> u64 {
 async fn a_gibibyte_of_output_is_counted_and_let_go() {
     const TOTAL: u64 = 1 << 30;
     for isolation in WALLS {
-        let ground = Ground::behind(isolation);
+        let fixture = Fixture::behind(isolation);
         let before = peak();
         let options = ExecOptions { max_output_bytes: 1000, ..ExecOptions::default() };
         let line = format!("yes | head -c {TOTAL}");
-        let output = ground.backend.exec_with(&line, options).await.unwrap();
+        let output = fixture.backend.exec_with(&line, options).await.unwrap();
         assert_eq!((output.stdout.total_bytes, output.stdout.bytes.len()), (TOTAL, 1000));
         // Other tests of this process have their share in it.
         assert!(peak() - before < 512 << 20, "memory grew by {}", peak() - before);
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
@@ -56,80 +56,80 @@ async fn a_gibibyte_of_output_is_counted_and_let_go() {
 #[tokio::test]
 async fn one_process_is_enough_for_a_command() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
-        if !proven(&ground, PolicyControlKind::ProcessCount).await {
+        let fixture = Fixture::behind(isolation);
+        if !proven(&fixture, PolicyControlKind::ProcessCount).await {
             return;
         }
         let limits = ExecLimits { processes: Some(1), ..ExecLimits::default() };
-        let output = run(&ground, "echo ran", limits).await;
+        let output = run(&fixture, "echo ran", limits).await;
         assert_eq!((output.exit.code, output.stdout.bytes.as_ref()), (Some(0), &b"ran\n"[..]));
-        let output = run(&ground, "exec /bin/sh -c '/bin/true; exit 0'", limits).await;
+        let output = run(&fixture, "exec /bin/sh -c '/bin/true; exit 0'", limits).await;
         assert_ne!(output.exit.code, Some(0), "{isolation}: a second process was started");
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn a_file_size_that_the_sandbox_exceeds_is_refused() {
-    let ground = Ground::behind(Isolation::Bwrap);
+    let fixture = Fixture::behind(Isolation::Bwrap);
     let limits = ExecLimits { file_size: Some(1), ..ExecLimits::default() };
     let options = ExecOptions { limits, ..ExecOptions::default() };
-    let refused = ground.backend.exec_with("true", options).await.unwrap_err();
+    let refused = fixture.backend.exec_with("true", options).await.unwrap_err();
     assert!(refused.message().contains("at least 4096"), "{refused}");
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 #[tokio::test]
 async fn a_fork_bomb_stays_small() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
-        if !proven(&ground, PolicyControlKind::ProcessCount).await {
+        let fixture = Fixture::behind(isolation);
+        if !proven(&fixture, PolicyControlKind::ProcessCount).await {
             return;
         }
         let limits = ExecLimits { processes: Some(32), ..ExecLimits::default() };
         // A shell would try again and again.
         let line = "perl -e 'for (1..200) { my $p = fork; die \"refused\" unless defined $p; \
                     if (!$p) { sleep 1000; exit } }'";
-        let output = run(&ground, line, limits).await;
+        let output = run(&fixture, line, limits).await;
         assert!(output.stderr.display_text().contains("refused"), "{isolation}: {output:?}");
-        assert!(run(&ground, "true", limits).await.exit.success());
-        ground.leave().await;
+        assert!(run(&fixture, "true", limits).await.exit.success());
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn a_memory_hog_is_ended_and_told_of() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
-        if !proven(&ground, PolicyControlKind::Memory).await {
+        let fixture = Fixture::behind(isolation);
+        if !proven(&fixture, PolicyControlKind::Memory).await {
             return;
         }
         let limits = ExecLimits { memory: Some(64 << 20), ..ExecLimits::default() };
         let line = "x=$(yes | head -c 300000000); echo ${#x}";
-        let output = run(&ground, line, limits).await;
+        let output = run(&fixture, line, limits).await;
         assert_eq!(output.exit.cause, ExitCause::MemoryLimit, "{isolation}: {output:?}");
         assert_eq!(output.stdout.display_text(), "", "it had all it asked for");
-        assert!(run(&ground, "true", limits).await.exit.success());
-        ground.leave().await;
+        assert!(run(&fixture, "true", limits).await.exit.success());
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn each_process_has_its_limits() {
     for isolation in MODES {
-        let ground = Ground::behind(isolation);
+        let fixture = Fixture::behind(isolation);
         let limits = ExecLimits { file_size: Some(1_000_000), ..ExecLimits::default() };
-        let output = run(&ground, "yes | head -c 3000000 > big", limits).await;
+        let output = run(&fixture, "yes | head -c 3000000 > big", limits).await;
         assert!(!output.exit.success(), "{isolation}: {output:?}");
-        assert_eq!(ground.backend.stat("big").await.unwrap().size, 1_000_000);
+        assert_eq!(fixture.backend.stat("big").await.unwrap().size, 1_000_000);
 
         let limits = ExecLimits { open_files: Some(32), ..ExecLimits::default() };
-        assert_eq!(run(&ground, "ulimit -n", limits).await.stdout_text(), "32\n", "{isolation}");
+        assert_eq!(run(&fixture, "ulimit -n", limits).await.stdout_text(), "32\n", "{isolation}");
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
-        let output = run(&ground, "while :; do :; done", limits).await;
+        let output = run(&fixture, "while :; do :; done", limits).await;
         assert!(!output.exit.success() && output.exit.cause == ExitCause::Itself, "{output:?}");
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
@@ -137,38 +137,38 @@ async fn each_process_has_its_limits() {
 async fn a_command_cannot_raise_its_limits() {
     for isolation in MODES {
         let limits = ExecLimits { open_files: Some(64), ..ExecLimits::default() };
-        let ground = Ground::bounded(isolation, limits);
+        let fixture = Fixture::bounded(isolation, limits);
         let more = ExecLimits { open_files: Some(1024), ..ExecLimits::default() };
-        assert_eq!(run(&ground, "ulimit -n", more).await.stdout_text(), "64\n");
+        assert_eq!(run(&fixture, "ulimit -n", more).await.stdout_text(), "64\n");
         if WALLS.contains(&isolation) {
-            let output = run(&ground, "ulimit -n 1024", ExecLimits::default()).await;
+            let output = run(&fixture, "ulimit -n 1024", ExecLimits::default()).await;
             assert!(!output.exit.success(), "{isolation}: it was raised");
         }
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
 #[tokio::test]
 async fn what_a_spool_cannot_keep_is_told() {
     let spool = OutputSpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
-    let ground = Ground::new(ExecSettings { spool, ..ExecSettings::default() });
+    let fixture = Fixture::new(LocalExecSettings { spool, ..LocalExecSettings::default() });
     let request = ExecRequest::shell("yes | head -c 5000000");
-    let mut process = ground.backend.spawn_detached(request).await.unwrap();
+    let mut process = fixture.backend.spawn_detached(request).await.unwrap();
     process.wait().await.unwrap();
-    let mut late = ground.backend.attach(&process.id, 0).await.unwrap();
+    let mut late = fixture.backend.attach(&process.id, 0).await.unwrap();
     let (pieces, _) = read_to_exit(&mut late).await;
     let kept: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
     let lost: u64 = pieces.iter().map(|piece| piece.lost_bytes).sum();
     assert_eq!(kept + lost, 5_000_000);
     assert!(kept > 64 * 1024 && kept <= 320 * 1024, "{kept}");
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 #[tokio::test]
 async fn limits_leave_no_group_behind() {
     let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
-    let ground = Ground::bounded(Isolation::None, limits);
-    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.stdout_text();
+    let fixture = Fixture::bounded(Isolation::None, limits);
+    let groups = run(&fixture, "cat /usr/../proc/self/cgroup", limits).await.stdout_text();
     let own = groups.lines().find_map(|line| line.split(':').nth(2)).unwrap_or_default();
     assert!(!own.is_empty(), "{groups}");
     let mut made = 0;
@@ -184,5 +184,5 @@ async fn limits_leave_no_group_behind() {
         }
     }
     assert!(made > 0, "the command was in no group: {groups}");
-    ground.leave().await;
+    fixture.leave().await;
 }

@@ -5,11 +5,11 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use ab_core::Isolation;
-use ab_host::{ExecSettings, Toolchain};
+use ab_host::{LocalExecSettings, Toolchain};
 use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::host;
 
-use super::{Ground, WALLS};
+use super::{Fixture, WALLS};
 
 /// Where programs of the system are; commands look nowhere else.
 const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
@@ -20,10 +20,10 @@ async fn works(program: &str, line: &str, expect: &str) {
         return host::report_skip(program, "the system has no such program");
     }
     for isolation in WALLS {
-        let ground = Ground::behind(isolation);
-        let said = exec_stdout_text(&ground.backend, line).await;
+        let fixture = Fixture::behind(isolation);
+        let said = exec_stdout_text(&fixture.backend, line).await;
         assert!(said.contains(expect), "{isolation}: {said}");
-        ground.leave().await;
+        fixture.leave().await;
     }
 }
 
@@ -86,9 +86,15 @@ async fn a_toolchain_of_its_own() {
     };
     for isolation in [Isolation::Bwrap, Isolation::Landlock] {
         let toolchains = vec![Toolchain::from_directory(toolchain)];
-        let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
-        assert!(exec_stdout_text(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
-        ground.leave().await;
+        let fixture = Fixture::new(LocalExecSettings {
+            isolation,
+            toolchains,
+            ..LocalExecSettings::default()
+        });
+        assert!(
+            exec_stdout_text(&fixture.backend, "cargo --version").await.starts_with("cargo 1.")
+        );
+        fixture.leave().await;
     }
 }
 

@@ -6,30 +6,30 @@ use ab_core::{Backend, ErrorKind, Isolation, PathParser, WsPath};
 use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 
-use super::Ground;
+use super::Fixture;
 
 fn path(text: &str) -> WsPath {
     PathParser::lenient().parse(text).unwrap()
 }
 
-async fn restricted() -> (Ground, Backend) {
-    let ground = Ground::behind(Isolation::Bwrap);
+async fn restricted() -> (Fixture, Backend) {
+    let fixture = Fixture::behind(Isolation::Bwrap);
     for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file", "free"] {
-        ground.backend.write(file, "content").await.unwrap();
+        fixture.backend.write(file, "content").await.unwrap();
     }
     let restrictions = PathRestrictions {
         hidden: vec![path("hidden-file"), path("hidden")],
         read_only: vec![path("kept"), path("way/to/kept"), path("missing"), path("no/such/path")],
         binds: Vec::new(),
     };
-    let handle = ground.backend.restrict(restrictions).unwrap();
-    (ground, handle)
+    let handle = fixture.backend.restrict(restrictions).unwrap();
+    (fixture, handle)
 }
 
 #[tokio::test]
 async fn commands_meet_them() {
-    let (ground, handle) = restricted().await;
-    let root = ground.workspace.path().display().to_string();
+    let (fixture, handle) = restricted().await;
+    let root = fixture.workspace.path().display().to_string();
     for line in [
         "grep -q content hidden-file",
         "ls hidden/deep",
@@ -61,9 +61,9 @@ async fn commands_meet_them() {
     );
     exec_stdout_text(&handle, "echo more >> free; touch way/to/beside").await;
     for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file"] {
-        assert_eq!(ground.backend.read_text(file).await.unwrap(), "content");
+        assert_eq!(fixture.backend.read_text(file).await.unwrap(), "content");
     }
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 #[tokio::test]
@@ -77,14 +77,14 @@ async fn restrictions_inside_each_other_hold() {
         (&["kept/in/deep/file"], &["."]),
         (&["no/such", "no/other"], &["no", "no/such/path", "kept"]),
     ];
-    let ground = Ground::behind(Isolation::Bwrap);
-    ground.backend.write("kept/in/deep/file", "content").await.unwrap();
+    let fixture = Fixture::behind(Isolation::Bwrap);
+    fixture.backend.write("kept/in/deep/file", "content").await.unwrap();
     for (hidden, read_only) in sets {
         let of = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
         let (hidden, read_only) = (of(hidden), of(read_only));
         let restrictions = PathRestrictions { hidden, read_only, binds: Vec::new() };
         let said = format!("{restrictions:?}");
-        let handle = ground.backend.restrict(restrictions.clone()).unwrap();
+        let handle = fixture.backend.restrict(restrictions.clone()).unwrap();
         let there: Vec<bool> = ["kept", "kept/in", "kept/in/deep", "kept/in/deep/file"]
             .map(|it| !restrictions.hidden.iter().any(|hidden| path(it).starts_with(hidden)))
             .to_vec();
@@ -104,20 +104,20 @@ async fn restrictions_inside_each_other_hold() {
         for kept in ["kept/new", "kept/in/new", "kept/in/deep/new", "no/such/new", "no/other/new"] {
             let mut covered = restrictions.read_only.iter().chain(&restrictions.hidden);
             let covered = covered.any(|it| path(kept).starts_with(it));
-            let made = ground.workspace.path().join(kept);
+            let made = fixture.workspace.path().join(kept);
             assert!(!(covered && made.exists()), "{said}: {kept} was made");
             let _ = std::fs::remove_file(made);
         }
-        let file = ground.backend.read_text("kept/in/deep/file").await.unwrap();
+        let file = fixture.backend.read_text("kept/in/deep/file").await.unwrap();
         assert_eq!(file, "content", "{said}");
-        let _ = std::fs::remove_dir_all(ground.workspace.path().join("no"));
+        let _ = std::fs::remove_dir_all(fixture.workspace.path().join("no"));
     }
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 #[tokio::test]
 async fn files_meet_them() {
-    let (ground, handle) = restricted().await;
+    let (fixture, handle) = restricted().await;
     for hidden in ["hidden-file", "hidden", "hidden/deep/file"] {
         expect_error(handle.stat(hidden).await, ErrorKind::NotFound);
         expect_error(handle.read(hidden).await.map(drop), ErrorKind::NotFound);
@@ -130,15 +130,15 @@ async fn files_meet_them() {
     expect_error(handle.rm("way", RemoveOptions::recursive()).await, ErrorKind::PermissionDenied);
     assert_eq!(handle.read_text("kept/file").await.unwrap(), "content");
     assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "way"]);
-    ground.leave().await;
+    fixture.leave().await;
 }
 
 #[tokio::test]
 async fn nothing_is_left_where_nothing_was() {
-    let (ground, handle) = restricted().await;
+    let (fixture, handle) = restricted().await;
     exec_stdout_text(&handle, "true").await;
-    let mut names = ground.backend.readdir(".").await.unwrap();
+    let mut names = fixture.backend.readdir(".").await.unwrap();
     names.sort();
     assert_eq!(names, ["free", "hidden", "hidden-file", "kept", "way"]);
-    ground.leave().await;
+    fixture.leave().await;
 }

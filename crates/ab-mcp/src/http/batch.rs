@@ -11,7 +11,7 @@ use rmcp::model::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::flights::{Caller, Flight};
+use super::running_calls::{Caller, RunningCall};
 use super::{
     HttpResponse, JSON, McpHttpEndpoint, REVISION, REVISION_UNSAID, SESSION, answer,
     cancelled_call, direct, refusal,
@@ -52,12 +52,12 @@ impl McpHttpEndpoint {
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
         // Registered at the start, so that a call that waits for its turn can be cancelled too.
-        let flights: Vec<Option<Flight>> =
-            messages.iter().map(|message| self.flight(caller, message)).collect();
+        let running_calls: Vec<Option<RunningCall>> =
+            messages.iter().map(|message| self.running_call(caller, message)).collect();
         let mut answers = b"[".to_vec();
-        for (message, flight) in messages.into_iter().zip(flights) {
+        for (message, running_call) in messages.into_iter().zip(running_calls) {
             let one = if answers.len() < BATCH_BYTES {
-                self.one_of_batch(&backend, caller, parts, message, flight).await
+                self.one_of_batch(&backend, caller, parts, message, running_call).await
             } else {
                 too_much(&message)
             };
@@ -78,12 +78,12 @@ impl McpHttpEndpoint {
         Ok(answer(StatusCode::OK, JSON, held(answers, room)))
     }
 
-    fn flight(&self, caller: &Caller, message: &Value) -> Option<Flight> {
+    fn running_call(&self, caller: &Caller, message: &Value) -> Option<RunningCall> {
         if message["method"] != "tools/call" {
             return None;
         }
         let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
-        Some(self.flights.begin(caller, &id))
+        Some(self.running_calls.begin(caller, &id))
     }
 
     /// The answer to one message, or `None` if it needs none. Progress notifications are not sent.
@@ -93,7 +93,7 @@ impl McpHttpEndpoint {
         caller: &Caller,
         parts: &Parts,
         message: Value,
-        flight: Option<Flight>,
+        running_call: Option<RunningCall>,
     ) -> Option<Bytes> {
         let text = Bytes::from(serde_json::to_vec(&message).ok()?);
         let parsed = match serde_json::from_slice::<ClientJsonRpcMessage>(&text) {
@@ -104,7 +104,7 @@ impl McpHttpEndpoint {
             }
         };
         if let Some(id) = cancelled_call(&parsed) {
-            self.flights.cancel(caller, &id);
+            self.running_calls.cancel(caller, &id);
         }
         let ClientJsonRpcMessage::Request(request) = parsed else { return None };
         match request.request {
@@ -120,15 +120,15 @@ impl McpHttpEndpoint {
             {
                 let call = direct::Call::new(request.id, call.params);
                 let tools = self.server.own_tools().over(backend.clone());
-                let written = match &flight {
-                    Some(flight) => call.written_unless(&tools, flight).await,
+                let written = match &running_call {
+                    Some(running_call) => call.written_unless(&tools, running_call).await,
                     None => call.written(&tools).await,
                 };
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
                 // `by_protocol` registers the call again.
-                drop(flight);
+                drop(running_call);
                 let mut alone = Request::new(());
                 *alone.method_mut() = Method::POST;
                 *alone.headers_mut() = parts.headers.clone();

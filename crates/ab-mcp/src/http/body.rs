@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use crate::bounds::{BODIES_AT_ONCE, BODY_PATIENCE, ROOM_PATIENCE, SLOWEST_BODY, SMALL_BODY};
+use crate::bounds::{BODIES_AT_ONCE, BODY_TIMEOUT, ROOM_TIMEOUT, SLOWEST_BODY, SMALL_BODY};
 
 const KIB: usize = 1024;
 
@@ -75,7 +75,7 @@ impl Bodies {
         let mut first = None;
         let mut whole = BytesMut::new();
         loop {
-            let frame = timeout(BODY_PATIENCE, body.frame()).await.map_err(|_| Unread::TooSlow)?;
+            let frame = timeout(BODY_TIMEOUT, body.frame()).await.map_err(|_| Unread::TooSlow)?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| Unread::Broken(error.to_string()))?;
             let Ok(piece) = frame.into_data() else { continue };
@@ -87,7 +87,7 @@ impl Bodies {
                 room = Some(self.room(None).await?);
             }
             let waited = begun.elapsed();
-            if waited > BODY_PATIENCE && (held as u64) < waited.as_secs() * SLOWEST_BODY {
+            if waited > BODY_TIMEOUT && (held as u64) < waited.as_secs() * SLOWEST_BODY {
                 return Err(Unread::TooSlow);
             }
             match first.take() {
@@ -109,7 +109,7 @@ impl Bodies {
     async fn room(&self, announced: Option<u64>) -> Result<OwnedSemaphorePermit, Unread> {
         let bytes = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(self.bound);
         let wanted = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX >> 4);
-        match timeout(ROOM_PATIENCE, self.room.clone().acquire_many_owned(wanted)).await {
+        match timeout(ROOM_TIMEOUT, self.room.clone().acquire_many_owned(wanted)).await {
             Ok(Ok(room)) => Ok(room),
             Ok(Err(_)) | Err(_) => Err(Unread::Crowded),
         }

@@ -16,7 +16,7 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::flights::Flight;
+use super::running_calls::RunningCall;
 use super::{REVISION, REVISION_UNSAID};
 use crate::answer::plain;
 use crate::failure::{CROWDED, Failure};
@@ -104,13 +104,13 @@ impl Call {
     pub(crate) async fn written_unless(
         self,
         tools: &WorkspaceTools,
-        flight: &Flight,
+        running_call: &RunningCall,
     ) -> Result<Bytes, Unwritten> {
         let id = self.id.clone();
         // Cancellation is polled first: a call that was cancelled before its turn must not begin.
         tokio::select! {
             biased;
-            () = flight.cancelled() => Err(Unwritten::Cancelled(id)),
+            () = running_call.cancelled() => Err(Unwritten::Cancelled(id)),
             written = self.written(tools) => written,
         }
     }

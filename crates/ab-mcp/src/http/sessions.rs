@@ -9,16 +9,16 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
-use super::attendance::Returned;
-use super::flights::{Caller, Flight, Flights};
+use super::disconnect_watcher::Returned;
+use super::running_calls::{Caller, RunningCall, RunningCalls};
 use super::{HttpResponse, SESSION, plainly, refusal};
-use crate::bounds::{MAX_SESSIONS, SESSION_PATIENCE};
+use crate::bounds::{MAX_SESSIONS, SESSION_TIMEOUT};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     kept: Arc<LocalSessionManager>,
     bonds: Arc<Mutex<HashMap<String, Bond>>>,
-    flights: Flights,
+    running_calls: RunningCalls,
 }
 
 /// What a session is bound to.
@@ -36,16 +36,16 @@ struct Bond {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     /// `Some` if it is a call.
-    pub(crate) flight: Option<Flight>,
+    pub(crate) running_call: Option<RunningCall>,
     pub(crate) returned: Returned,
 }
 
 impl Sessions {
-    /// The calls of these sessions are registered in `flights`.
-    pub(crate) fn new(flights: Flights) -> Sessions {
+    /// The calls of these sessions are registered in `running_calls`.
+    pub(crate) fn new(running_calls: RunningCalls) -> Sessions {
         let mut kept = LocalSessionManager::default();
-        kept.session_config.keep_alive = Some(SESSION_PATIENCE);
-        Sessions { kept: Arc::new(kept), bonds: Arc::default(), flights }
+        kept.session_config.keep_alive = Some(SESSION_TIMEOUT);
+        Sessions { kept: Arc::new(kept), bonds: Arc::default(), running_calls }
     }
 
     pub(crate) fn kept(&self) -> Arc<LocalSessionManager> {
@@ -92,13 +92,13 @@ impl Sessions {
             return Err(refusal(StatusCode::BAD_REQUEST, id.cloned(), code, why));
         }
         let Bond { returned, .. } = bond;
-        let Some(id) = id else { return Ok(Admitted { flight: None, returned }) };
-        let Some(flight) = self.flights.begin_alone(caller, id) else {
+        let Some(id) = id else { return Ok(Admitted { running_call: None, returned }) };
+        let Some(running_call) = self.running_calls.begin_alone(caller, id) else {
             let why = "a call with this id is not answered yet".to_owned();
             let code = ErrorCode::INVALID_REQUEST;
             return Err(refusal(StatusCode::CONFLICT, Some(id.clone()), code, why));
         };
-        Ok(Admitted { flight: Some(flight), returned })
+        Ok(Admitted { running_call: Some(running_call), returned })
     }
 
     async fn bond(&self, named: &HeaderValue) -> Option<Bond> {

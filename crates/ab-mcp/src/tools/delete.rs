@@ -6,8 +6,8 @@ use ab_core::options::RemoveOptions;
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
+use crate::files_read_tracker::LedgerView;
 use crate::quantity::counted;
-use crate::read_ledger::LedgerView;
 use crate::used::shown;
 
 pub(crate) async fn call(

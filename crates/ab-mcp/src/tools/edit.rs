@@ -8,8 +8,8 @@ use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, EDITS_AT_ONCE};
 use crate::failure::Failure;
+use crate::files_read_tracker::LedgerView;
 use crate::quantity::{counted, grouped};
-use crate::read_ledger::LedgerView;
 
 const EDITS: &str = "an array of { oldText, newText }";
 

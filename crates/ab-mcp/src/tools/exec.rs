@@ -21,9 +21,9 @@ use crate::bounds::{
 use crate::briefing::{Lack, Printed};
 use crate::catalog::With;
 use crate::failure::Failure;
+use crate::output_file_store::WholeOutput;
 use crate::progress::Progress;
 use crate::quantity::grouped;
-use crate::saved_output::WholeOutput;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With<'_>) -> Outcome {
     let With { progress, in_force, saved_output, .. } = with;
@@ -41,7 +41,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
         ..ExecOptions::default()
     };
     let terminal = terminal(&mut arguments, background)?;
-    let request = backend.exec_request(Command::Shell(command), options)?;
+    let request = backend.build_exec_request(Command::Shell(command), options)?;
     if background {
         return started(backend, ExecRequest { terminal, ..request }).await;
     }

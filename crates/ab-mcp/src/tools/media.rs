@@ -7,9 +7,9 @@ use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::MEDIA_BYTES;
+use crate::files_read_tracker::LedgerView;
 use crate::media::{Kind, Media};
 use crate::outgoing::Outgoing;
-use crate::read_ledger::LedgerView;
 
 pub(crate) async fn call(
     backend: &Backend,

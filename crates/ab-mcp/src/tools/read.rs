@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use ab_core::lines::{LineRange, LineRangePicker};
+use ab_core::line_range::{LineRange, LineRangeExtractor};
 use ab_core::options::{ByteRange, ReadOptions};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, FileVersion, Stat, Verb};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use super::media::mime_type;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
-    COUNTED_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, NUMBERED_TAIL_BYTES,
+    COUNTED_BYTES, DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, NUMBERED_TAIL_BYTES,
 };
 use crate::catalog::With;
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &Wit
         (None, Some(tail), None, None) => (Some(Wanted::Last(tail)), Chosen::Ends),
         (None, None, offset, limit) => {
             let skip = offset.unwrap_or(1) - 1;
-            let limit = limit.unwrap_or(DEFAULT_READ_LINES);
+            let limit = limit.unwrap_or(DEFAULT_MAX_READ_LINES);
             (Some(Wanted::From(LineRange { offset: skip, limit })), Chosen::Range { skip })
         }
         _ => {
@@ -114,7 +114,7 @@ pub(crate) async fn read(
         }
         (Wanted::Last(count), Numbers::With) => {
             let none = LineRange { offset: 0, limit: 0 };
-            let mut counter = LineRangePicker::new(none, 0);
+            let mut counter = LineRangeExtractor::new(none, 0);
             let mut chunks = backend.read_chunks(path).await?;
             while let Some(chunk) = chunks.next().await? {
                 counter.feed(&chunk, |_| ControlFlow::Break(()));

@@ -5,7 +5,7 @@ use ab_core::Backend;
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::read_ledger::LedgerView;
+use crate::files_read_tracker::LedgerView;
 use crate::used::shown;
 
 pub(crate) async fn call(

@@ -34,7 +34,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     });
     let mut text = String::with_capacity(NODE_BYTES * tree.nodes.len());
     write(&mut text, &tree.nodes, 0);
-    Ok(ToolAnswer::beside(text, note))
+    Ok(ToolAnswer::in_separate_block(text, note))
 }
 
 /// Writes nodes as indented JSON, directly from the nodes because there may be many.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::place::{CommandCheckContext, PathLocation};
+use crate::place::{CommandCheckContext, CommandPathLocation};
 
 /// One word as a program would receive it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,12 +87,15 @@ impl Arg {
     }
 
     /// The path that it leads to from `cwd`.
-    pub(super) fn target(&self, scene: &CommandCheckContext, cwd: &PathLocation) -> Target {
+    pub(super) fn target(&self, scene: &CommandCheckContext, cwd: &CommandPathLocation) -> Target {
         if self.stream {
-            return Target { place: PathLocation::Outside("/dev/fd".to_owned()), whole: false };
+            return Target {
+                place: CommandPathLocation::Outside("/dev/fd".to_owned()),
+                whole: false,
+            };
         }
         if self.home {
-            return Target { place: PathLocation::Outside("~".to_owned()), whole: true };
+            return Target { place: CommandPathLocation::Outside("~".to_owned()), whole: true };
         }
         let certain = &self.text[..self.prefix.min(self.text.len())];
         let (certain, whole) = match (self.known, self.glob) {
@@ -105,7 +108,7 @@ impl Arg {
             let place = match (self.known, whole) {
                 (true, true) => cwd.clone(),
                 (true, false) => scene.resolve("*", cwd),
-                (false, _) => PathLocation::Unknown,
+                (false, _) => CommandPathLocation::Unknown,
             };
             return Target { place, whole };
         };
@@ -115,9 +118,11 @@ impl Arg {
             (true, _) => Target { place, whole },
             (false, true) => Target { place: scene.resolve(&format!("{directory}*"), cwd), whole },
             // `build/$X` is below `build`, but `./$X` may be any file here.
-            (false, false) if place == *cwd => Target { place: PathLocation::Unknown, whole },
-            (false, false) if place == PathLocation::Inside(String::new()) => {
-                Target { place: PathLocation::Unknown, whole }
+            (false, false) if place == *cwd => {
+                Target { place: CommandPathLocation::Unknown, whole }
+            }
+            (false, false) if place == CommandPathLocation::Inside(String::new()) => {
+                Target { place: CommandPathLocation::Unknown, whole }
             }
             (false, false) => Target { place: scene.resolve(&format!("{directory}?"), cwd), whole },
         }
@@ -127,7 +132,7 @@ impl Arg {
 /// The path that a word leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
-    pub(super) place: PathLocation,
+    pub(super) place: CommandPathLocation,
     /// Whether the word means everything in that directory.
     pub(super) whole: bool,
 }

@@ -1,12 +1,12 @@
 //! Judges variables that change what later commands do.
 
-use ab_core::environment::find_code_loading_variable;
+use ab_core::environment::find_code_loading_env_variable;
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
-use crate::place::{PathLocation, is_scratch, is_system};
+use crate::place::{CommandPathLocation, is_scratch, is_system};
 
 /// Variables from the list in [`ab_core::environment`] whose value is a command. If the value is
 /// known, it is judged as shell code.
@@ -30,7 +30,8 @@ impl Walk<'_> {
         if let Some(previous) = self.scene.env().get("OLDPWD") {
             let previous = Arg::literal(previous);
             self.screen_value("OLDPWD", &previous, state);
-            let inside = |place: &PathLocation| matches!(place, PathLocation::Inside(_));
+            let inside =
+                |place: &CommandPathLocation| matches!(place, CommandPathLocation::Inside(_));
             if !self.places(&previous, state).iter().all(inside) {
                 self.find(CommandFindingKind::RedirectsEnvironment, "OLDPWD");
             }
@@ -47,7 +48,7 @@ impl Walk<'_> {
     /// Judges an assignment. `None` is a value that is only known at run time.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
-        if find_code_loading_variable(name, text).is_some() {
+        if find_code_loading_env_variable(name, text).is_some() {
             self.find(CommandFindingKind::HijacksEnvironment, name);
         }
         match name {
@@ -55,7 +56,9 @@ impl Walk<'_> {
                 self.find(CommandFindingKind::SetsEnvironment, name);
                 let inside = value.is_some_and(|value| {
                     let places = self.targets(value, state);
-                    places.iter().all(|target| matches!(target.place, PathLocation::Inside(_)))
+                    places
+                        .iter()
+                        .all(|target| matches!(target.place, CommandPathLocation::Inside(_)))
                 });
                 if !inside {
                     self.find(CommandFindingKind::RedirectsEnvironment, name);
@@ -100,9 +103,9 @@ impl Walk<'_> {
             }
             let places = self.targets(&Arg::literal(directory), state);
             places.iter().all(|target| match &target.place {
-                PathLocation::Inside(_) => true,
-                PathLocation::Outside(path) => is_system(path) && !is_scratch(path),
-                PathLocation::Unknown => false,
+                CommandPathLocation::Inside(_) => true,
+                CommandPathLocation::Outside(path) => is_system(path) && !is_scratch(path),
+                CommandPathLocation::Unknown => false,
             })
         })
     }

@@ -5,7 +5,7 @@ use super::braces;
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
-use crate::place::HomeLocation;
+use crate::place::HomeDirectoryMeaning;
 use crate::shell::tree::{Body, Part, Script, Word};
 
 /// Cost of looking up a variable, in addition to its value.
@@ -182,8 +182,8 @@ impl Walk<'_> {
                 _ => None,
             },
             "HOME" => match self.scene.home() {
-                HomeLocation::StartDirectory => self.scene.absolute(&self.scene.start()),
-                HomeLocation::Elsewhere => None,
+                HomeDirectoryMeaning::StartDirectory => self.scene.absolute(&self.scene.start()),
+                HomeDirectoryMeaning::Elsewhere => None,
             },
             _ => None,
         }

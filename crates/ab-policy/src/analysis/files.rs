@@ -4,8 +4,8 @@ use super::argument::{Arg, Target, base_name};
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::Walk;
-use super::{PathAccess, PathUse};
-use crate::place::{PathLocation, is_device, is_harmless, is_scratch_directory};
+use super::{CommandPathAccess, CommandPathUse};
+use crate::place::{CommandPathLocation, is_device, is_harmless, is_scratch_directory};
 
 /// Programs whose arguments are text, not paths.
 const TALKERS: [&str; 10] =
@@ -24,13 +24,13 @@ impl Walk<'_> {
         state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
     }
 
-    pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<PathLocation> {
+    pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<CommandPathLocation> {
         self.targets(arg, state).into_iter().map(|target| target.place).collect()
     }
 
-    fn uses(&mut self, place: PathLocation, access: PathAccess) {
+    fn uses(&mut self, place: CommandPathLocation, access: CommandPathAccess) {
         if let Some(command) = self.current.and_then(|at| self.out.commands.get_mut(at)) {
-            command.paths.push(PathUse { location: place, access });
+            command.paths.push(CommandPathUse { location: place, access });
         }
     }
 
@@ -106,19 +106,19 @@ impl Walk<'_> {
             self.find(CommandFindingKind::NamesParent, &arg.text);
         }
         for target in self.targets(arg, state) {
-            if let PathLocation::Outside(path) = &target.place {
+            if let CommandPathLocation::Outside(path) = &target.place {
                 let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
                 if reaches && (arg.climbs() || !self.scene.is_open(path)) {
                     self.find(CommandFindingKind::ReachesOutside, &arg.text);
                 }
             }
-            self.uses(target.place, PathAccess::Read);
+            self.uses(target.place, CommandPathAccess::Read);
         }
     }
 
     pub(super) fn writes(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let PathLocation::Outside(path) = &target.place {
+            if let CommandPathLocation::Outside(path) = &target.place {
                 let path = path.clone();
                 if is_device(&path) {
                     self.find(CommandFindingKind::WritesDevice, &arg.text);
@@ -128,7 +128,7 @@ impl Walk<'_> {
                     self.find(CommandFindingKind::WritesOutside, &arg.text);
                 }
             }
-            self.uses(target.place, PathAccess::Write);
+            self.uses(target.place, CommandPathAccess::Write);
         }
     }
 
@@ -137,26 +137,26 @@ impl Walk<'_> {
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
         for target in self.all_targets(arg, state) {
             match &target.place {
-                PathLocation::Outside(path) => {
+                CommandPathLocation::Outside(path) => {
                     let scratch = self.scene.is_open(path) && !is_harmless(path);
                     if (!scratch || arg.climbs()) && !arg.stream {
                         self.find(CommandFindingKind::RemovesOutside, &arg.text);
                     }
                 }
-                PathLocation::Inside(below) => {
+                CommandPathLocation::Inside(below) => {
                     // `find` with a filter keeps most of the tree that it starts from.
                     let spared = recursive && !whole && !target.whole && self.is_search();
                     if below.is_empty() && recursive && !spared {
                         self.find(CommandFindingKind::RemovesRoot, &arg.text);
                     }
                 }
-                PathLocation::Unknown => {
+                CommandPathLocation::Unknown => {
                     if recursive {
                         self.find(CommandFindingKind::RemovesUnknown, &arg.text);
                     }
                 }
             }
-            self.uses(target.place, PathAccess::Write);
+            self.uses(target.place, CommandPathAccess::Write);
         }
     }
 
@@ -168,7 +168,7 @@ impl Walk<'_> {
     /// Reports changes of file times outside. An isolation that protects only contents allows them.
     pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let PathLocation::Outside(path) = &target.place
+            if let CommandPathLocation::Outside(path) = &target.place
                 && !self.scene.is_open(path)
             {
                 self.find(CommandFindingKind::TimesOutside, &arg.text);
@@ -178,12 +178,12 @@ impl Walk<'_> {
 
     pub(super) fn changes_permissions(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let PathLocation::Outside(path) = &target.place
+            if let CommandPathLocation::Outside(path) = &target.place
                 && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
             {
                 self.find(CommandFindingKind::PermissionsOutside, &arg.text);
             }
-            self.uses(target.place, PathAccess::Write);
+            self.uses(target.place, CommandPathAccess::Write);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::argument::Arg;
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::PathLocation;
+use crate::place::CommandPathLocation;
 
 /// Settings whose value git runs without being asked.
 const RUNS: [&str; 13] = [
@@ -232,7 +232,8 @@ impl Walk<'_> {
     /// Judges a setting. `effect` is reported if git runs its value without being asked.
     fn configured(&mut self, key: &str, value: &Arg, effect: CommandFindingKind, state: &State) {
         // Hooks inside the workspace are allowed.
-        let outside = |place: &PathLocation| matches!(place, PathLocation::Outside(_));
+        let outside =
+            |place: &CommandPathLocation| matches!(place, CommandPathLocation::Outside(_));
         if key.eq_ignore_ascii_case("core.hookspath")
             && self.places(value, state).iter().any(outside)
             && !matches!(value.exact(), Some("/dev/null"))

@@ -6,7 +6,7 @@ use super::shells::{is_interpreter, is_shell};
 use super::state::{Flow, State};
 use super::walk::{Context, Walk};
 use super::wrappers::skip;
-use crate::place::PathLocation;
+use crate::place::CommandPathLocation;
 
 const DOWNLOADERS: [&str; 8] =
     ["curl", "wget", "aria2c", "fetch", "http", "https", "wget2", "lynx"];
@@ -180,7 +180,7 @@ impl Walk<'_> {
             let places = self.places(&file, state);
             self.downloaded(
                 &file,
-                places.into_iter().filter(|place| *place != PathLocation::Unknown),
+                places.into_iter().filter(|place| *place != CommandPathLocation::Unknown),
             );
         }
     }
@@ -391,7 +391,7 @@ impl Walk<'_> {
                 _ => source.clone(),
             };
             for place in self.places(&from, state) {
-                if let PathLocation::Outside(path) = place
+                if let CommandPathLocation::Outside(path) = place
                     && !crate::place::is_system(&path)
                     && !crate::place::is_scratch(&path)
                 {

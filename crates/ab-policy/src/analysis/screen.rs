@@ -19,7 +19,7 @@ use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{CommandCheckContext, CommandStdin, HomeLocation, PathLocation};
+use crate::place::{CommandCheckContext, CommandPathLocation, CommandStdin, HomeDirectoryMeaning};
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
@@ -44,7 +44,7 @@ const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` if a word of it leads outside of the given roots.
 pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) -> Result<()> {
-    let nowhere = CommandCheckContext::new().with_home(HomeLocation::StartDirectory);
+    let nowhere = CommandCheckContext::new().with_home(HomeDirectoryMeaning::StartDirectory);
     let scene = context.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
     let input = match context.input.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandStdin::Closed,
@@ -314,9 +314,9 @@ impl Walk<'_> {
         let path = format!("{top}{}", known.join("/"));
         for directory in state.directories() {
             let reason = match self.scene.resolve(&path, &directory.place) {
-                PathLocation::Inside(_) => None,
-                PathLocation::Outside(path) => screening.outside(&path, used),
-                PathLocation::Unknown => climbs.then_some(CLIMBS_FROM_UNKNOWN),
+                CommandPathLocation::Inside(_) => None,
+                CommandPathLocation::Outside(path) => screening.outside(&path, used),
+                CommandPathLocation::Unknown => climbs.then_some(CLIMBS_FROM_UNKNOWN),
             };
             if let Some(reason) = reason {
                 return self.refuse(shown, reason);

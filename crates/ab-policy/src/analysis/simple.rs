@@ -4,7 +4,7 @@ use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
 use super::state::{Directory, Flow, State, join};
 use super::walk::{Context, Stdin, Walk};
-use crate::place::PathLocation;
+use crate::place::CommandPathLocation;
 use crate::shell::MAX_SHELL_NESTING_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
@@ -81,10 +81,10 @@ impl Walk<'_> {
             self.shadow -= 1;
             if !target.stream {
                 let places = self.places(&target, state);
-                let inside = |place: &PathLocation| match place {
-                    PathLocation::Inside(_) => true,
-                    PathLocation::Outside(path) => !crate::place::is_harmless(path),
-                    PathLocation::Unknown => false,
+                let inside = |place: &CommandPathLocation| match place {
+                    CommandPathLocation::Inside(_) => true,
+                    CommandPathLocation::Outside(path) => !crate::place::is_harmless(path),
+                    CommandPathLocation::Unknown => false,
                 };
                 self.downloaded(&target, places.into_iter().filter(inside));
             }
@@ -205,7 +205,9 @@ impl Walk<'_> {
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
-                    None if self.scene.home() == crate::place::HomeLocation::StartDirectory => {
+                    None if self.scene.home()
+                        == crate::place::HomeDirectoryMeaning::StartDirectory =>
+                    {
                         let start = Directory::certain(self.scene.start());
                         return self.entered(state, vec![start]);
                     }
@@ -226,7 +228,7 @@ impl Walk<'_> {
                 state.push_directory();
                 places
             }
-            ("pushd", None) => vec![Directory::certain(PathLocation::Unknown)],
+            ("pushd", None) => vec![Directory::certain(CommandPathLocation::Unknown)],
             _ => state.pop_directory(),
         };
         self.entered(state, places)
@@ -245,13 +247,17 @@ impl Walk<'_> {
         // `cd src; make; cd ..`: if the first `cd` had failed, the last would leave the workspace.
         // That is not reported.
         if places.iter().any(|each| !each.doubtful) {
-            places.retain(|each| !each.doubtful || !matches!(each.place, PathLocation::Outside(_)));
+            places.retain(|each| {
+                !each.doubtful || !matches!(each.place, CommandPathLocation::Outside(_))
+            });
         }
         for directory in &places {
             match &directory.place {
-                PathLocation::Inside(_) => {}
-                PathLocation::Outside(path) => self.find(CommandFindingKind::LeavesWorkspace, path),
-                PathLocation::Unknown => {
+                CommandPathLocation::Inside(_) => {}
+                CommandPathLocation::Outside(path) => {
+                    self.find(CommandFindingKind::LeavesWorkspace, path)
+                }
+                CommandPathLocation::Unknown => {
                     self.find(
                         CommandFindingKind::DirectoryUnknown,
                         "a directory that is not known",
@@ -412,7 +418,11 @@ impl Walk<'_> {
     }
 
     /// Records files that this line downloads.
-    pub(super) fn downloaded(&mut self, file: &Arg, places: impl Iterator<Item = PathLocation>) {
+    pub(super) fn downloaded(
+        &mut self,
+        file: &Arg,
+        places: impl Iterator<Item = CommandPathLocation>,
+    ) {
         let before = self.downloads.len();
         self.downloads.extend(places);
         if self.downloads.len() > before {

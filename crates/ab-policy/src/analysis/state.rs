@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::place::PathLocation;
+use crate::place::CommandPathLocation;
 use crate::shell::Meter;
 
 /// Maximum number of variables. A line with more exceeds the limits of the analysis.
@@ -28,18 +28,18 @@ pub(super) struct State {
 /// A directory that the shell may be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
-    pub(super) place: PathLocation,
+    pub(super) place: CommandPathLocation,
     /// Whether the shell is there only if a change of directory failed.
     pub(super) doubtful: bool,
 }
 
 impl Directory {
-    pub(super) fn certain(place: PathLocation) -> Self {
+    pub(super) fn certain(place: CommandPathLocation) -> Self {
         Self { place, doubtful: false }
     }
 }
 
-const NOWHERE: Directory = Directory { place: PathLocation::Unknown, doubtful: false };
+const NOWHERE: Directory = Directory { place: CommandPathLocation::Unknown, doubtful: false };
 
 /// The states after a command succeeds and after it fails. `None` if that cannot happen, as after
 /// `exit`.
@@ -68,7 +68,7 @@ pub(super) fn join(one: Option<State>, other: Option<State>, meter: &Meter) -> O
 }
 
 impl State {
-    pub(super) fn new(start: PathLocation) -> Self {
+    pub(super) fn new(start: CommandPathLocation) -> Self {
         Self {
             directories: Rc::new(vec![Directory::certain(start)]),
             variables: Rc::default(),
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// The directories that the shell is in unless a change of directory failed.
-    pub(super) fn likely(&self) -> impl Iterator<Item = &PathLocation> {
+    pub(super) fn likely(&self) -> impl Iterator<Item = &CommandPathLocation> {
         let all = self.directories.iter().all(|directory| directory.doubtful);
         let likely = self.directories.iter().filter(move |directory| all || !directory.doubtful);
         likely.map(|directory| &directory.place)

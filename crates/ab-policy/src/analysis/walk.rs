@@ -14,9 +14,9 @@ use super::functions::Functions;
 use super::screen::Screening;
 use super::state::{Flow, MAX_VARIABLES, State, join};
 use super::{
-    AnalysedCommand, CommandAnalysis, CommandFinding, ExpandedWord, MAX_COMMANDS_PER_LINE,
+    AnalysedCommand, CommandAnalysis, CommandFinding, ExpandedShellWord, MAX_COMMANDS_PER_LINE,
 };
-use crate::place::{CommandCheckContext, CommandStdin, PathLocation};
+use crate::place::{CommandCheckContext, CommandPathLocation, CommandStdin};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable};
 
@@ -35,7 +35,7 @@ pub(super) struct Walk<'a> {
     /// Aliases that are being expanded.
     pub(super) in_alias: Vec<String>,
     /// The targets of this line's downloads, and their file names.
-    pub(super) downloads: HashSet<PathLocation>,
+    pub(super) downloads: HashSet<CommandPathLocation>,
     pub(super) downloaded_names: HashSet<String>,
     /// Number of downloads so far.
     pub(super) fetches: usize,
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The state of a shell that starts in `place`, with the variables it is given.
-    fn state_at(&self, place: PathLocation) -> State {
+    fn state_at(&self, place: CommandPathLocation) -> State {
         let mut state = State::new(place);
         for (name, value) in self.scene.env() {
             if !OF_THE_SHELL.contains(&name.as_str()) {
@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
         let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
         self.spend(4 * bytes);
         let shown =
-            |arg: &Arg| ExpandedWord { text: arg.text.clone(), known: arg.exact().is_some() };
+            |arg: &Arg| ExpandedShellWord { text: arg.text.clone(), known: arg.exact().is_some() };
         self.out.commands.push(AnalysedCommand {
             words: args.iter().map(shown).collect(),
             wrapper: context.via,
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
             // Code after an `exit` does not run, but it is judged too.
             let state = match flow.clone().joined(self.meter) {
                 Some(state) => state,
-                None => self.state_at(PathLocation::Unknown),
+                None => self.state_at(CommandPathLocation::Unknown),
             };
             self.spend(WORD_COST);
             if item.end == End::Background || (item.end == End::Separator && at < last) {

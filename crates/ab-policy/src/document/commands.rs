@@ -2,7 +2,7 @@
 
 use ab_core::Verdict;
 
-use super::{DocumentHit, ShellPolicy, join};
+use super::{PolicyDocumentMatch, ShellPolicy, join};
 use crate::analysis::{AnalysedCommand, CommandAnalysis};
 
 /// Commands of the shell itself that need no entry in an allow list: they start nothing and touch no file.
@@ -13,9 +13,12 @@ const BUILT_INS: [&str; 16] = [
 
 /// The greatest verdict over all commands of a line. A rule that matches a command decides about it; the allow list
 /// decides about the others.
-pub(super) fn judge(shell: &ShellPolicy, analysis: &CommandAnalysis) -> Option<DocumentHit> {
+pub(super) fn judge(
+    shell: &ShellPolicy,
+    analysis: &CommandAnalysis,
+) -> Option<PolicyDocumentMatch> {
     if !shell.enabled {
-        return Some(DocumentHit {
+        return Some(PolicyDocumentMatch {
             verdict: Verdict::Deny,
             rule: "shell.enabled",
             reason: "commands are disabled".to_owned(),
@@ -27,13 +30,13 @@ pub(super) fn judge(shell: &ShellPolicy, analysis: &CommandAnalysis) -> Option<D
     hits.reduce(|greatest, hit| if hit.verdict > greatest.verdict { hit } else { greatest })
 }
 
-fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<DocumentHit> {
+fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<PolicyDocumentMatch> {
     if command.words.is_empty() {
         return None;
     }
     let matching = |patterns: &[String]| patterns.iter().find(|it| fits(it, command)).cloned();
     if let Some(pattern) = matching(&shell.blocked_patterns) {
-        return Some(DocumentHit {
+        return Some(PolicyDocumentMatch {
             verdict: Verdict::Deny,
             rule: "shell.blockedPatterns",
             reason: format!("command '{pattern}' is blocked"),
@@ -41,7 +44,7 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<DocumentH
         });
     }
     if let Some(pattern) = matching(&shell.approval_required) {
-        return Some(DocumentHit {
+        return Some(PolicyDocumentMatch {
             verdict: Verdict::Ask,
             rule: "shell.approvalRequired",
             reason: format!("command '{pattern}' requires approval"),
@@ -58,7 +61,7 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<DocumentH
     {
         return None;
     }
-    Some(DocumentHit {
+    Some(PolicyDocumentMatch {
         verdict: Verdict::Deny,
         rule: "shell.allowedCommands",
         reason: format!("command '{}' is not among the allowed commands", program(command)),

@@ -7,7 +7,7 @@ use ab_core::{
     Call, CallOutcome, EffectivePolicyControl, Error, ErrorCode, ErrorKind, Guard, Result, Verb,
 };
 
-use super::{DocumentAccess, DocumentHit, PolicyDocument};
+use super::{PolicyDocument, PolicyDocumentFileAccess, PolicyDocumentMatch};
 
 /// How the names of writes in flight begin.
 const TEMPORARY: &str = ".ab-tmp-";
@@ -15,16 +15,16 @@ const TEMPORARY: &str = ".ab-tmp-";
 /// Refuses file operations that a [`PolicyDocument`] does not allow. Commands are judged by
 /// [`CommandGuard`](crate::CommandGuard).
 #[derive(Clone, Debug)]
-pub struct DocumentGuard {
+pub struct PolicyDocumentGuard {
     document: Arc<PolicyDocument>,
 }
 
-impl DocumentGuard {
+impl PolicyDocumentGuard {
     pub fn new(document: Arc<PolicyDocument>) -> Self {
         Self { document }
     }
 
-    fn judged(&self, call: &Call<'_>) -> Option<DocumentHit> {
+    fn judged(&self, call: &Call<'_>) -> Option<PolicyDocumentMatch> {
         let access = access(call)?;
         for path in [call.path, call.to].into_iter().flatten() {
             let path = without_temporary_name(path.as_str());
@@ -37,7 +37,7 @@ impl DocumentGuard {
                 _ => false,
             };
             if contains_blocked {
-                return Some(DocumentHit {
+                return Some(PolicyDocumentMatch {
                     verdict: ab_core::Verdict::Deny,
                     rule: "filesystem.blockedPaths",
                     reason: format!("'{path}' may contain blocked paths"),
@@ -57,24 +57,24 @@ fn without_temporary_name(path: &str) -> &str {
 }
 
 /// What a call does with files; `None` for commands and for questions about the whole workspace.
-fn access(call: &Call<'_>) -> Option<DocumentAccess> {
+fn access(call: &Call<'_>) -> Option<PolicyDocumentFileAccess> {
     match call.verb {
-        Verb::Stat | Verb::List | Verb::Search => Some(DocumentAccess::Look),
-        Verb::Read | Verb::ReadLink => Some(DocumentAccess::Read),
-        Verb::Open if call.modifies => Some(DocumentAccess::Write),
-        Verb::Open => Some(DocumentAccess::Read),
+        Verb::Stat | Verb::List | Verb::Search => Some(PolicyDocumentFileAccess::Look),
+        Verb::Read | Verb::ReadLink => Some(PolicyDocumentFileAccess::Read),
+        Verb::Open if call.modifies => Some(PolicyDocumentFileAccess::Write),
+        Verb::Open => Some(PolicyDocumentFileAccess::Read),
         Verb::Write
         | Verb::Touch
         | Verb::SetAttributes
         | Verb::Symlink
         | Verb::Mkdir
         | Verb::Delete
-        | Verb::Rename => Some(DocumentAccess::Write),
+        | Verb::Rename => Some(PolicyDocumentFileAccess::Write),
         Verb::DiskSpace | Verb::Exec | Verb::Processes | Verb::Attach | Verb::Connect => None,
     }
 }
 
-fn refusal(hit: DocumentHit, call: &Call<'_>) -> Error {
+fn refusal(hit: PolicyDocumentMatch, call: &Call<'_>) -> Error {
     let message = format!("refused: {} (rule {})", hit.reason, hit.rule);
     let code = call.verb.default_error_code();
     let code = if hit.rule == "filesystem.maxFileSize" { ErrorCode::TooLarge } else { code };
@@ -82,7 +82,7 @@ fn refusal(hit: DocumentHit, call: &Call<'_>) -> Error {
     error.with_hint(hit.suggestion)
 }
 
-impl Guard for DocumentGuard {
+impl Guard for PolicyDocumentGuard {
     fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         match self.judged(call) {
             None => GuardDecision::ALLOW,

@@ -3,9 +3,9 @@
 use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
 
-use super::{Rule, WordAlternatives, invalid};
-use crate::analysis::{AnalysedCommand, ExpandedWord, PathAccess};
-use crate::place::PathLocation;
+use super::{OneOrMoreWords, PolicyRule, invalid};
+use crate::analysis::{AnalysedCommand, CommandPathAccess, ExpandedShellWord};
+use crate::place::CommandPathLocation;
 
 /// How well a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(rule: &Rule) -> Result<Self> {
+    pub(crate) fn new(rule: &PolicyRule) -> Result<Self> {
         let mut matcher = Self::default();
         for pattern in &rule.path {
             let compiled = Glob::new(pattern, DotfileMatching::Any).map_err(|problem| {
@@ -40,7 +40,7 @@ impl Matcher {
     }
 
     /// How well `rule` matches `command`, without its effects.
-    pub(crate) fn fits(&self, rule: &Rule, command: &AnalysedCommand) -> Fit {
+    pub(crate) fn fits(&self, rule: &PolicyRule, command: &AnalysedCommand) -> Fit {
         if !rule.command.is_empty() {
             let Some(program) = command.program() else { return Fit::No };
             if !rule.command.iter().any(|pattern| like(pattern, program)) {
@@ -54,17 +54,17 @@ impl Matcher {
         prefix
     }
 
-    fn paths_fit(&self, rule: &Rule, command: &AnalysedCommand) -> bool {
+    fn paths_fit(&self, rule: &PolicyRule, command: &AnalysedCommand) -> bool {
         if rule.path.is_empty() {
             return true;
         }
-        let wanted = |access: PathAccess| !rule.writes || access == PathAccess::Write;
+        let wanted = |access: CommandPathAccess| !rule.writes || access == CommandPathAccess::Write;
         command.paths.iter().filter(|used| wanted(used.access)).any(|used| match &used.location {
-            PathLocation::Inside(path) => self.inside.iter().any(|glob| covers(glob, path)),
-            PathLocation::Outside(path) => {
+            CommandPathLocation::Inside(path) => self.inside.iter().any(|glob| covers(glob, path)),
+            CommandPathLocation::Outside(path) => {
                 self.outside.iter().any(|glob| covers(glob, path.trim_start_matches('/')))
             }
-            PathLocation::Unknown => false,
+            CommandPathLocation::Unknown => false,
         })
     }
 }
@@ -79,14 +79,14 @@ fn covers(glob: &Glob, path: &str) -> bool {
     })
 }
 
-fn prefix_fit(prefix: &[WordAlternatives], command: &AnalysedCommand) -> Fit {
+fn prefix_fit(prefix: &[OneOrMoreWords], command: &AnalysedCommand) -> Fit {
     let mut fit = Fit::Yes;
     for (at, choice) in prefix.iter().enumerate() {
         let Some(word) = command.words.get(at) else { return Fit::No };
         let text = if at == 0 { command.program().unwrap_or_default() } else { &word.text };
         let same = match choice {
-            WordAlternatives::Word(expect) => expect == text,
-            WordAlternatives::Any(words) => words.iter().any(|expect| expect == text),
+            OneOrMoreWords::Word(expect) => expect == text,
+            OneOrMoreWords::Any(words) => words.iter().any(|expect| expect == text),
         };
         match (word.known, same) {
             (true, true) => {}
@@ -99,7 +99,7 @@ fn prefix_fit(prefix: &[WordAlternatives], command: &AnalysedCommand) -> Fit {
     fit
 }
 
-fn arguments_fit(rule: &Rule, command: &AnalysedCommand) -> bool {
+fn arguments_fit(rule: &PolicyRule, command: &AnalysedCommand) -> bool {
     let words = command.words.get(1..).unwrap_or_default();
     let some = |pattern: &String| words.iter().any(|word| word_fits(pattern, word));
     let arguments = &rule.arguments;
@@ -108,7 +108,7 @@ fn arguments_fit(rule: &Rule, command: &AnalysedCommand) -> bool {
         && !arguments.none.iter().any(some)
 }
 
-fn word_fits(pattern: &str, word: &ExpandedWord) -> bool {
+fn word_fits(pattern: &str, word: &ExpandedShellWord) -> bool {
     (word.known || pattern == "*") && like(pattern, &word.text)
 }
 

@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// The last time that any call of a backend received a partial answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Motion(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct LastProgress(Arc<Mutex<Option<Instant>>>);
 
-impl Motion {
+impl LastProgress {
     fn last(&self) -> Option<Instant> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -36,14 +36,14 @@ impl Motion {
 pub(crate) struct Deadline {
     whole: Duration,
     end: Mutex<Instant>,
-    motion: Motion,
+    last_progress: LastProgress,
 }
 
 impl Deadline {
     /// Creates the deadline of a call that is made now and may take `whole`.
-    pub(crate) fn new(whole: Duration, motion: &Motion) -> Self {
+    pub(crate) fn new(whole: Duration, last_progress: &LastProgress) -> Self {
         let end = Mutex::new(later(Instant::now(), whole));
-        Self { whole, end, motion: motion.clone() }
+        Self { whole, end, last_progress: last_progress.clone() }
     }
 
     fn end(&self) -> Instant {
@@ -102,15 +102,15 @@ impl<'a> CallContext<'a> {
         Self { recording: Recording::Off, ..self }
     }
 
-    /// Waits for a part of the call until its deadline, or for `patience` outside of a call. `None`
+    /// Waits for a part of the call until its deadline, or for `time_limit` outside of a call. `None`
     /// after a timeout.
     pub(crate) async fn within<T>(
         self,
-        patience: Duration,
+        time_limit: Duration,
         part: impl Future<Output = T>,
     ) -> Option<T> {
         let mut part = pin!(part);
-        let alone = later(Instant::now(), patience);
+        let alone = later(Instant::now(), time_limit);
         loop {
             let end = || self.deadline.map_or(alone, Deadline::end);
             let until = end();
@@ -124,25 +124,25 @@ impl<'a> CallContext<'a> {
     }
 
     /// The deadline of the call, for a part that runs in another task; outside of a call,
-    /// `patience` from now.
-    pub(crate) fn until(self, patience: Duration) -> Instant {
-        self.deadline.map_or_else(|| later(Instant::now(), patience), Deadline::end)
+    /// `time_limit` from now.
+    pub(crate) fn until(self, time_limit: Duration) -> Instant {
+        self.deadline.map_or_else(|| later(Instant::now(), time_limit), Deadline::end)
     }
 
     /// Waits for the call's turn. As [`within`](Self::within), but waits longer while other calls
     /// make progress.
     pub(crate) async fn turn<T>(
         self,
-        patience: Duration,
+        time_limit: Duration,
         part: impl Future<Output = T>,
     ) -> Option<T> {
         let mut part = pin!(part);
         loop {
-            if let Some(done) = self.within(patience, &mut part).await {
+            if let Some(done) = self.within(time_limit, &mut part).await {
                 return Some(done);
             }
             let deadline = self.deadline?;
-            if let Some(last) = deadline.motion.last() {
+            if let Some(last) = deadline.last_progress.last() {
                 deadline.after(last);
             }
             if deadline.end() <= Instant::now() {
@@ -156,7 +156,7 @@ impl<'a> CallContext<'a> {
         if let Some(deadline) = self.deadline {
             let now = Instant::now();
             deadline.after(now);
-            deadline.motion.note(now);
+            deadline.last_progress.note(now);
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn parts_share_the_time_of_their_call() {
-        let deadline = Deadline::new(WHOLE, &Motion::default());
+        let deadline = Deadline::new(WHOLE, &LastProgress::default());
         let context = CallContext::new(&deadline);
         let parts = async {
             let first = context.within(WHOLE, sleep(WHOLE * 9 / 10)).await;
@@ -224,7 +224,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_elsewhere_has_the_deadline_of_its_call() {
         let began = Instant::now();
-        let deadline = Deadline::new(WHOLE, &Motion::default());
+        let deadline = Deadline::new(WHOLE, &LastProgress::default());
         sleep(WHOLE / 2).await;
         assert_eq!(CallContext::new(&deadline).until(WHOLE), began + WHOLE);
         assert_eq!(CallContext::NONE.until(WHOLE), Instant::now() + WHOLE);
@@ -232,7 +232,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_that_is_under_way_goes_on_while_others_are_answered() {
-        let deadline = Deadline::new(WHOLE, &Motion::default());
+        let deadline = Deadline::new(WHOLE, &LastProgress::default());
         let context = CallContext::new(&deadline);
         let parts = async {
             let answers = async {
@@ -249,8 +249,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_is_waited_for_while_others_make_progress() {
-        let motion = Motion::default();
-        let (waits, other) = (Deadline::new(WHOLE, &motion), Deadline::new(WHOLE, &motion));
+        let last_progress = LastProgress::default();
+        let (waits, other) =
+            (Deadline::new(WHOLE, &last_progress), Deadline::new(WHOLE, &last_progress));
         let waiting = CallContext::new(&waits).turn(WHOLE, pending::<()>());
         let others = async {
             sleep(WHOLE * 9 / 10).await;
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!((took.as_secs(), turn), (190, None));
         // Old progress does not extend the deadline.
         advance(WHOLE).await;
-        let waits = Deadline::new(WHOLE, &motion);
+        let waits = Deadline::new(WHOLE, &last_progress);
         let waiting = CallContext::new(&waits).turn(WHOLE, pending::<()>());
         assert_eq!(timed(waiting).await.0.as_secs(), WHOLE.as_secs());
     }

@@ -1,10 +1,10 @@
 //! Makes one connection: a byte stream, the SSH handshake, the check of the host key, the login.
 //! Fails within a bounded time and leaves nothing open.
 
-mod brisk;
 mod client;
 mod failure;
 mod login;
+mod nonblocking_shutdown;
 mod page;
 mod proxy;
 mod ssh;
@@ -22,13 +22,13 @@ use russh::client::Handle;
 use tokio::sync::oneshot;
 
 pub(crate) use self::client::Client;
-pub use self::failure::DialError;
-use self::failure::Patience;
+pub use self::failure::ConnectError;
+use self::failure::TimeLeft;
 use super::endpoint::{ByteStream, Connector, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
 use super::settings::ClientSettings;
-use crate::cut::Scissors;
+use crate::cut::StreamCutter;
 
 /// The user name for clients that authenticate with the daemon's token.
 const USER: &str = "agent";
@@ -43,7 +43,7 @@ pub(crate) struct Dialled {
     /// Receives exactly one value, when the connection ends.
     pub(crate) gone: oneshot::Receiver<Gone>,
     /// Ends the connection, at the latest when it is dropped.
-    pub(crate) cut: Scissors,
+    pub(crate) cut: StreamCutter,
 }
 
 /// Why a connection ended.
@@ -55,83 +55,83 @@ pub(crate) struct Gone {
 }
 
 /// Connects and logs in. One attempt.
-pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError> {
-    let patience = Patience::new(settings.connect_timeout);
+pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectError> {
+    let time_limit = TimeLeft::new(settings.connect_timeout);
     match &settings.endpoint {
-        RemoteEndpoint::WebSocket(socket) => by_websocket(settings, socket, patience).await,
-        RemoteEndpoint::Ssh(ssh) => by_tcp(settings, ssh, patience).await,
-        RemoteEndpoint::Stream(connector) => by_stream(settings, connector, patience).await,
+        RemoteEndpoint::WebSocket(socket) => by_websocket(settings, socket, time_limit).await,
+        RemoteEndpoint::Ssh(ssh) => by_tcp(settings, ssh, time_limit).await,
+        RemoteEndpoint::Stream(connector) => by_stream(settings, connector, time_limit).await,
     }
 }
 
 /// Checks that a workspace can be reached and entered: connects, logs in and disconnects.
-pub async fn check_connection(settings: &ClientSettings) -> Result<(), DialError> {
+pub async fn check_connection(settings: &ClientSettings) -> Result<(), ConnectError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
         let _ = gone.await;
     };
     // A server that does not answer in time is disconnected without a goodbye.
-    let _ = tokio::time::timeout(PARTING, leaving).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, leaving).await;
     drop(cut);
     Ok(())
 }
 
 /// Longest time for an orderly disconnect.
-const PARTING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens a daemon's WebSocket as a byte stream, without SSH on it yet.
 pub async fn open_websocket(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,
-) -> Result<impl ByteStream + use<>, DialError> {
-    websocket::open(endpoint, Patience::new(timeout)).await
+) -> Result<impl ByteStream + use<>, ConnectError> {
+    websocket::open(endpoint, TimeLeft::new(timeout)).await
 }
 
 /// Opens the stream on which a daemon answers HTTP, through the proxy and TLS of the endpoint.
 pub async fn open_daemon_http_stream(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,
-) -> Result<Box<dyn ByteStream>, DialError> {
-    websocket::reach(endpoint, Patience::new(timeout)).await
+) -> Result<Box<dyn ByteStream>, ConnectError> {
+    websocket::reach(endpoint, TimeLeft::new(timeout)).await
 }
 
 async fn by_websocket(
     settings: &ClientSettings,
     socket: &WebSocketEndpoint,
-    patience: Patience,
-) -> Result<Dialled, DialError> {
-    let stream = websocket::open(socket, patience).await?;
+    time_limit: TimeLeft,
+) -> Result<Dialled, ConnectError> {
+    let stream = websocket::open(socket, time_limit).await?;
     let who = socket.address.to_string();
-    let mut dialled = ssh::greet(settings, &who, &socket.host_key, stream, patience).await?;
+    let mut dialled = ssh::greet(settings, &who, &socket.host_key, stream, time_limit).await?;
     let token = socket.token.as_ref();
-    login::without_name(&mut dialled, &who, USER, token, patience).await?;
+    login::without_name(&mut dialled, &who, USER, token, time_limit).await?;
     Ok(dialled)
 }
 
 async fn by_tcp(
     settings: &ClientSettings,
     ssh: &SshEndpoint,
-    patience: Patience,
-) -> Result<Dialled, DialError> {
-    let stream = tcp::connect(&ssh.host, patience).await?;
+    time_limit: TimeLeft,
+) -> Result<Dialled, ConnectError> {
+    let stream = tcp::connect(&ssh.host, time_limit).await?;
     let who = ssh.host.to_string();
-    let mut dialled = ssh::greet(settings, &who, &ssh.host_key, stream, patience).await?;
-    login::with_credentials(&mut dialled, &who, &ssh.user, &ssh.credentials, patience).await?;
+    let mut dialled = ssh::greet(settings, &who, &ssh.host_key, stream, time_limit).await?;
+    login::with_credentials(&mut dialled, &who, &ssh.user, &ssh.credentials, time_limit).await?;
     Ok(dialled)
 }
 
 async fn by_stream(
     settings: &ClientSettings,
     connector: &Arc<dyn Connector>,
-    patience: Patience,
-) -> Result<Dialled, DialError> {
+    time_limit: TimeLeft,
+) -> Result<Dialled, ConnectError> {
     let who = "the server";
-    let stream = patience.spend("reach", who, connector.connect()).await?;
-    let stream = stream.map_err(|error| DialError::lost("reach", who, error))?;
+    let stream = time_limit.spend("reach", who, connector.connect()).await?;
+    let stream = stream.map_err(|error| ConnectError::lost("reach", who, error))?;
     let check = &HostKeyCheck::Unchecked;
-    let mut dialled = ssh::greet(settings, who, check, stream, patience).await?;
-    login::without_name(&mut dialled, who, USER, None, patience).await?;
+    let mut dialled = ssh::greet(settings, who, check, stream, time_limit).await?;
+    login::without_name(&mut dialled, who, USER, None, time_limit).await?;
     Ok(dialled)
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::address::{self, HostPort, TransportSecurity, WebSocketUrl, invalid};
 use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
-use super::secret::Secret;
+use super::secret::SecretText;
 
 /// The address of a workspace.
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
@@ -40,11 +40,11 @@ pub enum CleartextTokenPolicy {
 #[derive(Clone, Debug)]
 pub struct WebSocketEndpoint {
     pub address: WebSocketUrl,
-    pub token: Option<Secret>,
+    pub token: Option<SecretText>,
     /// Whether the token may be sent without TLS.
     pub token_in_clear: CleartextTokenPolicy,
     /// Sent with the request that opens the WebSocket.
-    pub headers: Headers,
+    pub headers: RequestHeaders,
     pub proxy: Option<Proxy>,
     /// The certificate authorities that are trusted for a `wss` server.
     pub roots: TrustRoots,
@@ -84,7 +84,7 @@ impl WebSocketEndpoint {
             address: url,
             token: None,
             token_in_clear: CleartextTokenPolicy::default(),
-            headers: Headers::default(),
+            headers: RequestHeaders::default(),
             proxy: None,
             roots: TrustRoots::default(),
             host_key: HostKeyCheck::Unchecked,
@@ -117,11 +117,11 @@ impl SshEndpoint {
 /// How a user authenticates.
 #[derive(Clone, Debug)]
 pub enum Credential {
-    Password(Secret),
+    Password(SecretText),
     /// A private key: the text of its file.
     Key {
-        text: Secret,
-        passphrase: Option<Secret>,
+        text: SecretText,
+        passphrase: Option<SecretText>,
     },
     /// Every key of an SSH agent.
     SshAgent {
@@ -167,7 +167,7 @@ impl fmt::Debug for TrustRoots {
 pub struct Proxy {
     pub host: HostPort,
     /// User name and password.
-    pub credentials: Option<(String, Secret)>,
+    pub credentials: Option<(String, SecretText)>,
 }
 
 impl Proxy {
@@ -183,7 +183,7 @@ impl Proxy {
 
 /// Request headers. `Debug` does not show their values.
 #[derive(Clone, Default)]
-pub struct Headers(HeaderMap);
+pub struct RequestHeaders(HeaderMap);
 
 /// Headers that the WebSocket handshake sets itself.
 const RESERVED: [HeaderName; 8] = [
@@ -197,7 +197,7 @@ const RESERVED: [HeaderName; 8] = [
     http::header::SEC_WEBSOCKET_ACCEPT,
 ];
 
-impl Headers {
+impl RequestHeaders {
     /// Adds a header, and replaces one of the same name.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<()> {
         let Ok(key) = name.parse::<HeaderName>() else {
@@ -230,7 +230,7 @@ fn printable(name: &str) -> String {
     ab_core::error::escape_unprintable(name)
 }
 
-impl fmt::Debug for Headers {
+impl fmt::Debug for RequestHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys().map(HeaderName::as_str)).finish()
     }
@@ -244,7 +244,7 @@ mod tests {
     fn a_token_goes_without_tls_to_this_host_only() {
         let check = |url: &str, change: &dyn Fn(&mut WebSocketEndpoint)| {
             let mut socket = WebSocketEndpoint::new(url).unwrap();
-            socket.token = Some(Secret::new("secret"));
+            socket.token = Some(SecretText::new("secret"));
             change(&mut socket);
             socket.check_cleartext_credentials()
         };
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn headers_are_checked_and_not_shown() {
-        let mut headers = Headers::default();
+        let mut headers = RequestHeaders::default();
         headers.insert("X-Access", "secret").unwrap();
         headers.insert("x-access", "another secret").unwrap();
         assert_eq!(format!("{headers:?}"), "[\"x-access\"]");

@@ -17,7 +17,7 @@ use super::session::{Later, Session, extended};
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
-use crate::wire::call::WireCall;
+use crate::wire::call::RemoteCall;
 
 /// Most requests of one read or write that are in flight at a time.
 const TOGETHER: usize = 32;
@@ -63,7 +63,7 @@ impl RemoteFile {
 
     /// [`stat`](File::stat) as part of a call.
     pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
-        let call = WireCall::StatHandle { handle: self.number() };
+        let call = RemoteCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await
     }
 
@@ -228,7 +228,7 @@ impl File for RemoteFile {
 
     async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        let call = WireCall::SetFileAttributes { handle: self.number(), attributes };
+        let call = RemoteCall::SetFileAttributes { handle: self.number(), attributes };
         self.within(verb, self.session.call(CallContext::NONE, verb, &call)).await
     }
 

@@ -19,7 +19,7 @@ pub enum HostKeyCheck {
     /// The key must be listed for the host.
     KnownHosts(KnownHosts),
     /// The key must have this fingerprint.
-    Pin(Fingerprint),
+    Pin(HostKeyFingerprint),
     /// The first key is trusted and stored in this file in `known_hosts` format. Later keys must
     /// equal it.
     TrustOnFirstUse(PathBuf),
@@ -32,9 +32,9 @@ pub enum HostKeyCheck {
 
 /// The digest of a key, as `ssh-keygen -l` shows it: `SHA256:…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
+pub struct HostKeyFingerprint([u8; 32]);
 
-impl Fingerprint {
+impl HostKeyFingerprint {
     fn of(key: &PublicKey) -> Self {
         match key.fingerprint(HashAlg::Sha256) {
             ssh_key::Fingerprint::Sha256(digest) => Self(digest),
@@ -44,7 +44,7 @@ impl Fingerprint {
     }
 }
 
-impl FromStr for Fingerprint {
+impl FromStr for HostKeyFingerprint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -56,13 +56,13 @@ impl FromStr for Fingerprint {
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for HostKeyFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&ssh_key::Fingerprint::Sha256(self.0), f)
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for HostKeyFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -84,7 +84,7 @@ impl HostKeyCheck {
         let (standing, store) = match self {
             HostKeyCheck::Unchecked => return Ok(()),
             HostKeyCheck::Pin(pin) => {
-                let shown = Fingerprint::of(key);
+                let shown = HostKeyFingerprint::of(key);
                 return if *pin == shown { Ok(()) } else { Err(unpinned(host, *pin, shown)) };
             }
             HostKeyCheck::KnownHosts(known) => {
@@ -110,13 +110,13 @@ impl HostKeyCheck {
             Standing::Known => Ok(()),
             Standing::Unknown => Err(unknown(host, key, store)),
             Standing::Revoked { place } => {
-                let shown = Fingerprint::of(key);
+                let shown = HostKeyFingerprint::of(key);
                 let message = format!("the host key of {host} is revoked in {place}: {shown}");
                 Err(refused(message, ErrorCause::HostKeyRefused)
                     .with_hint("do not connect until the host has a new key"))
             }
             Standing::Changed { known, place } => {
-                let (known, shown) = (Fingerprint::of(&known), Fingerprint::of(key));
+                let (known, shown) = (HostKeyFingerprint::of(&known), HostKeyFingerprint::of(key));
                 let message = format!(
                     "the host key of {host} has changed: it is now {shown}, but {place} has {known}"
                 );
@@ -134,7 +134,7 @@ impl HostKeyCheck {
 }
 
 fn unknown(host: &HostPort, key: &PublicKey, store: Option<&PathBuf>) -> Error {
-    let shown = Fingerprint::of(key);
+    let shown = HostKeyFingerprint::of(key);
     let kind = key.algorithm();
     let message = format!("the host key of {host} is not known: {kind} {shown}");
     let place = match store {
@@ -147,7 +147,7 @@ fn unknown(host: &HostPort, key: &PublicKey, store: Option<&PathBuf>) -> Error {
     ))
 }
 
-fn unpinned(host: &HostPort, pin: Fingerprint, shown: Fingerprint) -> Error {
+fn unpinned(host: &HostPort, pin: HostKeyFingerprint, shown: HostKeyFingerprint) -> Error {
     let message = format!("the host key of {host} is not the pinned one: it is {shown}");
     refused(message, ErrorCause::HostKeyRefused).with_hint(format!(
         "the pinned key is {pin}; change it only if the owner of the host confirms the new key"
@@ -190,18 +190,18 @@ mod tests {
 
     #[test]
     fn fingerprints_are_parsed_and_shown() {
-        let shown = Fingerprint::of(&key(ONE)).to_string();
-        assert_eq!(shown.parse::<Fingerprint>().unwrap().to_string(), shown);
+        let shown = HostKeyFingerprint::of(&key(ONE)).to_string();
+        assert_eq!(shown.parse::<HostKeyFingerprint>().unwrap().to_string(), shown);
         assert_eq!((shown.len(), &shown[..7]), (50, "SHA256:"));
         for text in ["", "SHA256:", "SHA256:abc", "MD5:00:11", "SHA512:abcd"] {
-            assert!(text.parse::<Fingerprint>().is_err(), "{text}");
+            assert!(text.parse::<HostKeyFingerprint>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn an_unknown_key_is_refused_with_the_line_that_makes_it_known() {
         let (message, hint) = refusal(&HostKeyCheck::KnownHosts(KnownHosts::default()), ONE);
-        let shown = Fingerprint::of(&key(ONE));
+        let shown = HostKeyFingerprint::of(&key(ONE));
         assert_eq!(message, format!("the host key of box:2222 is not known: ssh-ed25519 {shown}"));
         assert!(
             hint.ends_with(&format!(
@@ -217,7 +217,7 @@ mod tests {
         let known = HostKeyCheck::KnownHosts(KnownHosts::from_text(format!("[box]:2222 {TWO}")));
         let (message, hint) = refusal(&known, ONE);
         for key in [key(ONE), key(TWO)] {
-            assert!(message.contains(&Fingerprint::of(&key).to_string()), "{message}");
+            assert!(message.contains(&HostKeyFingerprint::of(&key).to_string()), "{message}");
         }
         assert!(hint.contains("remove line 1 of the known hosts given"), "{hint}");
         let revoked = format!("@revoked * {ONE}");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_pin_is_of_one_key() {
-        let check = HostKeyCheck::Pin(Fingerprint::of(&key(ONE)));
+        let check = HostKeyCheck::Pin(HostKeyFingerprint::of(&key(ONE)));
         judged(&check, ONE).unwrap();
         assert!(refusal(&check, TWO).0.contains("not the pinned one"));
         judged(&HostKeyCheck::Unchecked, TWO).unwrap();

@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::context::later;
-use super::dial::{DialError, Gone, dial};
+use super::dial::{ConnectError, Gone, dial};
 use super::link::{Effect, Generation, Input, Link};
 use super::session::Session;
 use super::settings::ClientSettings;
 
 type Waiter = oneshot::Sender<Result<Arc<Session>>>;
-type Attempt = Pin<Box<dyn Future<Output = Result<Made, DialError>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = Result<Made, ConnectError>> + Send>>;
 
 /// A new connection and the receiver that reports its end.
 struct Made {
@@ -90,7 +90,7 @@ impl Keeper {
     /// Waits for a connection, and starts an attempt if none is under way.
     pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
         let (waiter, answer) = oneshot::channel();
-        let destroyed = || Error::backend_destroyed(verb);
+        let destroyed = || Error::for_destroyed_backend(verb);
         self.told.send(Told::Wanted(waiter)).map_err(|_| destroyed())?;
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
@@ -128,7 +128,7 @@ struct Keeping {
 
 enum Event {
     Told(Option<Told>),
-    Attempted(Generation, Box<Result<Made, DialError>>),
+    Attempted(Generation, Box<Result<Made, ConnectError>>),
     Lost(Generation, Option<Gone>),
     TimerFired,
 }
@@ -172,7 +172,7 @@ impl Keeping {
         }
     }
 
-    fn attempted(&mut self, generation: Generation, outcome: Result<Made, DialError>) {
+    fn attempted(&mut self, generation: Generation, outcome: Result<Made, ConnectError>) {
         match outcome {
             Ok(Made { session, gone }) => {
                 self.reason = None;
@@ -181,7 +181,7 @@ impl Keeping {
                 self.current.send_replace(Some(session));
                 self.apply(Input::AttemptSucceeded(generation));
             }
-            Err(DialError { error, retryable }) => {
+            Err(ConnectError { error, retryable }) => {
                 self.reason = Some(error);
                 self.apply(Input::AttemptFailed { generation, retryable });
             }
@@ -280,7 +280,7 @@ impl Keeping {
             }
             Effect::FailWaiting => {
                 let reason = match self.link.status() {
-                    ConnectionStatus::Destroyed => Error::backend_destroyed(Verb::Connect),
+                    ConnectionStatus::Destroyed => Error::for_destroyed_backend(Verb::Connect),
                     _ => self.reason.clone().unwrap_or_else(lost),
                 };
                 for waiter in self.waiting.drain(..) {
@@ -291,7 +291,7 @@ impl Keeping {
     }
 }
 
-async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, DialError> {
+async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, ConnectError> {
     let deadline = later(Instant::now(), settings.connect_timeout);
     let mut dialled = dial(&settings).await?;
     let (_, nobody) = oneshot::channel();

@@ -22,9 +22,9 @@ use super::place::Place;
 use super::process::{self, Begin};
 use super::remote::Shared;
 use super::session::{Ours, Session};
-use crate::sftp::packet::{MAX_PACKET_DATA_BYTES, PacketReader};
+use crate::sftp::packet::{MAX_PACKET_DATA_BYTES, SshFieldReader};
 use crate::wire::WireCodec;
-use crate::wire::call::{self, RemoteCallId, WireCall, WireWriteBody};
+use crate::wire::call::{self, RemoteCall, RemoteCallId, RemoteWriteBody};
 
 /// How many times a file that changes during the read is read again.
 const READ_AGAIN: usize = 8;
@@ -37,7 +37,7 @@ pub(super) async fn stat(
     options: StatOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::Stat { path: place.path.clone(), options };
+    let call = RemoteCall::Stat { path: place.path.clone(), options };
     place.shown(session.call(context, Verb::Stat, &call).await)
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn list(
     options: ListOptions,
 ) -> Result<Listing> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::List { path: place.path.clone(), options };
+    let call = RemoteCall::List { path: place.path.clone(), options };
     let mut listing: Listing =
         place.shown(session.call_in_parts(context, Verb::List, &call).await)?;
     for entry in &mut listing.entries {
@@ -68,7 +68,7 @@ pub(super) async fn search(
     let place = Place::whole(&ours.base);
     makes_sense(query)?;
     let query = SearchQuery { root: ours.base.join(&query.root), ..query.clone() };
-    let call = WireCall::Search(Box::new(query));
+    let call = RemoteCall::Search(Box::new(query));
     let mut found: SearchResults =
         place.shown(session.call_in_parts(context, Verb::Search, &call).await)?;
     for item in &mut found.matches {
@@ -110,16 +110,16 @@ pub(super) async fn read(
     options: ReadOptions,
 ) -> Result<FileContent> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::Read { path: place.path.clone(), options };
+    let call = RemoteCall::Read { path: place.path.clone(), options };
     for _ in 0..READ_AGAIN {
         let mut body =
-            PacketReader::new(place.shown(session.call_raw(context, Verb::Read, &call).await)?);
-        let content = call::WireReadReply::decode_from(&mut body);
+            SshFieldReader::new(place.shown(session.call_raw(context, Verb::Read, &call).await)?);
+        let content = call::RemoteReadReply::decode_from(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
-            call::WireReadReply::Inline(stat) => {
-                return Ok(FileContent { bytes: body.rest(), stat });
+            call::RemoteReadReply::Inline(stat) => {
+                return Ok(FileContent { bytes: body.read_remaining(), stat });
             }
-            call::WireReadReply::Open(stat, handle) => {
+            call::RemoteReadReply::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
                 if let Some(content) = read_open(&file, context, path, stat, options).await? {
@@ -168,10 +168,10 @@ pub(super) async fn write(
         Some(stage(session, context, &place, content.clone()).await?)
     };
     let body = match &staged {
-        Some(file) => WireWriteBody::Staged(file.number()),
-        None => WireWriteBody::Inline(content),
+        Some(file) => RemoteWriteBody::Staged(file.number()),
+        None => RemoteWriteBody::Inline(content),
     };
-    let call = WireCall::Write { path: place.path.clone(), body, options };
+    let call = RemoteCall::Write { path: place.path.clone(), body, options };
     let written = session.call(context, Verb::Write, &call).await;
     if let Some(file) = staged {
         file.forget();
@@ -186,7 +186,7 @@ async fn stage(
     place: &Place,
     content: Bytes,
 ) -> Result<RemoteFile> {
-    let call = WireCall::Stage { size: content.len() as u64 };
+    let call = RemoteCall::Stage { size: content.len() as u64 };
     let handle: u32 = session.call(context, Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
@@ -207,7 +207,7 @@ pub(super) async fn open(
     options: OpenOptions,
 ) -> Result<Box<dyn File>> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::Open { path: place.path.clone(), options };
+    let call = RemoteCall::Open { path: place.path.clone(), options };
     let handle: u32 = place.shown(session.call(context, Verb::Open, &call).await)?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     Ok(Box::new(RemoteFile::new(session.clone(), handle, place)))
@@ -221,7 +221,7 @@ pub(super) async fn set_attributes(
     attributes: AttributeChanges,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::SetAttributes { path: place.path.clone(), attributes };
+    let call = RemoteCall::SetAttributes { path: place.path.clone(), attributes };
     place.shown(session.call(context, Verb::SetAttributes, &call).await)
 }
 
@@ -232,7 +232,7 @@ pub(super) async fn read_link(
     path: &WsPath,
 ) -> Result<String> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::ReadLink { path: place.path.clone() };
+    let call = RemoteCall::ReadLink { path: place.path.clone() };
     place.shown(session.call(context, Verb::ReadLink, &call).await)
 }
 
@@ -244,7 +244,7 @@ pub(super) async fn symlink(
     target: &str,
 ) -> Result<()> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::Symlink { path: place.path.clone(), target: target.to_owned() };
+    let call = RemoteCall::Symlink { path: place.path.clone(), target: target.to_owned() };
     place.shown(session.call(context, Verb::Symlink, &call).await)
 }
 
@@ -255,7 +255,7 @@ pub(super) async fn create_dir(
     path: &WsPath,
 ) -> Result<()> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::MakeDir { path: place.path.clone() };
+    let call = RemoteCall::MakeDir { path: place.path.clone() };
     place.shown(session.call(context, Verb::Mkdir, &call).await)
 }
 
@@ -267,7 +267,7 @@ pub(super) async fn remove(
     options: RemoveOptions,
 ) -> Result<RemoveOutcome> {
     let place = Place::new(&ours.base, path);
-    let call = WireCall::Remove { path: place.path.clone(), options };
+    let call = RemoteCall::Remove { path: place.path.clone(), options };
     let count = place.shown(session.call(context, Verb::Delete, &call).await)?;
     Ok(RemoveOutcome { count })
 }
@@ -281,20 +281,20 @@ pub(super) async fn rename(
     options: RenameOptions,
 ) -> Result<RenameOutcome> {
     let (place, target) = (Place::new(&ours.base, from), Place::new(&ours.base, to));
-    let call = WireCall::Rename { from: place.path.clone(), to: target.path, options };
+    let call = RemoteCall::Rename { from: place.path.clone(), to: target.path, options };
     let atomic = place.shown(session.call(context, Verb::Rename, &call).await)?;
     Ok(RenameOutcome { atomic })
 }
 
 pub(super) async fn space(session: &Session, context: CallContext<'_>) -> Result<DiskSpace> {
-    session.call(context, Verb::DiskSpace, &WireCall::DiskSpace).await
+    session.call(context, Verb::DiskSpace, &RemoteCall::DiskSpace).await
 }
 
 pub(super) async fn effective_policy(
     session: &Session,
     context: CallContext<'_>,
 ) -> Result<EffectivePolicy> {
-    session.call_in_parts(context, Verb::Exec, &WireCall::Policy).await
+    session.call_in_parts(context, Verb::Exec, &RemoteCall::Policy).await
 }
 
 pub(super) async fn outcome(
@@ -302,7 +302,7 @@ pub(super) async fn outcome(
     context: CallContext<'_>,
     call: RemoteCallId,
 ) -> Result<LostCallEffect> {
-    session.call(context, Verb::Connect, &WireCall::Outcome(call)).await
+    session.call(context, Verb::Connect, &RemoteCall::Outcome(call)).await
 }
 
 pub(super) async fn processes(
@@ -310,7 +310,7 @@ pub(super) async fn processes(
     context: CallContext<'_>,
     ours: &Ours,
 ) -> Result<Vec<ProcessInfo>> {
-    let call = WireCall::Processes;
+    let call = RemoteCall::Processes;
     let mut all: Vec<ProcessInfo> = session.call_in_parts(context, Verb::Processes, &call).await?;
     all.retain(|process| process.cwd.starts_with(&ours.base));
     for process in &mut all {

@@ -9,8 +9,6 @@
 mod act;
 mod change;
 mod command;
-mod ear;
-mod errand;
 mod file;
 mod greet;
 mod lacks;
@@ -20,13 +18,15 @@ mod look;
 mod markers;
 mod marks;
 mod open;
+mod open_file_paths;
+mod output_buffer;
+mod own_command;
 mod policy;
 mod read;
 mod remove;
 mod rename;
 mod spot;
 mod turns;
-mod whereabouts;
 mod write;
 
 use std::sync::Arc;
@@ -37,8 +37,8 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use self::act::Act;
 use self::marks::Marks;
+use self::open_file_paths::OpenFilePaths;
 use self::turns::Turns;
-use self::whereabouts::Whereabouts;
 use super::context::CallContext;
 use super::session::Session;
 
@@ -62,9 +62,9 @@ pub(crate) struct Plain {
     runs: OnceCell<bool>,
     marks: Marks,
     turns: Turns,
-    whereabouts: Whereabouts,
+    open_file_paths: OpenFilePaths,
     commands: Arc<Semaphore>,
-    errands: Semaphore,
+    own_commands: Semaphore,
 }
 
 /// The OpenSSH extensions that the server offers.
@@ -85,9 +85,9 @@ impl Default for Plain {
             runs: OnceCell::new(),
             marks: Marks::default(),
             turns: Turns::default(),
-            whereabouts: Whereabouts::default(),
+            open_file_paths: OpenFilePaths::default(),
             commands: Arc::new(Semaphore::new(COMMANDS)),
-            errands: Semaphore::new(1),
+            own_commands: Semaphore::new(1),
         }
     }
 }
@@ -128,8 +128,8 @@ impl Plain {
     /// Whether the server runs commands. The first caller asks the server, and concurrent callers
     /// wait for the same answer. A failed question is repeated by the next caller.
     async fn runs(&self, session: &Session, context: CallContext<'_>) -> Result<bool> {
-        let asking = self.runs.get_or_try_init(|| errand::can_run(session));
-        match context.within(session.patience, asking).await {
+        let asking = self.runs.get_or_try_init(|| own_command::can_run(session));
+        match context.within(session.time_limit, asking).await {
             Some(known) => known.copied(),
             None => Err(session
                 .late(Verb::Exec, 0, false)

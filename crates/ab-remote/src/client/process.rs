@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    ExecRequest, ExitCause, OutputChunk, Process, ProcessControlMessage, ProcessDriverSide,
+    DriverProcessChannels, ExecRequest, ExitCause, OutputChunk, Process, ProcessControlMessage,
     ProcessExit, ProcessExitSender, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
 };
 use ab_core::{Error, ErrorCode, ErrorKind, LostCallEffect, Result, Verb};
@@ -38,7 +38,7 @@ const OUTPUT_ROOM: u64 = 1024 * 1024;
 /// Most empty pieces, which report lost output, that may wait for the reader.
 const LOSSES: u64 = 1024;
 /// How long an orderly release may take.
-const PARTING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of input in one frame.
 const PIECE: usize = 64 * 1024;
 
@@ -108,7 +108,7 @@ pub(crate) async fn begin(
         (true, true) => StdinMode::Piped,
         (true, false) => StdinMode::Closed,
     };
-    let (process, feed) = Process::new_with_driver_side(began.id.clone(), stdin);
+    let (process, feed) = Process::new_with_driver_channels(began.id.clone(), stdin);
     let wishes = Wishes::default();
     let held = Held { id: began.id, lifetime, next: from, wishes, let_go: None };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
@@ -236,7 +236,7 @@ impl Channel {
                 }
             }
         };
-        let begun = context.within(session.patience, beginning).await;
+        let begun = context.within(session.time_limit, beginning).await;
         let begun = begun.unwrap_or_else(|| Err(session.late(verb, call.request, starts)));
         begun.map_err(|error| match (error.command(), command) {
             (None, Some(command)) => error.with_command(command),
@@ -300,7 +300,7 @@ impl Channel {
             }
         };
         // A server that does not answer in time is dropped.
-        let _ = timeout(PARTING, leaving).await;
+        let _ = timeout(CLOSE_TIMEOUT, leaving).await;
     }
 }
 
@@ -329,15 +329,25 @@ enum Left {
     /// The process ended and all output was delivered.
     Over,
     /// The caller dropped the process.
-    LetGo,
+    HandleDropped,
     /// The connection or the process was lost.
     Lost,
 }
 
 /// Carries a process to its end, over as many connections as needed.
-async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: ProcessDriverSide) {
-    let ProcessDriverSide { output, mut stdin, mut control, exit: ending, dropped: mut leash } =
-        feed;
+async fn carry(
+    shared: Arc<Shared>,
+    mut channel: Channel,
+    mut held: Held,
+    feed: DriverProcessChannels,
+) {
+    let DriverProcessChannels {
+        output,
+        mut stdin,
+        mut control,
+        exit: ending,
+        dropped: mut resources,
+    } = feed;
     let mut ending = Some(ending);
     let ended = shared.processes.ended();
     let carrying = async {
@@ -347,7 +357,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 stdin: &mut stdin,
                 control: &mut control,
                 ending: &mut ending,
-                leash: &mut leash,
+                resources: &mut resources,
             };
             match attend(&channel, &mut held, &mut ends).await {
                 Left::Lost if held.lifetime == ProcessLifetime::Detached => {}
@@ -365,7 +375,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                         why.with_lost_call_effect(LostCallEffect::Unknown, None),
                     );
                 }
-                Left::LetGo if held.lifetime == ProcessLifetime::Detached => {
+                Left::HandleDropped if held.lifetime == ProcessLifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
                     let left = stdin.iter_mut().flat_map(|pieces| {
                         std::iter::from_fn(|| pieces.try_recv().ok()).collect::<Vec<_>>()
@@ -380,12 +390,12 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     channel.leave().await;
                     return;
                 }
-                Left::Over | Left::LetGo => return,
+                Left::Over | Left::HandleDropped => return,
             }
             let next = tokio::select! {
                 next = again(&shared, &channel, &mut held) => next,
                 // The caller dropped the process.
-                _ = &mut leash => return,
+                _ = &mut resources => return,
             };
             channel = match next {
                 Ok(channel) => channel,
@@ -449,7 +459,7 @@ struct Ends<'a> {
     control: &'a mut mpsc::Receiver<ProcessControlMessage>,
     /// `None` once the exit was reported.
     ending: &'a mut Option<ProcessExitSender>,
-    leash: &'a mut oneshot::Receiver<()>,
+    resources: &'a mut oneshot::Receiver<()>,
 }
 
 async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
@@ -575,7 +585,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     };
     tokio::select! {
         biased;
-        _ = &mut *ends.leash => Left::LetGo,
+        _ = &mut *ends.resources => Left::HandleDropped,
         left = hearing => left,
         () = speaking => Left::Lost,
     }

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::context::{CallContext, Changes, Deadline, Motion};
+use super::context::{CallContext, Changes, Deadline, LastProgress};
 use super::keeper::Keeper;
 use super::ours;
 use super::process::Processes;
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     keeper: OnceLock<Keeper>,
     /// Limits the concurrent calls.
     turns: Semaphore,
-    motion: Motion,
+    last_progress: LastProgress,
     /// The capabilities of the server at the last connection.
     met: Mutex<Option<Capabilities>>,
     pub(crate) processes: Processes,
@@ -62,7 +62,7 @@ impl RemoteDriver {
             hub: StatusPublisher::new(ConnectionStatus::Disconnected),
             keeper: OnceLock::new(),
             turns,
-            motion: Motion::default(),
+            last_progress: LastProgress::default(),
             met: Mutex::default(),
             processes: Processes::default(),
         };
@@ -75,7 +75,7 @@ impl RemoteDriver {
 
     /// The deadline of a call that is made now.
     fn deadline(&self) -> Deadline {
-        Deadline::new(self.shared.settings.operation_timeout, &self.shared.motion)
+        Deadline::new(self.shared.settings.operation_timeout, &self.shared.last_progress)
     }
 
     /// Waits for a permit and for the connection.
@@ -89,7 +89,7 @@ impl RemoteDriver {
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };
         // The semaphore is never closed.
-        let Ok(permit) = permit else { return Err(Error::backend_destroyed(verb)) };
+        let Ok(permit) = permit else { return Err(Error::for_destroyed_backend(verb)) };
         let session = self.shared.session(context, verb).await?;
         Ok(Turn { session, _permit: permit })
     }
@@ -110,15 +110,15 @@ impl Shared {
         if let Some(session) = self.current(verb)? {
             return Ok(session);
         }
-        let patience = self.settings.operation_timeout;
-        let wanted = context.within(patience, self.keeper().wanted(verb)).await;
-        self.met_by(wanted.unwrap_or_else(|| Err(unconnected(verb, patience))))
+        let time_limit = self.settings.operation_timeout;
+        let wanted = context.within(time_limit, self.keeper().wanted(verb)).await;
+        self.met_by(wanted.unwrap_or_else(|| Err(unconnected(verb, time_limit))))
     }
 
     /// The connection, if there is one.
     fn current(&self, verb: Verb) -> Result<Option<Arc<Session>>> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::for_destroyed_backend(verb)),
             _ => Ok(self.keeper().current()),
         }
     }
@@ -165,8 +165,8 @@ fn lost_at<T>(path: &WsPath, result: Result<T>) -> Result<T> {
     })
 }
 
-fn unconnected(verb: Verb, patience: Duration) -> Error {
-    let message = format!("there was no connection within {patience:?}");
+fn unconnected(verb: Verb, time_limit: Duration) -> Error {
+    let message = format!("there was no connection within {time_limit:?}");
     Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb)
 }
 
@@ -386,7 +386,7 @@ impl Driver for RemoteDriver {
         let session = self.shared.session(context, Verb::Exec).await?;
         match &session.speech {
             Speech::Ours(ours) if !ours.info.capabilities.exec => {
-                Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                Err(Error::for_unsupported_verb(BackendKind::Remote, Verb::Exec)
                     .with_command(request.command.to_shell_line()))
             }
             Speech::Ours(ours) => ours::exec(&self.shared, &session, context, ours, request).await,
@@ -467,12 +467,12 @@ impl Driver for RemoteDriver {
     async fn connect(&self) -> Result<()> {
         // The attempt has its own timeout, which may be longer than that of calls.
         let ClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
-        let patience = operation_timeout.max(connect_timeout.saturating_mul(2));
+        let time_limit = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {
             return Ok(());
         }
-        let wanted = timeout(patience, self.shared.keeper().wanted(Verb::Connect)).await;
-        let made = wanted.unwrap_or_else(|_| Err(unconnected(Verb::Connect, patience)));
+        let wanted = timeout(time_limit, self.shared.keeper().wanted(Verb::Connect)).await;
+        let made = wanted.unwrap_or_else(|_| Err(unconnected(Verb::Connect, time_limit)));
         self.shared.met_by(made).map(drop)
     }
 

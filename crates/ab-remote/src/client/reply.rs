@@ -4,7 +4,7 @@ use ab_core::Error;
 use bytes::Bytes;
 
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::{PacketReader, TruncatedField, kind};
+use crate::sftp::packet::{SshFieldReader, TruncatedField, kind};
 use crate::wire;
 
 /// Most names that are read from one READDIR answer, even if its count is higher.
@@ -62,28 +62,28 @@ pub(crate) enum Arrived {
 }
 
 pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
-    let mut fields = PacketReader::new(packet);
+    let mut fields = SshFieldReader::new(packet);
     let fields = &mut fields;
-    let (what, number) = (fields.u8()?, fields.u32()?);
+    let (what, number) = (fields.read_u8()?, fields.read_u32()?);
     if what == kind::VERSION {
         let mut version = Version { version: number, extensions: Vec::new() };
         while !fields.is_empty() {
-            version.extensions.push((fields.string()?, fields.string()?));
+            version.extensions.push((fields.read_string()?, fields.read_string()?));
         }
         return Ok(Arrived::Version(version));
     }
     let reply = match what {
         kind::STATUS => Reply::Status(status(fields)?),
-        kind::HANDLE => Reply::Handle(fields.string()?),
-        kind::DATA => Reply::Data(fields.string()?),
+        kind::HANDLE => Reply::Handle(fields.read_string()?),
+        kind::DATA => Reply::Data(fields.read_string()?),
         kind::NAME => {
-            let count = (fields.u32()? as usize).min(MAX_NAMES);
+            let count = (fields.read_u32()? as usize).min(MAX_NAMES);
             if count > fields.max_remaining_items(12) {
                 return Err(TruncatedField);
             }
             let mut names = Vec::with_capacity(count.min(1024));
             for _ in 0..count {
-                let (name, _long) = (fields.string()?, fields.string()?);
+                let (name, _long) = (fields.read_string()?, fields.read_string()?);
                 // Copy the name, so that it does not keep the whole packet in memory.
                 let name = Bytes::copy_from_slice(&name);
                 names.push(Name { name, attributes: SftpAttributes::decode(fields)? });
@@ -91,18 +91,18 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
             Reply::Names(names)
         }
         kind::ATTRS => Reply::Attributes(SftpAttributes::decode(fields)?),
-        kind::EXTENDED_REPLY => Reply::Extended(fields.rest()),
+        kind::EXTENDED_REPLY => Reply::Extended(fields.read_remaining()),
         _ => return Err(TruncatedField),
     };
     Ok(Arrived::Reply(number, reply))
 }
 
-fn status(fields: &mut PacketReader) -> Result<Status, TruncatedField> {
-    let code = fields.u32()?;
+fn status(fields: &mut SshFieldReader) -> Result<Status, TruncatedField> {
+    let code = fields.read_u32()?;
     // Some old servers leave out the rest.
-    let text = |fields: &mut PacketReader| fields.string().unwrap_or_default();
+    let text = |fields: &mut SshFieldReader| fields.read_string().unwrap_or_default();
     let message = String::from_utf8_lossy(&text(fields)).into_owned();
     let _language = text(fields);
-    let error = if fields.is_empty() { None } else { wire::decode(fields.string()?).ok() };
+    let error = if fields.is_empty() { None } else { wire::decode(fields.read_string()?).ok() };
     Ok(Status { code, message, error })
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// Text that no log, error or `Debug` output repeats.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct SecretText(String);
 
-impl Secret {
+impl SecretText {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -23,19 +23,19 @@ impl Secret {
     }
 }
 
-impl From<&str> for Secret {
+impl From<&str> for SecretText {
     fn from(text: &str) -> Self {
         Self::new(text)
     }
 }
 
-impl From<String> for Secret {
+impl From<String> for SecretText {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn is_not_shown() {
-        let secret = Secret::from("correct horse");
+        let secret = SecretText::from("correct horse");
         assert_eq!(format!("{secret:?}"), "Secret(…)");
         assert_eq!(secret.reveal(), "correct horse");
     }

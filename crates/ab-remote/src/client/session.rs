@@ -19,11 +19,11 @@ use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
 use super::settings::ClientSettings;
-use crate::cut::Scissors;
+use crate::cut::StreamCutter;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, SftpRequest};
 use crate::wire;
-use crate::wire::call::{self, CallReplyPart, HelloReply, RemoteCallId, WireCall};
+use crate::wire::call::{self, RemoteCall, RemoteCallId, RemoteCallReplyPart, RemoteHelloReply};
 
 /// A connection that is ready for calls.
 pub(crate) struct Session {
@@ -36,13 +36,13 @@ pub(crate) struct Session {
     /// The name of the server in messages.
     pub(crate) who: String,
     /// How long an answer may take.
-    pub(crate) patience: Duration,
+    pub(crate) time_limit: Duration,
     /// Packets that are sent without waiting for an answer.
     later: mpsc::UnboundedSender<Later>,
     sender: JoinHandle<()>,
     /// Why the connection ended, once it has.
     pub(crate) over: OnceLock<Error>,
-    cut: Scissors,
+    cut: StreamCutter,
 }
 
 /// The protocol of the server.
@@ -99,7 +99,7 @@ impl Session {
             number,
             speech: Speech::Plain(Box::default()),
             who,
-            patience: settings.operation_timeout,
+            time_limit: settings.operation_timeout,
             later,
             sender,
             over: OnceLock::new(),
@@ -111,15 +111,15 @@ impl Session {
     }
 
     async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
-        if !version.has(call::CALL_EXTENSION_NAME, call::CALL_EXTENSION_VERSION) {
+        if !version.has(call::REMOTE_CALL_EXTENSION_NAME, call::REMOTE_CALL_EXTENSION_VERSION) {
             // Treating a daemon of another version as a plain server would silently lose features.
-            if let Some(theirs) = version.of(call::CALL_EXTENSION_NAME) {
+            if let Some(theirs) = version.of(call::REMOTE_CALL_EXTENSION_NAME) {
                 return Err(apart(&self.who, &theirs));
             }
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
-        let hello = WireCall::Hello { connection: self.number };
-        let welcome: HelloReply = self.call(CallContext::NONE, Verb::Connect, &hello).await?;
+        let hello = RemoteCall::Hello { connection: self.number };
+        let welcome: RemoteHelloReply = self.call(CallContext::NONE, Verb::Connect, &hello).await?;
         let base = match &settings.root {
             Some(root) => base(root, &welcome.info, &self.who)?,
             None => WsPath::root(),
@@ -145,7 +145,7 @@ impl Session {
         &self,
         context: CallContext<'_>,
         verb: Verb,
-        call: &WireCall,
+        call: &RemoteCall,
     ) -> Result<T> {
         let body = self.call_raw(context, verb, call).await?;
         wire::decode(body).map_err(|_| self.nonsense(verb))
@@ -157,10 +157,10 @@ impl Session {
         &self,
         context: CallContext<'_>,
         verb: Verb,
-        call: &WireCall,
+        call: &RemoteCall,
     ) -> Result<T> {
         let most = call.max_reply_bytes();
-        let mut part: CallReplyPart = self.call(context, verb, call).await?;
+        let mut part: RemoteCallReplyPart = self.call(context, verb, call).await?;
         if part.next_part.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.next_part {
@@ -173,7 +173,7 @@ impl Session {
                     self.forget(handle);
                     return Err(self.wrong(verb, &wrong));
                 }
-                part = self.call(context, verb, &WireCall::More { handle }).await?;
+                part = self.call(context, verb, &RemoteCall::More { handle }).await?;
                 whole.extend_from_slice(&part.bytes);
             }
             part.bytes = whole.freeze();
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// Closes a handle that is not used any more.
-    fn forget(&self, handle: call::WireHandle) {
+    fn forget(&self, handle: call::RemoteFileHandle) {
         let request = SftpRequest::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
@@ -193,7 +193,7 @@ impl Session {
         &self,
         context: CallContext<'_>,
         verb: Verb,
-        call: &WireCall,
+        call: &RemoteCall,
     ) -> Result<Bytes> {
         let number = self.requests.number();
         let packet = call_packet(number, call);
@@ -204,12 +204,12 @@ impl Session {
             );
         }
         let mut leaving = Leaving { session: self, number, waits: true };
-        let reply = context.within(self.patience, self.requests.ask(number, packet)).await;
+        let reply = context.within(self.time_limit, self.requests.ask(number, packet)).await;
         let Some(reply) = reply else {
             return Err(self.late(verb, number, call.may_modify_workspace()));
         };
         leaving.waits = false;
-        if matches!(call, WireCall::More { .. }) {
+        if matches!(call, RemoteCall::More { .. }) {
             context.moved();
         }
         match reply {
@@ -230,7 +230,7 @@ impl Session {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
         let modifies = request.modifies_workspace();
-        let asked = context.within(self.patience, asking).await;
+        let asked = context.within(self.time_limit, asking).await;
         if modifies && !matches!(asked, Some(Err(Unanswered { sent: false, .. }))) {
             context.record_change();
         }
@@ -306,7 +306,7 @@ impl Session {
 
     /// The error for an answer that did not come in time.
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
-        let message = format!("{} gave no answer within {:?}", self.who, self.patience);
+        let message = format!("{} gave no answer within {:?}", self.who, self.time_limit);
         let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
         if modifies {
             error.with_lost_call_effect(LostCallEffect::Unknown, self.ticket(number))
@@ -359,14 +359,14 @@ impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if self.waits {
             let number = self.session.requests.number();
-            let call = WireCall::Cancel { request: self.number };
+            let call = RemoteCall::Cancel { request: self.number };
             self.session.later(Later::Packet(call_packet(number, &call)));
         }
     }
 }
 
-fn call_packet(number: u32, call: &WireCall) -> Bytes {
-    packet::extended(number, call::CALL_EXTENSION_NAME, call)
+fn call_packet(number: u32, call: &RemoteCall) -> Bytes {
+    packet::extended(number, call::REMOTE_CALL_EXTENSION_NAME, call)
 }
 
 /// Sends packets that need no answer, in order. Keeps the request channel open.
@@ -412,7 +412,7 @@ fn apart(who: &str, theirs: &str) -> Error {
     let theirs: String = ab_core::error::escape_unprintable(theirs).chars().take(20).collect();
     let message = format!(
         "{who} speaks version '{theirs}' of the protocol, but this client speaks version '{}'",
-        call::CALL_EXTENSION_VERSION
+        call::REMOTE_CALL_EXTENSION_VERSION
     );
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message)
         .with_verb(Verb::Connect)

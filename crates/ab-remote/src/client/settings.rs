@@ -6,7 +6,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
 use super::address::{HostPort, parsed};
 use super::endpoint::RemoteEndpoint;
-use super::secret::Secret;
+use super::secret::SecretText;
 
 /// How long a call may take.
 pub(crate) const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
@@ -178,7 +178,7 @@ impl Default for Keepalive {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpEndpoint {
     pub url: String,
-    pub token: Option<Secret>,
+    pub token: Option<SecretText>,
 }
 
 impl ClientSettings {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ab_core::environment::CodeLoadingVariablePolicy;
+use ab_core::environment::CodeLoadingEnvVariablePolicy;
 use ab_core::process::ProcessControlMessage;
 use ab_core::{Backend, NarrowOptions, Principal, PrincipalKind};
 use russh::keys::Certificate;
@@ -28,7 +28,7 @@ use crate::outlet::Outlet;
 use crate::process;
 use crate::sftp::{self, Allowance, LinkOrder};
 use crate::signal;
-use crate::valve::{HELD_WINDOW, Pace, Valve};
+use crate::window_control::{HELD_WINDOW, Pace, WindowControl};
 use crate::wire::frame;
 
 /// How long each packet of a channel that is held back delays the connection.
@@ -101,7 +101,7 @@ pub(super) struct Connection {
     tasks: Tasks,
     login: watch::Sender<bool>,
     gauge: Arc<Gauge>,
-    valve: Valve,
+    window_control: WindowControl,
     allowance: Arc<Allowance>,
     caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
@@ -195,7 +195,7 @@ impl Connection {
             tasks,
             login,
             gauge: Arc::default(),
-            valve: Valve::default(),
+            window_control: WindowControl::default(),
             allowance: Arc::default(),
             caller: Arc::default(),
             lines: HashMap::new(),
@@ -464,7 +464,7 @@ impl Handler for Connection {
 
     fn adjust_window(&mut self, channel: ChannelId, granted: u32) -> u32 {
         let pace = self.pace(channel);
-        self.valve.next(channel.into(), granted, pace, Instant::now())
+        self.window_control.next(channel.into(), granted, pace, Instant::now())
     }
 
     async fn pty_request(
@@ -518,7 +518,7 @@ impl Handler for Connection {
         let taken = ab_core::environment::check_env_variable(
             name,
             value,
-            CodeLoadingVariablePolicy::Allowed,
+            CodeLoadingEnvVariablePolicy::Allowed,
         )
         .is_ok()
             && self.idle(channel).is_some_and(|idle| idle.keep(name, value, room));

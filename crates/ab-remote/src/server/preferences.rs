@@ -81,7 +81,7 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
             ..Preferred::default()
         },
         max_auth_attempts: settings.max_attempts,
-        // A client may be silent. `Patient` ends connections of clients that do not read.
+        // A client may be silent. `StallTimeoutStream` ends connections of clients that do not read.
         inactivity_timeout: None,
         keepalive_interval: settings.keepalive,
         keepalive_max: 3,

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ab_core::metadata::{FileKind, Stat};
 
-use super::packet::{PacketReader, PacketWriter, TruncatedField};
+use super::packet::{SshFieldReader, SshFieldWriter, TruncatedField};
 
 const SIZE: u32 = 1;
 const OWNER: u32 = 2;
@@ -28,32 +28,32 @@ pub struct SftpAttributes {
 }
 
 impl SftpAttributes {
-    pub(crate) fn decode(fields: &mut PacketReader) -> Result<Self, TruncatedField> {
-        let flags = fields.u32()?;
+    pub(crate) fn decode(fields: &mut SshFieldReader) -> Result<Self, TruncatedField> {
+        let flags = fields.read_u32()?;
         let mut attributes = Self::default();
         if flags & SIZE != 0 {
-            attributes.size = Some(fields.u64()?);
+            attributes.size = Some(fields.read_u64()?);
         }
         if flags & OWNER != 0 {
-            attributes.owner = Some((fields.u32()?, fields.u32()?));
+            attributes.owner = Some((fields.read_u32()?, fields.read_u32()?));
         }
         if flags & PERMISSIONS != 0 {
-            attributes.mode = Some(fields.u32()?);
+            attributes.mode = Some(fields.read_u32()?);
         }
         if flags & TIMES != 0 {
-            attributes.times = Some((fields.u32()?, fields.u32()?));
+            attributes.times = Some((fields.read_u32()?, fields.read_u32()?));
         }
         if flags & EXTENDED != 0 {
             // No extensions are known. Skip them; the packet bounds their number.
-            for _ in 0..fields.u32()? {
-                fields.string()?;
-                fields.string()?;
+            for _ in 0..fields.read_u32()? {
+                fields.read_string()?;
+                fields.read_string()?;
             }
         }
         Ok(attributes)
     }
 
-    pub(super) fn encode(&self, answer: &mut PacketWriter) {
+    pub(super) fn encode(&self, answer: &mut SshFieldWriter) {
         let mut flags = 0;
         for (flag, there) in [
             (SIZE, self.size.is_some()),
@@ -65,18 +65,18 @@ impl SftpAttributes {
                 flags |= flag;
             }
         }
-        answer.u32(flags);
+        answer.write_u32(flags);
         if let Some(size) = self.size {
-            answer.u64(size);
+            answer.write_u64(size);
         }
         if let Some((user, group)) = self.owner {
-            answer.u32(user).u32(group);
+            answer.write_u32(user).write_u32(group);
         }
         if let Some(mode) = self.mode {
-            answer.u32(mode);
+            answer.write_u32(mode);
         }
         if let Some((accessed, modified)) = self.times {
-            answer.u32(accessed).u32(modified);
+            answer.write_u32(accessed).write_u32(modified);
         }
     }
 

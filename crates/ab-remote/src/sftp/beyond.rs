@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::extended::ExtendedRequest;
 use super::handles::{MAX_HANDLES, Open};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, PacketWriter};
+use super::packet::{MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, SshFieldWriter};
 use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
@@ -73,11 +73,11 @@ pub(super) async fn perform(session: &Session, request: ExtendedRequest) -> Done
             }
         },
         ExtendedRequest::Limits => {
-            let mut answer = PacketWriter::extended();
+            let mut answer = SshFieldWriter::extended();
             for value in
                 [MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, MAX_PACKET_DATA_BYTES, MAX_HANDLES]
             {
-                answer.u64(value as u64);
+                answer.write_u64(value as u64);
             }
             Ok(Outcome::Packet(answer))
         }
@@ -88,9 +88,9 @@ pub(super) async fn perform(session: &Session, request: ExtendedRequest) -> Done
 async fn space(session: &Session) -> Done {
     let space = session.backend.disk_space().await?;
     let free = space.available / BLOCK;
-    let mut answer = PacketWriter::extended();
+    let mut answer = SshFieldWriter::extended();
     for value in [BLOCK, BLOCK, space.total / BLOCK, free, free, 0, 0, 0, 0, 0, LONGEST_NAME] {
-        answer.u64(value);
+        answer.write_u64(value);
     }
     Ok(Outcome::Packet(answer))
 }

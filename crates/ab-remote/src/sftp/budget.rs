@@ -15,9 +15,9 @@ const SHARED: usize = 16 * 1024 * 1024;
 
 /// The shared budget of all channels of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Purse(Arc<Semaphore>);
+pub(super) struct SharedBudget(Arc<Semaphore>);
 
-impl Default for Purse {
+impl Default for SharedBudget {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(SHARED)))
     }
@@ -27,7 +27,7 @@ impl Default for Purse {
 #[derive(Debug)]
 pub(super) struct Budget {
     own: Arc<Semaphore>,
-    shared: Purse,
+    shared: SharedBudget,
 }
 
 /// Bytes taken from a budget, returned on drop.
@@ -38,7 +38,7 @@ pub(super) struct Taken {
 }
 
 impl Budget {
-    pub(super) fn new(shared: &Purse) -> Self {
+    pub(super) fn new(shared: &SharedBudget) -> Self {
         Self { own: Arc::new(Semaphore::new(BUDGET)), shared: shared.clone() }
     }
 
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn channels_share_and_none_is_stopped() {
-        let purse = Purse::default();
-        let unread: Vec<Budget> = (0..20).map(|_| Budget::new(&purse)).collect();
+        let shared_budget = SharedBudget::default();
+        let unread: Vec<Budget> = (0..20).map(|_| Budget::new(&shared_budget)).collect();
         let mut taken = Vec::new();
         for budget in &unread {
             while let Some(piece) = budget.take(PIECE).now_or_never() {
@@ -87,7 +87,7 @@ mod tests {
         // One request of each, and the shared budget.
         assert_eq!(taken.len(), 20 + SHARED / PIECE);
         // Another channel continues, one request at a time.
-        let other = Budget::new(&purse);
+        let other = Budget::new(&shared_budget);
         for _ in 0..3 {
             let first = other.take(PIECE).now_or_never().unwrap();
             let second = other.take(PIECE);

@@ -2,7 +2,7 @@
 
 use ab_core::metadata::RemoveOutcome;
 use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
-use ab_core::path::AnchoredAccessRules;
+use ab_core::path::AccessRulesBelowPrefix;
 use ab_core::process::PathRestrictions;
 use ab_core::search::{SearchLimits, SearchQuery};
 use ab_core::{Backend, ErrorKind, PathParser, ScopeOptions, WriteContent, WsPath};
@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::handles::{Handle, MAX_LISTED, Open};
-use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter};
+use super::packet::{MAX_PACKET_DATA_BYTES, SshFieldWriter};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
-use crate::wire::call::{self, CallReplyPart, HelloReply, WireCall, WireReadReply};
+use crate::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply, RemoteReadReply};
 use crate::wire::{self, WireCodec};
 
 /// Bytes of an answer in one packet. The client asks for the rest.
@@ -28,67 +28,67 @@ const MOST: SearchLimits =
 type Done = Result<Outcome, Refusal>;
 
 /// Most bytes that the answer may take.
-pub(super) fn cost(call: &WireCall) -> usize {
+pub(super) fn cost(call: &RemoteCall) -> usize {
     match call {
-        WireCall::List { .. }
-        | WireCall::Search(_)
-        | WireCall::More { .. }
-        | WireCall::Processes
-        | WireCall::Policy => PART,
-        WireCall::Read { .. } => MAX_PACKET_DATA_BYTES,
-        WireCall::Hello { .. }
-        | WireCall::Stat { .. }
-        | WireCall::Stage { .. }
-        | WireCall::Write { .. }
-        | WireCall::Open { .. }
-        | WireCall::StatHandle { .. }
-        | WireCall::SetFileAttributes { .. }
-        | WireCall::SetAttributes { .. }
-        | WireCall::ReadLink { .. }
-        | WireCall::Symlink { .. }
-        | WireCall::MakeDir { .. }
-        | WireCall::Remove { .. }
-        | WireCall::Rename { .. }
-        | WireCall::DiskSpace
-        | WireCall::Cancel { .. }
-        | WireCall::Outcome(_) => 0,
+        RemoteCall::List { .. }
+        | RemoteCall::Search(_)
+        | RemoteCall::More { .. }
+        | RemoteCall::Processes
+        | RemoteCall::Policy => PART,
+        RemoteCall::Read { .. } => MAX_PACKET_DATA_BYTES,
+        RemoteCall::Hello { .. }
+        | RemoteCall::Stat { .. }
+        | RemoteCall::Stage { .. }
+        | RemoteCall::Write { .. }
+        | RemoteCall::Open { .. }
+        | RemoteCall::StatHandle { .. }
+        | RemoteCall::SetFileAttributes { .. }
+        | RemoteCall::SetAttributes { .. }
+        | RemoteCall::ReadLink { .. }
+        | RemoteCall::Symlink { .. }
+        | RemoteCall::MakeDir { .. }
+        | RemoteCall::Remove { .. }
+        | RemoteCall::Rename { .. }
+        | RemoteCall::DiskSpace
+        | RemoteCall::Cancel { .. }
+        | RemoteCall::Outcome(_) => 0,
     }
 }
 
-pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
+pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
     match call {
-        WireCall::Hello { connection } => hello(session, connection),
-        WireCall::Stat { path, options } => {
+        RemoteCall::Hello { connection } => hello(session, connection),
+        RemoteCall::Stat { path, options } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.stat_with(&path, options).await?)
         }
-        WireCall::List { path, options } => {
+        RemoteCall::List { path, options } => {
             let (backend, path) = place(session, &path)?;
             let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
             let _turn = session.allowance.listing().await?;
             let listing = backend.list(&path, options).await?;
             in_parts(session, wire::encode(&listing))
         }
-        WireCall::Search(query) => {
+        RemoteCall::Search(query) => {
             let _turn = session.allowance.search().await?;
             let found = session.views.search(&bounded(*query)).await?;
             in_parts(session, wire::encode(&found))
         }
-        WireCall::More { handle } => more(session, handle),
-        WireCall::Read { path, options } => read(session, &path, options).await,
-        WireCall::Stage { size } => {
+        RemoteCall::More { handle } => more(session, handle),
+        RemoteCall::Read { path, options } => read(session, &path, options).await,
+        RemoteCall::Stage { size } => {
             let share = session.allowance.handle()?;
             let open = Open::Staged(session.staging.stage(&session.allowance.staging, size).await?);
             let handle = Handle { path: WsPath::root(), open, _share: share };
             answered(&session.handles.add(handle))
         }
-        WireCall::Write { path, body, options } => {
+        RemoteCall::Write { path, body, options } => {
             let (backend, path) = place(session, &path)?;
             match body {
-                call::WireWriteBody::Inline(bytes) => {
+                call::RemoteWriteBody::Inline(bytes) => {
                     answered(&backend.write_with(&path, WriteContent(bytes), options).await?)
                 }
-                call::WireWriteBody::Staged(handle) => {
+                call::RemoteWriteBody::Staged(handle) => {
                     let handle = session.handles.remove(&handle.to_be_bytes());
                     let handle = handle.ok_or_else(no_such_handle)?;
                     let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
@@ -96,57 +96,57 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
                 }
             }
         }
-        WireCall::Open { path, options } => {
+        RemoteCall::Open { path, options } => {
             let number = open(session, &path, options).await?;
             answered(&number)
         }
-        WireCall::StatHandle { handle } => {
+        RemoteCall::StatHandle { handle } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.stat().await?)
         }
-        WireCall::SetFileAttributes { handle, attributes } => {
+        RemoteCall::SetFileAttributes { handle, attributes } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.set_attributes(attributes).await?)
         }
-        WireCall::SetAttributes { path, attributes } => {
+        RemoteCall::SetAttributes { path, attributes } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.set_attributes(&path, attributes).await?)
         }
-        WireCall::ReadLink { path } => {
+        RemoteCall::ReadLink { path } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.read_link(&path).await?)
         }
-        WireCall::Symlink { path, target } => {
+        RemoteCall::Symlink { path, target } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.symlink(&path, &target).await?)
         }
-        WireCall::MakeDir { path } => {
+        RemoteCall::MakeDir { path } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.mkdir(&path).await?)
         }
-        WireCall::Remove { path, options } => {
+        RemoteCall::Remove { path, options } => {
             let (backend, path) = place(session, &path)?;
             let RemoveOutcome { count } = backend.rm(&path, options).await?;
             answered(&count)
         }
-        WireCall::Rename { from, to, options } => {
+        RemoteCall::Rename { from, to, options } => {
             let (backend, from, to) = places(session, &from, &to)?;
             answered(&backend.rename_with(&from, &to, options).await?.atomic)
         }
-        WireCall::DiskSpace => answered(&session.views.disk_space().await?),
-        WireCall::Processes => {
+        RemoteCall::DiskSpace => answered(&session.views.disk_space().await?),
+        RemoteCall::Processes => {
             let processes = session.views.detached_processes().await?;
             in_parts(session, wire::encode(&processes))
         }
-        WireCall::Policy => {
+        RemoteCall::Policy => {
             let policy = session.views.effective_policy().await?;
             in_parts(session, wire::encode(&policy))
         }
-        WireCall::Cancel { request } => {
+        RemoteCall::Cancel { request } => {
             session.cancel(request);
             answered(&())
         }
-        WireCall::Outcome(number) => {
+        RemoteCall::Outcome(number) => {
             let own = session.seat.get().map(|(connection, _)| *connection);
             answered(&session.ledger.outcome(number, own).await)
         }
@@ -163,7 +163,7 @@ fn hello(session: &Session, connection: u128) -> Done {
     }
     session.says_exactly();
     let incarnation = session.ledger.incarnation();
-    answered(&HelloReply { server_instance: incarnation, info: session.backend.info() })
+    answered(&RemoteHelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
 /// A handle with the scope roots and rules of a path, and the rest of the path below it.
@@ -212,11 +212,18 @@ fn within(
     }
     let mut key = scope_roots.join("\0");
     if path.has_access_rules() {
-        key = format!("{key}\0{:?}\0{:?}", path.access_rules(), path.access_rules_if_scope_root());
+        key = format!(
+            "{key}\0{:?}\0{:?}",
+            path.access_rules(),
+            path.access_rules_if_path_is_scope_root()
+        );
     }
     // Rules below the end of the path apply relative to the scope root.
-    let at_end =
-        path.access_rules_if_scope_root().iter().map(|set| set.with_path_prefix(rest, 0)).collect();
+    let at_end = path
+        .access_rules_if_path_is_scope_root()
+        .iter()
+        .map(|set| set.with_path_prefix(rest, 0))
+        .collect();
     let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(backend) = scopes.get(&key) {
         return Ok(backend.clone());
@@ -235,7 +242,7 @@ fn within(
 }
 
 /// Applies the client's access rules to a handle. Their paths are relative to its root.
-fn restricted(mut backend: Backend, sets: Vec<AnchoredAccessRules>) -> Result<Backend, Refusal> {
+fn restricted(mut backend: Backend, sets: Vec<AccessRulesBelowPrefix>) -> Result<Backend, Refusal> {
     let rules = PathParser::lenient().allow_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
         let parse =
@@ -270,8 +277,8 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
         let limit = options.limit.min(MAX_PACKET_DATA_BYTES as u64);
         match backend.read_with(&text, ReadOptions { limit, ..options }).await {
             Ok(content) => {
-                let mut answer = PacketWriter::extended();
-                answer.bytes(&wire::encode(&WireReadReply::Inline(content.stat)));
+                let mut answer = SshFieldWriter::extended();
+                answer.bytes(&wire::encode(&RemoteReadReply::Inline(content.stat)));
                 return Ok(Outcome::Parts(answer, content.bytes));
             }
             Err(error) if error.kind() == ErrorKind::TooLarge && limit < options.limit => {}
@@ -284,7 +291,7 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     if stat.is_err() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&WireReadReply::Open(stat?, number))
+    answered(&RemoteReadReply::Open(stat?, number))
 }
 
 async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<u32, Refusal> {
@@ -300,13 +307,13 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
 /// An answer that may take several packets.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
-        return answered(&CallReplyPart { next_part: None, bytes });
+        return answered(&RemoteCallReplyPart { next_part: None, bytes });
     }
     let share = session.allowance.answer(bytes.len())?;
     let first = bytes.split_to(PART);
     let open = Open::Answer(Mutex::new(bytes));
     let number = session.handles.add(Handle { path: WsPath::root(), open, _share: share });
-    answered(&CallReplyPart { next_part: Some(number), bytes: first })
+    answered(&RemoteCallReplyPart { next_part: Some(number), bytes: first })
 }
 
 fn more(session: &Session, number: u32) -> Done {
@@ -320,7 +327,7 @@ fn more(session: &Session, number: u32) -> Done {
     if more.is_none() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&CallReplyPart { next_part: more, bytes })
+    answered(&RemoteCallReplyPart { next_part: more, bytes })
 }
 
 fn held(session: &Session, number: u32) -> Result<std::sync::Arc<Handle>, Refusal> {
@@ -341,7 +348,7 @@ fn no_such_handle() -> Refusal {
 fn answered(value: &impl WireCodec) -> Done {
     let mut body = BytesMut::new();
     value.encode_to(&mut body);
-    let mut answer = PacketWriter::extended();
+    let mut answer = SshFieldWriter::extended();
     answer.bytes(&body);
     Ok(Outcome::Packet(answer))
 }

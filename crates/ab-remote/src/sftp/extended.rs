@@ -1,10 +1,10 @@
 //! Extended requests: some of OpenSSH's, and the one of our own client, whose body is a
-//! [`WireCall`]. Invalid fields are refused like an invalid packet. Pure: only decodes and encodes.
+//! [`RemoteCall`]. Invalid fields are refused like an invalid packet. Pure: only decodes and encodes.
 
 use bytes::{Bytes, BytesMut};
 
-use super::packet::{PacketReader, TruncatedField};
-use crate::wire::call::{self, WireCall};
+use super::packet::{SshFieldReader, TruncatedField};
+use crate::wire::call::{self, RemoteCall};
 use crate::wire::{self, WireCodec};
 
 /// An extended request.
@@ -15,7 +15,7 @@ pub enum ExtendedRequest {
     FstatVfs { handle: Bytes },
     Fsync { handle: Bytes },
     Limits,
-    Call(Box<WireCall>),
+    Call(Box<RemoteCall>),
 }
 
 /// Why an extended request cannot be decoded.
@@ -51,24 +51,25 @@ pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
     ("fstatvfs@openssh.com", "2"),
     ("fsync@openssh.com", "1"),
     ("limits@openssh.com", "1"),
-    (call::CALL_EXTENSION_NAME, call::CALL_EXTENSION_VERSION),
+    (call::REMOTE_CALL_EXTENSION_NAME, call::REMOTE_CALL_EXTENSION_VERSION),
 ];
 
 impl ExtendedRequest {
     /// Decodes the fields of the request called `name`.
     pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedRequestError> {
-        let mut fields = PacketReader::new(body);
+        let mut fields = SshFieldReader::new(body);
         let fields = &mut fields;
         Ok(match name {
-            b"posix-rename@openssh.com" => {
-                ExtendedRequest::PosixRename { from: fields.string()?, to: fields.string()? }
-            }
-            b"statvfs@openssh.com" => ExtendedRequest::Statvfs { path: fields.string()? },
-            b"fstatvfs@openssh.com" => ExtendedRequest::FstatVfs { handle: fields.string()? },
-            b"fsync@openssh.com" => ExtendedRequest::Fsync { handle: fields.string()? },
+            b"posix-rename@openssh.com" => ExtendedRequest::PosixRename {
+                from: fields.read_string()?,
+                to: fields.read_string()?,
+            },
+            b"statvfs@openssh.com" => ExtendedRequest::Statvfs { path: fields.read_string()? },
+            b"fstatvfs@openssh.com" => ExtendedRequest::FstatVfs { handle: fields.read_string()? },
+            b"fsync@openssh.com" => ExtendedRequest::Fsync { handle: fields.read_string()? },
             b"limits@openssh.com" => ExtendedRequest::Limits,
-            name if name == call::CALL_EXTENSION_NAME.as_bytes() => {
-                ExtendedRequest::Call(Box::new(wire::decode(fields.rest())?))
+            name if name == call::REMOTE_CALL_EXTENSION_NAME.as_bytes() => {
+                ExtendedRequest::Call(Box::new(wire::decode(fields.read_remaining())?))
             }
             _ => return Err(ExtendedRequestError::UnknownName),
         })
@@ -98,7 +99,7 @@ impl ExtendedRequest {
             ExtendedRequest::Limits => "limits@openssh.com",
             ExtendedRequest::Call(call) => {
                 call.encode_to(&mut out);
-                call::CALL_EXTENSION_NAME
+                call::REMOTE_CALL_EXTENSION_NAME
             }
         };
         (name, out.freeze())

@@ -14,7 +14,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::attributes::seconds;
 use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
-use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter, SftpRequest, flags};
+use super::packet::{MAX_PACKET_DATA_BYTES, SftpRequest, SshFieldWriter, flags};
 use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
@@ -89,13 +89,13 @@ pub(super) async fn by_path(session: &Session, request: SftpRequest) -> Done {
         }
         SftpRequest::ReadLink { path } => {
             let target = backend.read_link(text(&path)?).await?;
-            let mut answer = PacketWriter::names(1);
+            let mut answer = SshFieldWriter::names(1);
             answer.name(&target, &target, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
         SftpRequest::RealPath { path } => {
             let real = shown(&real_path(backend, text(&path)?).await?);
-            let mut answer = PacketWriter::names(1);
+            let mut answer = SshFieldWriter::names(1);
             answer.name(&real, &real, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
@@ -124,9 +124,9 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: SftpR
             file.write_at(offset, data).await?;
             Ok(Outcome::Done)
         }
-        (Open::File { file, .. }, SftpRequest::Fstat { .. }) => {
-            Ok(Outcome::Packet(PacketWriter::attributes(&SftpAttributes::of(&file.stat().await?))))
-        }
+        (Open::File { file, .. }, SftpRequest::Fstat { .. }) => Ok(Outcome::Packet(
+            SshFieldWriter::attributes(&SftpAttributes::of(&file.stat().await?)),
+        )),
         (Open::File { file, .. }, SftpRequest::FsetStat { attributes, .. }) => {
             let wanted = wanted(&session.backend, &attributes)?;
             if let Some(size) = attributes.size {
@@ -186,12 +186,12 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
     let file = session.backend.open(path, options).await?;
     let open = Open::File { file, appends };
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(PacketWriter::handle(number)))
+    Ok(Outcome::Packet(SshFieldWriter::handle(number)))
 }
 
 async fn stat(backend: &Backend, path: &str, links: LinkHandling) -> Done {
     let stat = backend.stat_with(path, StatOptions { links }).await?;
-    Ok(Outcome::Packet(PacketWriter::attributes(&SftpAttributes::of(&stat))))
+    Ok(Outcome::Packet(SshFieldWriter::attributes(&SftpAttributes::of(&stat))))
 }
 
 async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> {
@@ -242,7 +242,7 @@ async fn open_dir(session: &Session, path: &str) -> Done {
     }
     let open = Open::Directory(AsyncMutex::new(Directory::Unread));
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(PacketWriter::handle(number)))
+    Ok(Outcome::Packet(SshFieldWriter::handle(number)))
 }
 
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
@@ -260,7 +260,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     let Directory::Reading { entries, strangers, cut, .. } = &mut *directory else {
         return Err(Refusal::end());
     };
-    let mut answer = PacketWriter::names(0);
+    let mut answer = SshFieldWriter::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
     while answer.len() < NAMES_SIZE - 1024 {
@@ -296,13 +296,13 @@ fn strangers(problems: &[WalkProblem]) -> Vec<String> {
 
 /// Lists a name that is not UTF-8 as a file. A client that copies the directory then tries to open
 /// it and gets an error. If it were left out, it would be missing silently.
-fn add_stranger(answer: &mut PacketWriter, name: &str) {
+fn add_stranger(answer: &mut SshFieldWriter, name: &str) {
     let attributes = SftpAttributes { mode: Some(STRANGER), ..SftpAttributes::default() };
     let times = Times { modified: 0, now: 0 };
     answer.name(name, &long_name(name, FileKind::File, 0, 0, times), &attributes);
 }
 
-fn add_name(answer: &mut PacketWriter, entry: &DirEntry, now: u32) -> bool {
+fn add_name(answer: &mut SshFieldWriter, entry: &DirEntry, now: u32) -> bool {
     let Some(name) = entry.path.name() else { return false };
     // A file that was removed during the listing has a name but no attributes.
     let attributes = match &entry.stat {
@@ -323,14 +323,14 @@ mod tests {
 
     #[test]
     fn a_kind_of_file_is_told_by_its_line() {
-        let mut answer = PacketWriter::names(0);
+        let mut answer = SshFieldWriter::names(0);
         let backend = Backend::new(ab_core::MemoryDriver::new());
         let path = backend.parse_path("d/x").unwrap();
         assert!(add_name(&mut answer, &DirEntry { path, kind: FileKind::Dir, stat: None }, 0));
         let bytes = answer.finish(7);
         assert!(bytes.windows(10).any(|window| window == b"d---------"));
         let root = DirEntry { path: WsPath::root(), kind: FileKind::Dir, stat: None };
-        assert!(!add_name(&mut PacketWriter::names(0), &root, 0));
+        assert!(!add_name(&mut SshFieldWriter::names(0), &root, 0));
     }
 
     #[test]

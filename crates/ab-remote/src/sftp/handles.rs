@@ -11,7 +11,7 @@ use ab_core::metadata::DirEntry;
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit};
 
-use super::budget::Purse;
+use super::budget::SharedBudget;
 use super::staging::{Stage, StagingShare};
 use super::status::{FAILURE, Refusal};
 
@@ -36,7 +36,7 @@ pub(crate) struct Allowance {
     answers: AtomicUsize,
     listings: Semaphore,
     searches: Semaphore,
-    purse: Purse,
+    shared_budget: SharedBudget,
     /// Room for staged content.
     pub(super) staging: StagingShare,
 }
@@ -45,8 +45,8 @@ impl Default for Allowance {
     fn default() -> Self {
         let (handles, listed, answers) = Default::default();
         let (listings, searches) = (Semaphore::new(MAX_LISTINGS), Semaphore::new(MAX_SEARCHES));
-        let (purse, staging) = Default::default();
-        Self { handles, listed, answers, listings, searches, purse, staging }
+        let (shared_budget, staging) = Default::default();
+        Self { handles, listed, answers, listings, searches, shared_budget, staging }
     }
 }
 
@@ -84,8 +84,8 @@ impl Allowance {
     }
 
     /// The shared budget for the requests of all channels.
-    pub(super) fn purse(&self) -> &Purse {
-        &self.purse
+    pub(super) fn shared_budget(&self) -> &SharedBudget {
+        &self.shared_budget
     }
 
     /// A permit to list, held until the share of the listing was taken.

@@ -210,22 +210,22 @@ impl SftpRequest {
 
     /// The complete packet, with its length.
     pub fn encode(&self, id: SftpRequestId) -> Bytes {
-        let mut out = PacketWriter::new(self.kind());
+        let mut out = SshFieldWriter::new(self.kind());
         match self {
             SftpRequest::Open { path, flags, attributes } => {
-                attributes.encode(out.string(path).u32(*flags));
+                attributes.encode(out.write_string(path).write_u32(*flags));
             }
             SftpRequest::Close { handle }
             | SftpRequest::Fstat { handle }
             | SftpRequest::ReadDir { handle } => {
-                out.string(handle);
+                out.write_string(handle);
             }
             SftpRequest::Read { handle, offset, length } => {
-                out.string(handle).u64(*offset).u32(*length);
+                out.write_string(handle).write_u64(*offset).write_u32(*length);
             }
             SftpRequest::Write { handle, offset, data } => {
                 out.packet.reserve(handle.len() + data.len() + 32);
-                out.string(handle).u64(*offset).string(data);
+                out.write_string(handle).write_u64(*offset).write_string(data);
             }
             SftpRequest::Lstat { path }
             | SftpRequest::OpenDir { path }
@@ -234,19 +234,21 @@ impl SftpRequest {
             | SftpRequest::RealPath { path }
             | SftpRequest::Stat { path }
             | SftpRequest::ReadLink { path } => {
-                out.string(path);
+                out.write_string(path);
             }
             SftpRequest::SetStat { path, attributes }
             | SftpRequest::MakeDir { path, attributes } => {
-                attributes.encode(out.string(path));
+                attributes.encode(out.write_string(path));
             }
-            SftpRequest::FsetStat { handle, attributes } => attributes.encode(out.string(handle)),
+            SftpRequest::FsetStat { handle, attributes } => {
+                attributes.encode(out.write_string(handle))
+            }
             SftpRequest::Rename { from: first, to: second }
             | SftpRequest::Symlink { first, second } => {
-                out.string(first).string(second);
+                out.write_string(first).write_string(second);
             }
             SftpRequest::Extended { name, body } => {
-                out.string(name).bytes(body);
+                out.write_string(name).bytes(body);
             }
             SftpRequest::Unknown { .. } => {}
         }
@@ -281,13 +283,13 @@ impl SftpRequest {
 
 /// The first packet of a client.
 pub(crate) fn encode_init() -> Bytes {
-    PacketWriter::new(kind::INIT).finish(SFTP_VERSION)
+    SshFieldWriter::new(kind::INIT).finish(SFTP_VERSION)
 }
 
 /// An extended request whose body is one value.
 pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::WireCodec) -> Bytes {
-    let mut out = PacketWriter::new(kind::EXTENDED);
-    out.string(name.as_bytes());
+    let mut out = SshFieldWriter::new(kind::EXTENDED);
+    out.write_string(name.as_bytes());
     body.encode_to(&mut out.packet);
     out.finish(id)
 }
@@ -302,10 +304,10 @@ pub struct InvalidPacket {
 
 /// Decodes a packet without its length field.
 pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
-    let mut fields = PacketReader::new(packet);
+    let mut fields = SshFieldReader::new(packet);
     let short = |what| InvalidPacket { id: None, what };
-    let kind = fields.u8().map_err(|_| short("the packet is empty"))?;
-    let number = fields.u32().map_err(|_| short("the packet has no number"))?;
+    let kind = fields.read_u8().map_err(|_| short("the packet is empty"))?;
+    let number = fields.read_u32().map_err(|_| short("the packet has no number"))?;
     if kind == kind::INIT {
         return Ok(ClientPacket::Init { version: number });
     }
@@ -317,48 +319,54 @@ pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket
     Ok(ClientPacket::Request { id: number, request })
 }
 
-fn request(kind: u8, fields: &mut PacketReader) -> Result<SftpRequest, TruncatedField> {
+fn request(kind: u8, fields: &mut SshFieldReader) -> Result<SftpRequest, TruncatedField> {
     Ok(match kind {
         kind::OPEN => SftpRequest::Open {
-            path: fields.string()?,
-            flags: fields.u32()?,
+            path: fields.read_string()?,
+            flags: fields.read_u32()?,
             attributes: SftpAttributes::decode(fields)?,
         },
-        kind::CLOSE => SftpRequest::Close { handle: fields.string()? },
+        kind::CLOSE => SftpRequest::Close { handle: fields.read_string()? },
         kind::READ => SftpRequest::Read {
-            handle: fields.string()?,
-            offset: fields.u64()?,
-            length: fields.u32()?,
+            handle: fields.read_string()?,
+            offset: fields.read_u64()?,
+            length: fields.read_u32()?,
         },
         kind::WRITE => SftpRequest::Write {
-            handle: fields.string()?,
-            offset: fields.u64()?,
-            data: fields.string()?,
+            handle: fields.read_string()?,
+            offset: fields.read_u64()?,
+            data: fields.read_string()?,
         },
-        kind::LSTAT => SftpRequest::Lstat { path: fields.string()? },
-        kind::FSTAT => SftpRequest::Fstat { handle: fields.string()? },
+        kind::LSTAT => SftpRequest::Lstat { path: fields.read_string()? },
+        kind::FSTAT => SftpRequest::Fstat { handle: fields.read_string()? },
         kind::SETSTAT => SftpRequest::SetStat {
-            path: fields.string()?,
+            path: fields.read_string()?,
             attributes: SftpAttributes::decode(fields)?,
         },
         kind::FSETSTAT => SftpRequest::FsetStat {
-            handle: fields.string()?,
+            handle: fields.read_string()?,
             attributes: SftpAttributes::decode(fields)?,
         },
-        kind::OPENDIR => SftpRequest::OpenDir { path: fields.string()? },
-        kind::READDIR => SftpRequest::ReadDir { handle: fields.string()? },
-        kind::REMOVE => SftpRequest::Remove { path: fields.string()? },
+        kind::OPENDIR => SftpRequest::OpenDir { path: fields.read_string()? },
+        kind::READDIR => SftpRequest::ReadDir { handle: fields.read_string()? },
+        kind::REMOVE => SftpRequest::Remove { path: fields.read_string()? },
         kind::MKDIR => SftpRequest::MakeDir {
-            path: fields.string()?,
+            path: fields.read_string()?,
             attributes: SftpAttributes::decode(fields)?,
         },
-        kind::RMDIR => SftpRequest::RemoveDir { path: fields.string()? },
-        kind::REALPATH => SftpRequest::RealPath { path: fields.string()? },
-        kind::STAT => SftpRequest::Stat { path: fields.string()? },
-        kind::RENAME => SftpRequest::Rename { from: fields.string()?, to: fields.string()? },
-        kind::READLINK => SftpRequest::ReadLink { path: fields.string()? },
-        kind::SYMLINK => SftpRequest::Symlink { first: fields.string()?, second: fields.string()? },
-        kind::EXTENDED => SftpRequest::Extended { name: fields.string()?, body: fields.rest() },
+        kind::RMDIR => SftpRequest::RemoveDir { path: fields.read_string()? },
+        kind::REALPATH => SftpRequest::RealPath { path: fields.read_string()? },
+        kind::STAT => SftpRequest::Stat { path: fields.read_string()? },
+        kind::RENAME => {
+            SftpRequest::Rename { from: fields.read_string()?, to: fields.read_string()? }
+        }
+        kind::READLINK => SftpRequest::ReadLink { path: fields.read_string()? },
+        kind::SYMLINK => {
+            SftpRequest::Symlink { first: fields.read_string()?, second: fields.read_string()? }
+        }
+        kind::EXTENDED => {
+            SftpRequest::Extended { name: fields.read_string()?, body: fields.read_remaining() }
+        }
         kind => SftpRequest::Unknown { kind },
     })
 }
@@ -369,36 +377,36 @@ pub struct TruncatedField;
 
 /// Reads fields from the front of a packet. The results share the packet's memory.
 #[derive(Clone, Debug)]
-pub struct PacketReader {
+pub struct SshFieldReader {
     left: Bytes,
 }
 
-impl PacketReader {
+impl SshFieldReader {
     pub fn new(bytes: Bytes) -> Self {
         Self { left: bytes }
     }
 
-    pub fn u8(&mut self) -> Result<u8, TruncatedField> {
+    pub fn read_u8(&mut self) -> Result<u8, TruncatedField> {
         Ok(self.array::<1>()?[0])
     }
 
-    pub fn u32(&mut self) -> Result<u32, TruncatedField> {
+    pub fn read_u32(&mut self) -> Result<u32, TruncatedField> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub fn u64(&mut self) -> Result<u64, TruncatedField> {
+    pub fn read_u64(&mut self) -> Result<u64, TruncatedField> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    pub fn string(&mut self) -> Result<Bytes, TruncatedField> {
-        let length = self.u32()? as usize;
+    pub fn read_string(&mut self) -> Result<Bytes, TruncatedField> {
+        let length = self.read_u32()? as usize;
         if length > self.left.len() {
             return Err(TruncatedField);
         }
         Ok(self.left.split_to(length))
     }
 
-    pub fn rest(&mut self) -> Bytes {
+    pub fn read_remaining(&mut self) -> Bytes {
         std::mem::take(&mut self.left)
     }
 
@@ -421,11 +429,11 @@ impl PacketReader {
 
 /// A packet under construction.
 #[derive(Clone, Debug)]
-pub struct PacketWriter {
+pub struct SshFieldWriter {
     packet: BytesMut,
 }
 
-impl PacketWriter {
+impl SshFieldWriter {
     fn new(kind: u8) -> Self {
         let mut answer = Self { packet: BytesMut::with_capacity(64) };
         answer.packet.put_bytes(0, 4);
@@ -441,13 +449,13 @@ impl PacketWriter {
 
     pub(super) fn status(code: u32, message: &str) -> Self {
         let mut answer = Self::new(kind::STATUS);
-        answer.u32(code).string(message.as_bytes()).string(b"en");
+        answer.write_u32(code).write_string(message.as_bytes()).write_string(b"en");
         answer
     }
 
     pub(super) fn handle(handle: u32) -> Self {
         let mut answer = Self::new(kind::HANDLE);
-        answer.string(&handle.to_be_bytes());
+        answer.write_string(&handle.to_be_bytes());
         answer
     }
 
@@ -460,7 +468,7 @@ impl PacketWriter {
     /// A packet of names. Each is added with [`name`](Self::name).
     pub(super) fn names(count: u32) -> Self {
         let mut answer = Self::new(kind::NAME);
-        answer.u32(count);
+        answer.write_u32(count);
         answer
     }
 
@@ -470,7 +478,7 @@ impl PacketWriter {
         long: &str,
         attributes: &SftpAttributes,
     ) -> &mut Self {
-        self.string(name.as_bytes()).string(long.as_bytes());
+        self.write_string(name.as_bytes()).write_string(long.as_bytes());
         attributes.encode(self);
         self
     }
@@ -490,23 +498,23 @@ impl PacketWriter {
         header
     }
 
-    pub fn u8(&mut self, value: u8) -> &mut Self {
+    pub fn write_u8(&mut self, value: u8) -> &mut Self {
         self.packet.put_u8(value);
         self
     }
 
-    pub fn u32(&mut self, value: u32) -> &mut Self {
+    pub fn write_u32(&mut self, value: u32) -> &mut Self {
         self.packet.put_u32(value);
         self
     }
 
-    pub fn u64(&mut self, value: u64) -> &mut Self {
+    pub fn write_u64(&mut self, value: u64) -> &mut Self {
         self.packet.put_u64(value);
         self
     }
 
     /// Appends a string. Strings of 4 GiB or more are cut.
-    pub fn string(&mut self, bytes: &[u8]) -> &mut Self {
+    pub fn write_string(&mut self, bytes: &[u8]) -> &mut Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.packet.put_u32(length);
         self.packet.extend_from_slice(&bytes[..length as usize]);

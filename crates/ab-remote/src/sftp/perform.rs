@@ -9,20 +9,20 @@ use bytes::Bytes;
 use super::extended::{ExtendedRequest, ExtendedRequestError, SUPPORTED_EXTENSIONS};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter, SftpRequest};
+use super::packet::{MAX_PACKET_DATA_BYTES, SftpRequest, SshFieldWriter};
 use super::paths::text;
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
-use crate::wire::call::WireCall;
+use crate::wire::call::RemoteCall;
 
 /// A packet of names is not filled beyond this size.
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
 /// The first packet: the version and the extensions.
-pub(super) fn greeting() -> PacketWriter {
-    let mut answer = PacketWriter::version();
+pub(super) fn greeting() -> SshFieldWriter {
+    let mut answer = SshFieldWriter::version();
     for (name, version) in SUPPORTED_EXTENSIONS {
-        answer.string(name.as_bytes()).string(version.as_bytes());
+        answer.write_string(name.as_bytes()).write_string(version.as_bytes());
     }
     answer
 }
@@ -67,7 +67,7 @@ impl Job {
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {
-                WireCall::Remove { options, .. } => options.depth == RemoveDepth::NonRecursive,
+                RemoteCall::Remove { options, .. } => options.depth == RemoveDepth::NonRecursive,
                 _ => true,
             },
             _ => true,

@@ -20,7 +20,7 @@ const ROOM: usize = 512 * 1024 * 1024;
 /// Room of one connection: one content of maximum length.
 const SHARE: usize = ROOM / 2;
 /// How long to wait for room.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Room is counted in units of this size.
 const UNIT: u64 = 4096;
 
@@ -68,7 +68,7 @@ impl Staging {
             let own = share.0.clone().acquire_many_owned(units).await?;
             Ok([own, self.room.clone().acquire_many_owned(units).await?])
         };
-        let room = match timeout(PATIENCE, room).await {
+        let room = match timeout(TIMEOUT, room).await {
             Ok(room) => {
                 room.map_err(|_: AcquireError| Refusal::new(FAILURE, "there is no room"))?
             }

@@ -68,8 +68,8 @@ pub struct WebSocketByteStream<S> {
     /// The payload of the last ping, to be answered between two frames.
     ping: Option<Vec<u8>>,
     /// Our close frame, to be sent between two frames.
-    goodbye: Option<Vec<u8>>,
-    parting: bool,
+    close_payload: Option<Vec<u8>>,
+    unwritten: bool,
     unflushed: bool,
     /// The task that waits to write. The stream keeps only one waker, and a reader uses it too.
     writer: Option<Waker>,
@@ -77,12 +77,12 @@ pub struct WebSocketByteStream<S> {
 
 impl<S> WebSocketByteStream<S> {
     /// The server's end.
-    pub fn server_side(stream: S) -> Self {
+    pub fn new_server(stream: S) -> Self {
         Self::new(stream, Side::Server)
     }
 
     /// The client's end.
-    pub fn client_side(stream: S) -> Self {
+    pub fn new_client(stream: S) -> Self {
         Self::new(stream, Side::Client)
     }
 
@@ -99,8 +99,8 @@ impl<S> WebSocketByteStream<S> {
             waiting: BytesMut::new(),
             promised: 0,
             ping: None,
-            goodbye: None,
-            parting: false,
+            close_payload: None,
+            unwritten: false,
             unflushed: false,
             writer: None,
         }
@@ -119,14 +119,14 @@ impl<S> WebSocketByteStream<S> {
 
     /// Sends a close frame with the next flush, unless one was sent. Later writes fail.
     pub fn start_close(&mut self, code: u16, reason: &str) {
-        if self.parting {
+        if self.unwritten {
             return;
         }
-        self.parting = true;
+        self.unwritten = true;
         let mut payload = code.to_be_bytes().to_vec();
         let length = reason.floor_char_boundary(LONGEST_CONTROL - payload.len());
         payload.extend_from_slice(&reason.as_bytes()[..length]);
-        self.goodbye = Some(payload);
+        self.close_payload = Some(payload);
     }
 
     fn broken(&mut self, code: u16, what: &'static str) -> io::Error {
@@ -312,7 +312,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
             }
             if let Some(payload) = self.ping.take() {
                 self.frame(Kind::Pong, &payload);
-            } else if let Some(payload) = self.goodbye.take() {
+            } else if let Some(payload) = self.close_payload.take() {
                 self.frame(Kind::Close, &payload);
             } else {
                 return Poll::Ready(Ok(()));
@@ -385,7 +385,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
             if self.promised > 0 {
                 return self.poll_promised(cx, bytes);
             }
-            if self.parting {
+            if self.unwritten {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let bytes = &bytes[..bytes.len().min(MAX_SENT_WEBSOCKET_MESSAGE_BYTES)];
@@ -437,7 +437,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketByteStream<S> {
             return Poll::Ready(Ok(()));
         }
         let message = this.poll_message(cx);
-        if this.ping.is_some() || this.goodbye.is_some() {
+        if this.ping.is_some() || this.close_payload.is_some() {
             this.send_beside_reading(cx);
         }
         if ready!(message)? {

@@ -1,8 +1,8 @@
 //! The calls of our client to our server, beyond SFTP. Each operation of a workspace is one call,
 //! one round trip, with an exact answer.
 //!
-//! Calls are extended requests named [`CALL_EXTENSION_NAME`]. The answer is an extended reply, or a
-//! status that refuses the call. After a [`WireCall::Hello`], such a status has one more string
+//! Calls are extended requests named [`REMOTE_CALL_EXTENSION_NAME`]. The answer is an extended reply, or a
+//! status that refuses the call. After a [`RemoteCall::Hello`], such a status has one more string
 //! after its language tag, with the complete error. That also applies to the standard requests of
 //! SFTP.
 
@@ -17,14 +17,14 @@ use ab_core::search::SearchQuery;
 use ab_core::{LostCallId, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{DecodeError, Read, WireCodec};
-use crate::sftp::packet::PacketReader;
+use super::{DecodeError, DecodeResult, WireCodec};
+use crate::sftp::packet::SshFieldReader;
 
 /// The name of the extension and its version.
-pub const CALL_EXTENSION_NAME: &str = "call@agent-backend";
-pub const CALL_EXTENSION_VERSION: &str = "1";
+pub const REMOTE_CALL_EXTENSION_NAME: &str = "call@agent-backend";
+pub const REMOTE_CALL_EXTENSION_VERSION: &str = "1";
 
-/// The longest answer in [parts](CallReplyPart), and the most bytes of such answers that a server
+/// The longest answer in [parts](RemoteCallReplyPart), and the most bytes of such answers that a server
 /// keeps for one connection.
 pub(crate) const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
 /// Most bytes of one entry of a listing: a path and its attributes.
@@ -33,7 +33,7 @@ const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
 const BESIDE: usize = 8 * 1024 * 1024;
 
 /// The number of an SFTP handle.
-pub type WireHandle = u32;
+pub type RemoteFileHandle = u32;
 
 /// Identifies a call that changes something, so that a client can ask for its effect after the
 /// connection is lost: the number of the connection, and of the request on it.
@@ -62,7 +62,7 @@ impl WireCodec for RemoteCallId {
         self.request.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             connection: WireCodec::decode_from(fields)?,
             request: WireCodec::decode_from(fields)?,
@@ -71,8 +71,8 @@ impl WireCodec for RemoteCallId {
 }
 
 #[derive(Clone, Debug)]
-pub enum WireCall {
-    /// Identifies the connection. The answer is a [`HelloReply`].
+pub enum RemoteCall {
+    /// Identifies the connection. The answer is a [`RemoteHelloReply`].
     Hello {
         connection: u128,
     },
@@ -80,18 +80,18 @@ pub enum WireCall {
         path: WsPath,
         options: StatOptions,
     },
-    /// The answer is a listing, in [parts](CallReplyPart).
+    /// The answer is a listing, in [parts](RemoteCallReplyPart).
     List {
         path: WsPath,
         options: ListOptions,
     },
-    /// The answer is the search result, in [parts](CallReplyPart).
+    /// The answer is the search result, in [parts](RemoteCallReplyPart).
     Search(Box<SearchQuery>),
     /// The next part of an answer.
     More {
-        handle: WireHandle,
+        handle: RemoteFileHandle,
     },
-    /// The answer is [`WireReadReply`].
+    /// The answer is [`RemoteReadReply`].
     Read {
         path: WsPath,
         options: ReadOptions,
@@ -102,7 +102,7 @@ pub enum WireCall {
     },
     Write {
         path: WsPath,
-        body: WireWriteBody,
+        body: RemoteWriteBody,
         options: WriteOptions,
     },
     /// The answer is a handle.
@@ -112,10 +112,10 @@ pub enum WireCall {
     },
     /// Describes the file of a handle.
     StatHandle {
-        handle: WireHandle,
+        handle: RemoteFileHandle,
     },
     SetFileAttributes {
-        handle: WireHandle,
+        handle: RemoteFileHandle,
         attributes: AttributeChanges,
     },
     SetAttributes {
@@ -142,9 +142,9 @@ pub enum WireCall {
         options: RenameOptions,
     },
     DiskSpace,
-    /// The answer is a list of processes, in [parts](CallReplyPart).
+    /// The answer is a list of processes, in [parts](RemoteCallReplyPart).
     Processes,
-    /// The answer is the effective policy, in [parts](CallReplyPart).
+    /// The answer is the effective policy, in [parts](RemoteCallReplyPart).
     Policy,
     /// The client no longer waits for the answer to this request.
     Cancel {
@@ -156,43 +156,43 @@ pub enum WireCall {
 
 /// The content to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireWriteBody {
+pub enum RemoteWriteBody {
     Inline(Bytes),
-    /// Content from a [`WireCall::Stage`]. The handle is closed by the write.
-    Staged(WireHandle),
+    /// Content from a [`RemoteCall::Stage`]. The handle is closed by the write.
+    Staged(RemoteFileHandle),
 }
 
-/// The answer to [`WireCall::Hello`].
+/// The answer to [`RemoteCall::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HelloReply {
+pub struct RemoteHelloReply {
     /// Changes when the server restarts. A restarted server knows nothing of earlier calls.
     pub server_instance: u128,
     pub info: BackendInfo,
 }
 
-/// The answer to [`WireCall::Read`].
+/// The answer to [`RemoteCall::DecodeResult`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireReadReply {
+pub enum RemoteReadReply {
     /// The whole content follows.
     Inline(Stat),
     /// The content is too long for one packet. The client reads it with READ.
-    Open(Stat, WireHandle),
+    Open(Stat, RemoteFileHandle),
 }
 
 /// A part of an answer that may be longer than one packet. The answer is the concatenation of its
 /// parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallReplyPart {
+pub struct RemoteCallReplyPart {
     /// The handle for the next part.
-    pub next_part: Option<WireHandle>,
+    pub next_part: Option<RemoteFileHandle>,
     pub bytes: Bytes,
 }
 
-impl WireCall {
-    /// The longest possible answer in [parts](CallReplyPart), in bytes.
+impl RemoteCall {
+    /// The longest possible answer in [parts](RemoteCallReplyPart), in bytes.
     pub(crate) fn max_reply_bytes(&self) -> usize {
         match self {
-            WireCall::List { options, .. } => {
+            RemoteCall::List { options, .. } => {
                 let entries = options.limit.saturating_mul(MAX_ENTRY);
                 entries.saturating_add(BESIDE).min(MAX_CALL_REPLY_BYTES)
             }
@@ -203,209 +203,211 @@ impl WireCall {
     /// Whether the call may change the workspace.
     pub(crate) fn may_modify_workspace(&self) -> bool {
         match self {
-            WireCall::Write { .. }
-            | WireCall::SetFileAttributes { .. }
-            | WireCall::SetAttributes { .. }
-            | WireCall::Symlink { .. }
-            | WireCall::MakeDir { .. }
-            | WireCall::Remove { .. }
-            | WireCall::Rename { .. } => true,
-            WireCall::Open { options, .. } => {
+            RemoteCall::Write { .. }
+            | RemoteCall::SetFileAttributes { .. }
+            | RemoteCall::SetAttributes { .. }
+            | RemoteCall::Symlink { .. }
+            | RemoteCall::MakeDir { .. }
+            | RemoteCall::Remove { .. }
+            | RemoteCall::Rename { .. } => true,
+            RemoteCall::Open { options, .. } => {
                 options.create != ab_core::options::FileCreationMode::Never
                     || options.existing == ab_core::options::ExistingContentHandling::Truncate
             }
-            WireCall::Hello { .. }
-            | WireCall::Stat { .. }
-            | WireCall::List { .. }
-            | WireCall::Search(_)
-            | WireCall::More { .. }
-            | WireCall::Read { .. }
-            | WireCall::Stage { .. }
-            | WireCall::StatHandle { .. }
-            | WireCall::ReadLink { .. }
-            | WireCall::DiskSpace
-            | WireCall::Processes
-            | WireCall::Policy
-            | WireCall::Cancel { .. }
-            | WireCall::Outcome(_) => false,
+            RemoteCall::Hello { .. }
+            | RemoteCall::Stat { .. }
+            | RemoteCall::List { .. }
+            | RemoteCall::Search(_)
+            | RemoteCall::More { .. }
+            | RemoteCall::Read { .. }
+            | RemoteCall::Stage { .. }
+            | RemoteCall::StatHandle { .. }
+            | RemoteCall::ReadLink { .. }
+            | RemoteCall::DiskSpace
+            | RemoteCall::Processes
+            | RemoteCall::Policy
+            | RemoteCall::Cancel { .. }
+            | RemoteCall::Outcome(_) => false,
         }
     }
 
     fn number(&self) -> u8 {
         match self {
-            WireCall::Hello { .. } => 0,
-            WireCall::Stat { .. } => 1,
-            WireCall::List { .. } => 2,
-            WireCall::Search(_) => 3,
-            WireCall::More { .. } => 4,
-            WireCall::Read { .. } => 5,
-            WireCall::Stage { .. } => 6,
-            WireCall::Write { .. } => 7,
-            WireCall::Open { .. } => 8,
-            WireCall::StatHandle { .. } => 9,
-            WireCall::SetFileAttributes { .. } => 10,
-            WireCall::SetAttributes { .. } => 11,
-            WireCall::ReadLink { .. } => 12,
-            WireCall::Symlink { .. } => 13,
-            WireCall::MakeDir { .. } => 14,
-            WireCall::Remove { .. } => 15,
-            WireCall::Rename { .. } => 16,
-            WireCall::DiskSpace => 17,
-            WireCall::Processes => 18,
-            WireCall::Policy => 19,
-            WireCall::Cancel { .. } => 20,
-            WireCall::Outcome(_) => 21,
+            RemoteCall::Hello { .. } => 0,
+            RemoteCall::Stat { .. } => 1,
+            RemoteCall::List { .. } => 2,
+            RemoteCall::Search(_) => 3,
+            RemoteCall::More { .. } => 4,
+            RemoteCall::Read { .. } => 5,
+            RemoteCall::Stage { .. } => 6,
+            RemoteCall::Write { .. } => 7,
+            RemoteCall::Open { .. } => 8,
+            RemoteCall::StatHandle { .. } => 9,
+            RemoteCall::SetFileAttributes { .. } => 10,
+            RemoteCall::SetAttributes { .. } => 11,
+            RemoteCall::ReadLink { .. } => 12,
+            RemoteCall::Symlink { .. } => 13,
+            RemoteCall::MakeDir { .. } => 14,
+            RemoteCall::Remove { .. } => 15,
+            RemoteCall::Rename { .. } => 16,
+            RemoteCall::DiskSpace => 17,
+            RemoteCall::Processes => 18,
+            RemoteCall::Policy => 19,
+            RemoteCall::Cancel { .. } => 20,
+            RemoteCall::Outcome(_) => 21,
         }
     }
 }
 
-impl WireCodec for WireCall {
+impl WireCodec for RemoteCall {
     fn encode_to(&self, out: &mut BytesMut) {
         out.put_u8(self.number());
         match self {
-            WireCall::Hello { connection } => connection.encode_to(out),
-            WireCall::Stat { path, options } => {
+            RemoteCall::Hello { connection } => connection.encode_to(out),
+            RemoteCall::Stat { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::List { path, options } => {
+            RemoteCall::List { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::Search(query) => query.encode_to(out),
-            WireCall::More { handle } | WireCall::StatHandle { handle } => handle.encode_to(out),
-            WireCall::Read { path, options } => {
+            RemoteCall::Search(query) => query.encode_to(out),
+            RemoteCall::More { handle } | RemoteCall::StatHandle { handle } => {
+                handle.encode_to(out)
+            }
+            RemoteCall::Read { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::Stage { size } => size.encode_to(out),
-            WireCall::Write { path, body, options } => {
+            RemoteCall::Stage { size } => size.encode_to(out),
+            RemoteCall::Write { path, body, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
                 body.encode_to(out);
             }
-            WireCall::Open { path, options } => {
+            RemoteCall::Open { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::SetFileAttributes { handle, attributes } => {
+            RemoteCall::SetFileAttributes { handle, attributes } => {
                 handle.encode_to(out);
                 attributes.encode_to(out);
             }
-            WireCall::SetAttributes { path, attributes } => {
+            RemoteCall::SetAttributes { path, attributes } => {
                 path.encode_to(out);
                 attributes.encode_to(out);
             }
-            WireCall::ReadLink { path } | WireCall::MakeDir { path } => path.encode_to(out),
-            WireCall::Symlink { path, target } => {
+            RemoteCall::ReadLink { path } | RemoteCall::MakeDir { path } => path.encode_to(out),
+            RemoteCall::Symlink { path, target } => {
                 path.encode_to(out);
                 target.encode_to(out);
             }
-            WireCall::Remove { path, options } => {
+            RemoteCall::Remove { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::Rename { from, to, options } => {
+            RemoteCall::Rename { from, to, options } => {
                 from.encode_to(out);
                 to.encode_to(out);
                 options.encode_to(out);
             }
-            WireCall::DiskSpace | WireCall::Processes | WireCall::Policy => {}
-            WireCall::Cancel { request } => request.encode_to(out),
-            WireCall::Outcome(call) => call.encode_to(out),
+            RemoteCall::DiskSpace | RemoteCall::Processes | RemoteCall::Policy => {}
+            RemoteCall::Cancel { request } => request.encode_to(out),
+            RemoteCall::Outcome(call) => call.encode_to(out),
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
-            0 => WireCall::Hello { connection: WireCodec::decode_from(fields)? },
-            1 => WireCall::Stat {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
+            0 => RemoteCall::Hello { connection: WireCodec::decode_from(fields)? },
+            1 => RemoteCall::Stat {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            2 => WireCall::List {
+            2 => RemoteCall::List {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            3 => WireCall::Search(Box::new(WireCodec::decode_from(fields)?)),
-            4 => WireCall::More { handle: WireCodec::decode_from(fields)? },
-            5 => WireCall::Read {
+            3 => RemoteCall::Search(Box::new(WireCodec::decode_from(fields)?)),
+            4 => RemoteCall::More { handle: WireCodec::decode_from(fields)? },
+            5 => RemoteCall::Read {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            6 => WireCall::Stage { size: WireCodec::decode_from(fields)? },
+            6 => RemoteCall::Stage { size: WireCodec::decode_from(fields)? },
             7 => {
                 let (path, options) = WireCodec::decode_from(fields)?;
-                WireCall::Write { path, body: WireCodec::decode_from(fields)?, options }
+                RemoteCall::Write { path, body: WireCodec::decode_from(fields)?, options }
             }
-            8 => WireCall::Open {
+            8 => RemoteCall::Open {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            9 => WireCall::StatHandle { handle: WireCodec::decode_from(fields)? },
-            10 => WireCall::SetFileAttributes {
+            9 => RemoteCall::StatHandle { handle: WireCodec::decode_from(fields)? },
+            10 => RemoteCall::SetFileAttributes {
                 handle: WireCodec::decode_from(fields)?,
                 attributes: WireCodec::decode_from(fields)?,
             },
-            11 => WireCall::SetAttributes {
+            11 => RemoteCall::SetAttributes {
                 path: WireCodec::decode_from(fields)?,
                 attributes: WireCodec::decode_from(fields)?,
             },
-            12 => WireCall::ReadLink { path: WireCodec::decode_from(fields)? },
-            13 => WireCall::Symlink {
+            12 => RemoteCall::ReadLink { path: WireCodec::decode_from(fields)? },
+            13 => RemoteCall::Symlink {
                 path: WireCodec::decode_from(fields)?,
                 target: WireCodec::decode_from(fields)?,
             },
-            14 => WireCall::MakeDir { path: WireCodec::decode_from(fields)? },
-            15 => WireCall::Remove {
+            14 => RemoteCall::MakeDir { path: WireCodec::decode_from(fields)? },
+            15 => RemoteCall::Remove {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            16 => WireCall::Rename {
+            16 => RemoteCall::Rename {
                 from: WireCodec::decode_from(fields)?,
                 to: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            17 => WireCall::DiskSpace,
-            18 => WireCall::Processes,
-            19 => WireCall::Policy,
-            20 => WireCall::Cancel { request: WireCodec::decode_from(fields)? },
-            21 => WireCall::Outcome(WireCodec::decode_from(fields)?),
+            17 => RemoteCall::DiskSpace,
+            18 => RemoteCall::Processes,
+            19 => RemoteCall::Policy,
+            20 => RemoteCall::Cancel { request: WireCodec::decode_from(fields)? },
+            21 => RemoteCall::Outcome(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl WireCodec for WireWriteBody {
+impl WireCodec for RemoteWriteBody {
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            WireWriteBody::Inline(bytes) => {
+            RemoteWriteBody::Inline(bytes) => {
                 out.put_u8(0);
                 bytes.encode_to(out);
             }
-            WireWriteBody::Staged(handle) => {
+            RemoteWriteBody::Staged(handle) => {
                 out.put_u8(1);
                 handle.encode_to(out);
             }
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
-            0 => WireWriteBody::Inline(WireCodec::decode_from(fields)?),
-            1 => WireWriteBody::Staged(WireCodec::decode_from(fields)?),
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
+            0 => RemoteWriteBody::Inline(WireCodec::decode_from(fields)?),
+            1 => RemoteWriteBody::Staged(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl WireCodec for HelloReply {
+impl WireCodec for RemoteHelloReply {
     fn encode_to(&self, out: &mut BytesMut) {
         self.server_instance.encode_to(out);
         self.info.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             server_instance: WireCodec::decode_from(fields)?,
             info: WireCodec::decode_from(fields)?,
@@ -413,15 +415,15 @@ impl WireCodec for HelloReply {
     }
 }
 
-impl WireCodec for WireReadReply {
+impl WireCodec for RemoteReadReply {
     /// For `Inline` the content itself follows.
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            WireReadReply::Inline(stat) => {
+            RemoteReadReply::Inline(stat) => {
                 out.put_u8(0);
                 stat.encode_to(out);
             }
-            WireReadReply::Open(stat, handle) => {
+            RemoteReadReply::Open(stat, handle) => {
                 out.put_u8(1);
                 stat.encode_to(out);
                 handle.encode_to(out);
@@ -429,10 +431,10 @@ impl WireCodec for WireReadReply {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
-            0 => WireReadReply::Inline(WireCodec::decode_from(fields)?),
-            1 => WireReadReply::Open(
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
+            0 => RemoteReadReply::Inline(WireCodec::decode_from(fields)?),
+            1 => RemoteReadReply::Open(
                 WireCodec::decode_from(fields)?,
                 WireCodec::decode_from(fields)?,
             ),
@@ -441,13 +443,13 @@ impl WireCodec for WireReadReply {
     }
 }
 
-impl WireCodec for CallReplyPart {
+impl WireCodec for RemoteCallReplyPart {
     fn encode_to(&self, out: &mut BytesMut) {
         self.next_part.encode_to(out);
         self.bytes.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             next_part: WireCodec::decode_from(fields)?,
             bytes: WireCodec::decode_from(fields)?,

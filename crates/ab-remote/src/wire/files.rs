@@ -10,15 +10,15 @@ use ab_core::options::{
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{Read, WireCodec, put_number, take_number};
-use crate::sftp::packet::PacketReader;
+use super::{DecodeResult, WireCodec, put_number, take_number};
+use crate::sftp::packet::SshFieldReader;
 
 impl WireCodec for StatOptions {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.links);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self { links: take_number(fields)? })
     }
 }
@@ -29,7 +29,7 @@ impl WireCodec for ListOptions {
         put_number(out, self.detail);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (depth, limit) = WireCodec::decode_from(fields)?;
         Ok(Self { depth, limit, detail: take_number(fields)? })
     }
@@ -41,7 +41,7 @@ impl WireCodec for ReadOptions {
         self.limit.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let range = <Option<(u64, u64)>>::decode_from(fields)?;
         let range = range.map(|(start, length)| ByteRange { start, length });
         Ok(Self { range, limit: WireCodec::decode_from(fields)? })
@@ -56,7 +56,7 @@ impl WireCodec for WriteOptions {
         put_number(out, self.durability);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             mode: take_number(fields)?,
             expected_version: WireCodec::decode_from(fields)?,
@@ -75,7 +75,7 @@ impl WireCodec for OpenOptions {
         self.permissions.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             access: take_number(fields)?,
             create: take_number(fields)?,
@@ -92,7 +92,7 @@ impl WireCodec for AttributeChanges {
         (self.modified, self.accessed).encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let mode = WireCodec::decode_from(fields)?;
         let (modified, accessed) = WireCodec::decode_from(fields)?;
         Ok(Self { mode, modified, accessed })
@@ -105,7 +105,7 @@ impl WireCodec for RemoveOptions {
         put_number(out, self.missing);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self { depth: take_number(fields)?, missing: take_number(fields)? })
     }
 }
@@ -115,7 +115,7 @@ impl WireCodec for RenameOptions {
         put_number(out, self.overwrite);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self { overwrite: take_number(fields)? })
     }
 }
@@ -125,7 +125,7 @@ impl WireCodec for FileKind {
         put_number(out, *self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         take_number(fields)
     }
 }
@@ -135,7 +135,7 @@ impl WireCodec for FileVersion {
         out.put_slice(&self.to_be_bytes());
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(FileVersion::new(WireCodec::decode_from(fields)?))
     }
 }
@@ -150,7 +150,7 @@ impl WireCodec for Stat {
         self.version.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (kind, size, modified) = (
             WireCodec::decode_from(fields)?,
             WireCodec::decode_from(fields)?,
@@ -169,7 +169,7 @@ impl WireCodec for DirEntry {
         self.stat.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             path: WireCodec::decode_from(fields)?,
             kind: WireCodec::decode_from(fields)?,
@@ -183,7 +183,7 @@ impl WireCodec for TruncationCause {
         put_number(out, *self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         take_number(fields)
     }
 }
@@ -194,7 +194,7 @@ impl WireCodec for WalkProblem {
         self.error.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self { path: WireCodec::decode_from(fields)?, error: WireCodec::decode_from(fields)? })
     }
 }
@@ -206,7 +206,7 @@ impl WireCodec for Listing {
         self.problems.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             entries: WireCodec::decode_from(fields)?,
             truncated: WireCodec::decode_from(fields)?,
@@ -220,7 +220,7 @@ impl WireCodec for DiskSpace {
         (self.total, self.available).encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (total, available) = WireCodec::decode_from(fields)?;
         Ok(Self { total, available })
     }
@@ -231,7 +231,7 @@ impl WireCodec for BackendKind {
         put_number(out, *self);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         take_number(fields)
     }
 }
@@ -253,7 +253,7 @@ impl WireCodec for Capabilities {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             exec: WireCodec::decode_from(fields)?,
             detached: WireCodec::decode_from(fields)?,
@@ -275,7 +275,7 @@ impl WireCodec for BackendInfo {
         self.capabilities.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             kind: WireCodec::decode_from(fields)?,
             root_aliases: WireCodec::decode_from(fields)?,

@@ -12,8 +12,8 @@ use ab_core::process::{ExecRequest, OutputChunk, ProcessControlMessage, ProcessE
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::call::RemoteCallId;
-use super::{DecodeError, Read, WireCodec};
-use crate::sftp::packet::PacketReader;
+use super::{DecodeError, DecodeResult, WireCodec};
+use crate::sftp::packet::SshFieldReader;
 
 pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
 /// Longest frame. Command lines and environments may be long.
@@ -105,8 +105,8 @@ impl WireCodec for ProcessClientFrame {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => ProcessClientFrame::Exec {
                 call: WireCodec::decode_from(fields)?,
                 room: WireCodec::decode_from(fields)?,
@@ -155,8 +155,8 @@ impl WireCodec for ProcessServerFrame {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => ProcessServerFrame::Started {
                 id: WireCodec::decode_from(fields)?,
                 input: WireCodec::decode_from(fields)?,

@@ -3,7 +3,7 @@
 //! A number is never reused for another value, because peers of other versions read it. A new value
 //! gets a new number.
 
-use ab_core::effective::{Isolation, PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{Isolation, PolicyControlKind, PolicyControlStrength};
 use ab_core::metadata::{FileKind, TruncationCause};
 use ab_core::options::{
     Durability, EntryDetailLevel, ExistingContentHandling, FileAccess, FileCreationMode,

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::effective::{self, EffectivePolicy};
+use ab_core::effective_policy::{self, EffectivePolicy};
 use ab_core::process::{
     Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, OutputChunk, PathRestrictions,
     ProcessControlMessage, ProcessExit, ProcessId, ProcessInfo, StderrMode, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{DecodeError, Read, WireCodec, put_number, take_number};
-use crate::sftp::packet::PacketReader;
+use super::{DecodeError, DecodeResult, WireCodec, put_number, take_number};
+use crate::sftp::packet::SshFieldReader;
 
 impl WireCodec for Command {
     fn encode_to(&self, out: &mut BytesMut) {
@@ -26,8 +26,8 @@ impl WireCodec for Command {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => Command::Shell(WireCodec::decode_from(fields)?),
             1 => Command::Argv(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
@@ -40,7 +40,7 @@ impl WireCodec for TerminalSize {
         (self.columns, self.rows).encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (columns, rows) = WireCodec::decode_from(fields)?;
         Ok(Self { columns, rows })
     }
@@ -54,7 +54,7 @@ impl WireCodec for ExecLimits {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (wall, cpu) = WireCodec::decode_from(fields)?;
         Ok(Self {
             wall_time: wall,
@@ -73,7 +73,7 @@ impl WireCodec for HostDirectory {
         put_number(out, self.access);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self { path: WireCodec::decode_from(fields)?, access: take_number(fields)? })
     }
 }
@@ -85,7 +85,7 @@ impl WireCodec for PathRestrictions {
         self.binds.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             hidden: WireCodec::decode_from(fields)?,
             read_only: WireCodec::decode_from(fields)?,
@@ -114,7 +114,7 @@ impl WireCodec for ExecRequest {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (command, cwd) = WireCodec::decode_from(fields)?;
         let env: Vec<(String, String)> = WireCodec::decode_from(fields)?;
         Ok(Self {
@@ -145,7 +145,7 @@ impl WireCodec for ProcessExit {
         self.stderr_tail.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (code, signal) = WireCodec::decode_from(fields)?;
         Ok(Self {
             code,
@@ -163,7 +163,7 @@ impl WireCodec for ProcessId {
         self.as_str().to_owned().encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(ProcessId::new(String::decode_from(fields)?))
     }
 }
@@ -177,7 +177,7 @@ impl WireCodec for ProcessInfo {
         self.exit.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             id: WireCodec::decode_from(fields)?,
             command: WireCodec::decode_from(fields)?,
@@ -195,7 +195,7 @@ impl WireCodec for OutputChunk {
         self.bytes.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (sequence, lost) = WireCodec::decode_from(fields)?;
         let channel = take_number(fields)?;
         Ok(Self {
@@ -222,8 +222,8 @@ impl WireCodec for ProcessControlMessage {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => ProcessControlMessage::Signal(WireCodec::decode_from(fields)?),
             1 => ProcessControlMessage::Resize(WireCodec::decode_from(fields)?),
             2 => ProcessControlMessage::CloseStdin,
@@ -232,7 +232,7 @@ impl WireCodec for ProcessControlMessage {
     }
 }
 
-impl WireCodec for effective::EffectivePolicyControl {
+impl WireCodec for effective_policy::EffectivePolicyControl {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.kind);
         self.asked.encode_to(out);
@@ -242,7 +242,7 @@ impl WireCodec for effective::EffectivePolicyControl {
         self.proof.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             kind: take_number(fields)?,
             asked: WireCodec::decode_from(fields)?,
@@ -263,7 +263,7 @@ impl WireCodec for EffectivePolicy {
         self.controls.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let isolation = if bool::decode_from(fields)? { Some(take_number(fields)?) } else { None };
         Ok(Self { isolation, controls: WireCodec::decode_from(fields)? })
     }

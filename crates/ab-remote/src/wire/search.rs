@@ -6,8 +6,8 @@ use ab_core::search::{
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{DecodeError, Read, WireCodec, put_number, take_number};
-use crate::sftp::packet::PacketReader;
+use super::{DecodeError, DecodeResult, WireCodec, put_number, take_number};
+use crate::sftp::packet::SshFieldReader;
 
 impl WireCodec for SearchTarget {
     fn encode_to(&self, out: &mut BytesMut) {
@@ -29,8 +29,8 @@ impl WireCodec for SearchTarget {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => SearchTarget::Names {
                 glob: WireCodec::decode_from(fields)?,
                 kinds: take_number(fields)?,
@@ -62,7 +62,7 @@ impl WireCodec for SearchQuery {
         self.limits.time.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             root: WireCodec::decode_from(fields)?,
             target: WireCodec::decode_from(fields)?,
@@ -107,8 +107,8 @@ impl WireCodec for SearchMatch {
         }
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        Ok(match fields.u8()? {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
+        Ok(match fields.read_u8()? {
             0 => SearchMatch::Name(WireCodec::decode_from(fields)?),
             1 => SearchMatch::Line {
                 path: WireCodec::decode_from(fields)?,
@@ -136,7 +136,7 @@ impl WireCodec for SearchResults {
         self.problems.encode_to(out);
     }
 
-    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (matches, truncated) = WireCodec::decode_from(fields)?;
         let (searched, skipped_binary) = WireCodec::decode_from(fields)?;
         let (directories, files) = WireCodec::decode_from(fields)?;

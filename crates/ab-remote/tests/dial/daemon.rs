@@ -137,7 +137,7 @@ async fn serve(
             let _ = socket.close(Some(frame)).await;
         }
         _ => {
-            let _ = server.serve(WebSocketByteStream::server_side(socket.into_inner())).await;
+            let _ = server.serve(WebSocketByteStream::new_server(socket.into_inner())).await;
         }
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 use ab_remote::client::{
     ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, SshEndpoint,
 };
-use ab_remote::{HostKey, ListenerOptions, SshAccess, SshServer, SshUsers, serve_listener};
+use ab_remote::{
+    HostKey, SshAccess, SshListenerOptions, SshServer, SshUsers, serve_ssh_on_listener,
+};
 use tokio::net::TcpListener;
 
 use super::{denied, reached};
@@ -44,7 +46,7 @@ async fn the_right_key_by_each_check() {
 #[tokio::test]
 async fn the_wrong_key_by_each_check() {
     let stage = Stage::new().await;
-    let other = HostKey::ephemeral("another").unwrap();
+    let other = HostKey::generate_ephemeral("another").unwrap();
     let known_as = format!("[127.0.0.1]:{}", stage.address.port());
     let wrong = format!("{known_as} {}\n", other.public_key());
     let store = stage.here("store");
@@ -83,12 +85,15 @@ async fn a_key_that_changes_after_the_first_use() {
     // Another server at the same address, with another key.
     let mut users = SshUsers::new();
     users.add_password("agent", "correct horse").unwrap();
-    let key = HostKey::ephemeral("another").unwrap();
+    let key = HostKey::generate_ephemeral("another").unwrap();
     let options = ab_remote::SshServerSettings::new(key, SshAccess::Users(users));
     let server = SshServer::new(agent_backend::memory(), options);
     let listener = TcpListener::bind(address).await.unwrap();
-    let listening =
-        tokio::spawn(serve_listener(listener, server.clone(), ListenerOptions::default()));
+    let listening = tokio::spawn(serve_ssh_on_listener(
+        listener,
+        server.clone(),
+        SshListenerOptions::default(),
+    ));
     let mut settings = settings;
     let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint else { panic!() };
     ssh.host_key = HostKeyCheck::TrustOnFirstUse(kept.clone());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, RemoteEndpoint, Secret, SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, HostPort, RemoteEndpoint, SecretText, SshEndpoint,
 };
 
 use super::{denied, invalid, lost, reached};
@@ -24,8 +24,8 @@ fn password(text: &str) -> Credential {
 }
 
 fn key(path: &Path, passphrase: Option<&str>) -> Credential {
-    let text = Secret::from(fs::read_to_string(path).unwrap());
-    Credential::Key { text, passphrase: passphrase.map(Secret::from) }
+    let text = SecretText::from(fs::read_to_string(path).unwrap());
+    Credential::Key { text, passphrase: passphrase.map(SecretText::from) }
 }
 
 /// Makes a key of which nobody knows, unless it is made to.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, Secret,
+    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, SecretText,
     SshEndpoint,
 };
 use ab_testkit::host::{prepare_sshd, report_skip};
@@ -75,7 +75,7 @@ impl Sshd {
     fn settings(&self, key: &str, host_key: HostKeyCheck) -> ClientSettings {
         let mut ssh = SshEndpoint::new(&self.user, "127.0.0.1");
         ssh.host = HostPort::new("127.0.0.1", self.port);
-        let text = Secret::from(fs::read_to_string(self.path(key)).unwrap());
+        let text = SecretText::from(fs::read_to_string(self.path(key)).unwrap());
         ssh.credentials = vec![Credential::Key { text, passphrase: None }];
         ssh.host_key = host_key;
         ClientSettings::new(RemoteEndpoint::Ssh(ssh))

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use tokio::time::timeout;
 
-use crate::stage::{PATIENCE, Stage, fed, finish, start, text, within};
+use crate::stage::{Stage, TIMEOUT, fed, finish, start, text, within};
 
 /// Holds a lock for as long as the command lives, and says so.
 pub(crate) const HOLD: &str = "exec 9>lock; flock 9; echo started; exec sleep 1000";
@@ -133,7 +133,7 @@ async fn a_shell_reads_what_is_typed() {
         seen.clear();
         within(stdin.write_all(said)).await.unwrap();
         while !seen.contains(answer) {
-            let length = timeout(PATIENCE, stdout.read(&mut buffer)).await;
+            let length = timeout(TIMEOUT, stdout.read(&mut buffer)).await;
             let length = length.unwrap_or_else(|_| panic!("only {seen:?}")).unwrap();
             assert_ne!(length, 0, "{seen:?}");
             seen.push_str(&String::from_utf8_lossy(&buffer[..length]));

@@ -29,7 +29,7 @@ use super::relay::{Relay, Weather};
 use super::world::server;
 
 /// No call may take longer, whatever the weather.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lines that a process says before it ends.
 const LINES: u64 = 300_000;
 /// How long an attempt to connect may take.
@@ -123,13 +123,13 @@ impl Ship {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("the link does not see what the weather is");
+        timeout(TIMEOUT, waiting).await.expect("the link does not see what the weather is");
     }
 
     /// Waits for a call, which must be answered.
     async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         count(&self.counters.calls);
-        let answer = timeout(PATIENCE, call).await.expect("a call was never answered");
+        let answer = timeout(TIMEOUT, call).await.expect("a call was never answered");
         if let Err(error) = &answer {
             count(&self.counters.failed);
             let expected = matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout);
@@ -239,20 +239,20 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
         ended.unwrap();
     }
     legal(&heard.transitions());
-    timeout(PATIENCE, backend.destroy()).await.unwrap().unwrap();
+    timeout(TIMEOUT, backend.destroy()).await.unwrap().unwrap();
     let last = relay.server();
-    timeout(PATIENCE, last.shut_down()).await.unwrap();
+    timeout(TIMEOUT, last.shut_down()).await.unwrap();
     assert_eq!(last.connection_count(), 0);
     for process in local.detached_processes().await.unwrap() {
         assert!(process.exit.is_some(), "left running: {process:?}");
     }
-    timeout(PATIENCE, local.destroy()).await.unwrap().unwrap();
+    timeout(TIMEOUT, local.destroy()).await.unwrap().unwrap();
     let counters = ship.counters.clone();
     let drops = losses();
     drop((ship, backend, local, relay, last));
     // A task that was ended lets go when it is looked at next.
     let ended = Instant::now();
-    while !open_below(keep.path()).is_empty() && ended.elapsed() < PATIENCE {
+    while !open_below(keep.path()).is_empty() && ended.elapsed() < TIMEOUT {
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(open_below(keep.path()), Vec::<String>::new(), "left open");
@@ -304,7 +304,7 @@ async fn bad_weather(relay: &Relay, local: &Backend, ship: &Ship, dice: &mut Dic
         _ => {
             count(&ship.counters.restarts);
             let old = relay.replace(server(local.clone()));
-            timeout(PATIENCE, old.shut_down()).await.expect("a server does not end");
+            timeout(TIMEOUT, old.shut_down()).await.expect("a server does not end");
             assert_eq!(old.connection_count(), 0);
             relay.set(Weather::Fair);
         }
@@ -334,8 +334,8 @@ async fn kill(relay: &Relay, local: &Backend, root: &Path, ship: &Ship) -> Backe
     relay.set(Weather::Cut);
     let next = workspace(root);
     let old = relay.replace(server(next.clone()));
-    timeout(PATIENCE, old.shut_down()).await.expect("a server does not end");
-    timeout(PATIENCE, local.destroy()).await.expect("a workspace does not end").unwrap();
+    timeout(TIMEOUT, old.shut_down()).await.expect("a server does not end");
+    timeout(TIMEOUT, local.destroy()).await.expect("a workspace does not end").unwrap();
     // Before anybody can hear of it.
     count(&ship.counters.kills);
     relay.set(Weather::Fair);
@@ -435,7 +435,7 @@ async fn write_and_read(ship: Ship, number: u64) {
         if dice.roll(2) == 0 {
             continue;
         }
-        let read = timeout(PATIENCE, ship.backend.read_text(&name)).await.expect("never answered");
+        let read = timeout(TIMEOUT, ship.backend.read_text(&name)).await.expect("never answered");
         match read {
             Ok(text) => {
                 let known = candidates.iter().flatten().any(|version| content(*version) == text);
@@ -480,7 +480,7 @@ async fn run(ship: Ship, number: u64) {
     while !ship.is_over() {
         next += 1;
         let line = format!("echo out {number} {next}; echo err >&2");
-        let answer = timeout(PATIENCE, ship.backend.exec(&line)).await.expect("never answered");
+        let answer = timeout(TIMEOUT, ship.backend.exec(&line)).await.expect("never answered");
         match answer {
             Ok(output) => {
                 count(&ship.counters.commands);
@@ -504,12 +504,12 @@ async fn follow(ship: Ship, _number: u64) {
     while !ship.is_over() {
         let before = kills();
         let command = Command::Shell(format!("seq 1 {LINES}"));
-        let request = ship.backend.exec_request(command, ExecOptions::default()).unwrap();
+        let request = ship.backend.build_exec_request(command, ExecOptions::default()).unwrap();
         let started = ship.call(ship.backend.spawn_detached(request)).await;
         // One that was started without us knowing ends by itself.
         let Ok(mut process) = started else { continue };
         let said = said(&ship, &mut process).await;
-        let exit = timeout(PATIENCE, process.wait()).await.expect("never ended");
+        let exit = timeout(TIMEOUT, process.wait()).await.expect("never ended");
         assert!(expect.as_bytes().starts_with(&said), "output was changed");
         if kills() > before {
             // It may have been ended with its server.
@@ -523,7 +523,7 @@ async fn follow(ship: Ship, _number: u64) {
 async fn said(ship: &Ship, process: &mut Process) -> Vec<u8> {
     let mut said = Vec::new();
     loop {
-        let piece = timeout(PATIENCE, process.output.recv()).await.expect("output never came");
+        let piece = timeout(TIMEOUT, process.output.recv()).await.expect("output never came");
         let Some(piece) = piece else { return said };
         assert_eq!(
             (piece.offset, piece.lost_bytes),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
 use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
-use ab_remote::sftp::packet::PacketReader;
+use ab_remote::sftp::packet::SshFieldReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::keys::PrivateKey;
@@ -147,8 +147,8 @@ impl Handler for Plain {
 /// What SFTP says: whatever is asked for is the directory.
 fn answer(packet: Bytes) -> Vec<u8> {
     const DIRECTORY: [u32; 2] = [4, 0o40755];
-    let mut fields = PacketReader::new(packet);
-    let (kind, number) = (fields.u8().unwrap(), fields.u32().unwrap());
+    let mut fields = SshFieldReader::new(packet);
+    let (kind, number) = (fields.read_u8().unwrap(), fields.read_u32().unwrap());
     let mut body = BytesMut::new();
     match kind {
         1 => framed(2, 3, &[]),

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, ReconnectPolicy, RemoteEndpoint, Secret,
-    SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, HostPort, ReconnectPolicy, RemoteEndpoint,
+    SecretText, SshEndpoint,
 };
 use ab_testkit::host::{prepare_sshd, report_skip};
 use tempfile::TempDir;
@@ -81,7 +81,7 @@ impl Sshd {
         let mut ssh = SshEndpoint::new(user.trim(), "127.0.0.1");
         ssh.host = HostPort::new("127.0.0.1", self.address.port());
         let key = fs::read_to_string(self.keys.path().join("user_key")).unwrap();
-        ssh.credentials = vec![Credential::Key { text: Secret::from(key), passphrase: None }];
+        ssh.credentials = vec![Credential::Key { text: SecretText::from(key), passphrase: None }];
         ssh.host_key = HostKeyCheck::Unchecked;
         let root = Some(self.workspace.path().to_str().unwrap().to_owned());
         let reconnection = ReconnectPolicy {

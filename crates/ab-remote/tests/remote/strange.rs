@@ -10,8 +10,8 @@ use ab_core::process::{
 };
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions, LostCallEffect};
 use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
-use ab_remote::sftp::packet::PacketReader;
-use ab_remote::wire::call::{self, CallReplyPart, HelloReply, WireCall};
+use ab_remote::sftp::packet::SshFieldReader;
+use ab_remote::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply};
 use ab_remote::wire::frame::{self, PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame};
 use ab_remote::wire::{self, WireCodec};
 use async_trait::async_trait;
@@ -25,7 +25,7 @@ use crate::stage::within;
 
 /// What a server does with the calls that follow the greeting, given those so far: their numbers and
 /// bodies. Answers what it sends.
-type Script = fn(&[(u32, WireCall)]) -> Option<Vec<u8>>;
+type Script = fn(&[(u32, RemoteCall)]) -> Option<Vec<u8>>;
 
 /// What a server says of a process once it was asked for one, given how many it was asked for before
 /// on the same connection, and how. It closes the channel, unless it said that all is over.
@@ -41,7 +41,7 @@ struct Strange {
     process: Option<(ChannelId, bool)>,
     asked: usize,
     unread: Arc<Mutex<BytesMut>>,
-    calls: Arc<Mutex<Vec<(u32, WireCall)>>>,
+    calls: Arc<Mutex<Vec<(u32, RemoteCall)>>>,
 }
 
 impl std::fmt::Debug for Strange {
@@ -117,11 +117,11 @@ impl Strange {
     }
 
     fn answer(&self, packet: Bytes) -> Option<Vec<u8>> {
-        let mut fields = PacketReader::new(packet);
-        let (kind, number) = (fields.u8().unwrap(), fields.u32().unwrap());
+        let mut fields = SshFieldReader::new(packet);
+        let (kind, number) = (fields.read_u8().unwrap(), fields.read_u32().unwrap());
         if kind == 1 {
             let mut body = BytesMut::new();
-            Bytes::from_static(call::CALL_EXTENSION_NAME.as_bytes()).encode_to(&mut body);
+            Bytes::from_static(call::REMOTE_CALL_EXTENSION_NAME.as_bytes()).encode_to(&mut body);
             Bytes::from_static(self.version.as_bytes()).encode_to(&mut body);
             return Some(framed(2, 3, &body));
         }
@@ -129,13 +129,13 @@ impl Strange {
             // Something was closed; nobody waits for the answer.
             return None;
         }
-        let name = fields.string().unwrap();
-        assert_eq!(name, call::CALL_EXTENSION_NAME.as_bytes());
-        let call: WireCall = wire::decode(fields.rest()).unwrap();
-        if let WireCall::Hello { .. } = call {
+        let name = fields.read_string().unwrap();
+        assert_eq!(name, call::REMOTE_CALL_EXTENSION_NAME.as_bytes());
+        let call: RemoteCall = wire::decode(fields.read_remaining()).unwrap();
+        if let RemoteCall::Hello { .. } = call {
             let mut info = agent_backend::memory().info();
             (info.capabilities.exec, info.capabilities.detached) = (true, true);
-            return Some(reply(number, &HelloReply { server_instance: 1, info }));
+            return Some(reply(number, &RemoteHelloReply { server_instance: 1, info }));
         }
         let mut calls = self.calls.lock().unwrap();
         calls.push((number, call));
@@ -172,28 +172,28 @@ impl Connector for Strange {
     }
 }
 
-async fn backend(script: Script, patience: Duration) -> Backend {
-    talking(script, |_, _| Vec::new(), patience).await
+async fn backend(script: Script, time_limit: Duration) -> Backend {
+    talking(script, |_, _| Vec::new(), time_limit).await
 }
 
-async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
-    let backend = speaking(call::CALL_EXTENSION_VERSION, script, talk, patience);
+async fn talking(script: Script, talk: Talk, time_limit: Duration) -> Backend {
+    let backend = speaking(call::REMOTE_CALL_EXTENSION_VERSION, script, talk, time_limit);
     within(backend.connect()).await.unwrap();
     backend
 }
 
-fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duration) -> Backend {
+fn speaking(version: &'static str, script: Script, talk: Talk, time_limit: Duration) -> Backend {
     let (process, asked) = (None, 0);
     let (unread, calls) = Default::default();
     let server = Strange { script, talk, version, process, asked, unread, calls };
     let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(server)));
-    settings.operation_timeout = patience;
+    settings.operation_timeout = time_limit;
     settings.reconnection.enabled = false;
     Backend::new(RemoteDriver::new(settings).unwrap())
 }
 
 /// Long enough for an answer that comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn answers_may_come_in_any_order() {
@@ -205,7 +205,7 @@ async fn answers_may_come_in_any_order() {
                 [reply(*second, &"second".to_owned()), reply(*first, &"first".to_owned())].concat(),
             )
         },
-        PATIENCE,
+        TIMEOUT,
     )
     .await;
     let (one, two) =
@@ -217,7 +217,7 @@ async fn answers_may_come_in_any_order() {
 
 #[tokio::test]
 async fn a_length_that_nobody_can_mean_ends_the_connection() {
-    let backend = backend(|_| Some(u32::MAX.to_be_bytes().to_vec()), PATIENCE).await;
+    let backend = backend(|_| Some(u32::MAX.to_be_bytes().to_vec()), TIMEOUT).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert_eq!(
         (error.code(), error.kind()),
@@ -228,14 +228,14 @@ async fn a_length_that_nobody_can_mean_ends_the_connection() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_said_to_make_none() {
-    let backend = backend(|calls| Some(reply(calls.last()?.0, &7u32)), PATIENCE).await;
+    let backend = backend(|calls| Some(reply(calls.last()?.0, &7u32)), TIMEOUT).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert!(error.message().contains("an invalid message"), "{error}");
     // The connection is as good as before.
     assert_eq!(backend.status(), ConnectionStatus::Connected);
     // A packet of no known kind is another matter.
     within(backend.destroy()).await.unwrap();
-    let backend = self::backend(|_| Some(framed(77, 1, b"")), PATIENCE).await;
+    let backend = self::backend(|_| Some(framed(77, 1, b"")), TIMEOUT).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Disconnected);
     within(backend.destroy()).await.unwrap();
@@ -254,10 +254,11 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
 async fn an_answer_without_end_is_not_taken() {
     let backend = backend(
         |calls| {
-            let part = CallReplyPart { next_part: Some(1), bytes: vec![0; 1024 * 1024].into() };
+            let part =
+                RemoteCallReplyPart { next_part: Some(1), bytes: vec![0; 1024 * 1024].into() };
             Some(reply(calls.last()?.0, &part))
         },
-        PATIENCE,
+        TIMEOUT,
     )
     .await;
     let options = ListOptions { limit: 10, ..ListOptions::default() };
@@ -272,9 +273,12 @@ async fn an_answer_without_end_is_not_taken() {
 async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
     let backend = backend(
         |calls| {
-            Some(reply(calls.last()?.0, &CallReplyPart { next_part: Some(1), bytes: Bytes::new() }))
+            Some(reply(
+                calls.last()?.0,
+                &RemoteCallReplyPart { next_part: Some(1), bytes: Bytes::new() },
+            ))
         },
-        PATIENCE,
+        TIMEOUT,
     )
     .await;
     let error = within(backend.list(".", ListOptions::default())).await.unwrap_err();
@@ -317,9 +321,9 @@ fn ended() -> [ProcessServerFrame; 2] {
 
 /// A process of a server that talks so.
 async fn begun(talk: Talk, detached: bool) -> (Backend, ab_core::Result<Process>) {
-    let backend = talking(|_| None, talk, PATIENCE).await;
+    let backend = talking(|_| None, talk, TIMEOUT).await;
     let command = Command::Shell("x".to_owned());
-    let request = backend.exec_request(command, ExecOptions::default()).unwrap();
+    let request = backend.build_exec_request(command, ExecOptions::default()).unwrap();
     let process = within(async {
         if detached { backend.spawn_detached(request).await } else { backend.spawn(request).await }
     })
@@ -367,12 +371,12 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
 
 #[tokio::test]
 async fn a_daemon_of_another_version_is_no_plain_server() {
-    let backend = speaking("2", |_| None, |_, _| Vec::new(), PATIENCE);
+    let backend = speaking("2", |_| None, |_, _| Vec::new(), TIMEOUT);
     let error = within(backend.connect()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (ErrorCode::ConnectionClosed, ErrorKind::Unsupported));
     assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Never);
     for words in
-        ["speaks version '2'", &format!("speaks version '{}'", call::CALL_EXTENSION_VERSION)]
+        ["speaks version '2'", &format!("speaks version '{}'", call::REMOTE_CALL_EXTENSION_VERSION)]
     {
         assert!(error.message().contains(words), "{error}");
     }

@@ -2,9 +2,9 @@
 
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, RemoteEndpoint, Secret, SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, RemoteEndpoint, SecretText, SshEndpoint,
 };
-use ab_remote::{ListenerOptions, SshServer, serve_listener};
+use ab_remote::{SshListenerOptions, SshServer, serve_ssh_on_listener};
 use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
 use ab_testkit::{TestBackend, behaviour_suite};
 use agent_backend::LocalWorkspaceConfig;
@@ -36,12 +36,15 @@ async fn by_tcp() -> TestBackend {
     let (local, server) = local(&keep);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving =
-        tokio::spawn(serve_listener(listener, server.clone(), ListenerOptions::default()));
+    let serving = tokio::spawn(serve_ssh_on_listener(
+        listener,
+        server.clone(),
+        SshListenerOptions::default(),
+    ));
     let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
     let RemoteEndpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
     let ssh = SshEndpoint {
-        credentials: vec![Credential::Password(Secret::new("any"))],
+        credentials: vec![Credential::Password(SecretText::new("any"))],
         host_key: HostKeyCheck::Pin(server.settings().host_key.fingerprint().parse().unwrap()),
         ..ssh
     };

@@ -23,7 +23,7 @@ impl Connector for Memory {
 }
 
 pub(crate) fn server(backend: Backend) -> SshServer {
-    let host_key = HostKey::ephemeral("a test").unwrap();
+    let host_key = HostKey::generate_ephemeral("a test").unwrap();
     SshServer::new(backend, ab_remote::SshServerSettings::new(host_key, SshAccess::Any))
 }
 

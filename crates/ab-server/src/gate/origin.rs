@@ -6,13 +6,13 @@ use axum::http::uri::Authority;
 
 /// The origin of web pages, such as `https://app.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct AllowedWebOrigin {
     scheme: String,
     name: String,
     port: u16,
 }
 
-fn parse(text: &str) -> Option<Origin> {
+fn parse(text: &str) -> Option<AllowedWebOrigin> {
     let (scheme, authority) = text.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
     let standard = match scheme.as_str() {
@@ -29,17 +29,17 @@ fn parse(text: &str) -> Option<Origin> {
         "" => standard,
         _ => authority.port_u16()?,
     };
-    Some(Origin { scheme, name: authority.host().to_ascii_lowercase(), port })
+    Some(AllowedWebOrigin { scheme, name: authority.host().to_ascii_lowercase(), port })
 }
 
-impl Origin {
+impl AllowedWebOrigin {
     /// Whether the Origin header names this origin.
     pub(crate) fn is(&self, shown: &str) -> bool {
         parse(shown).as_ref() == Some(self)
     }
 }
 
-impl FromStr for Origin {
+impl FromStr for AllowedWebOrigin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -63,13 +63,15 @@ mod tests {
     #[test]
     fn an_origin_has_a_scheme_and_a_name_and_nothing_more() {
         for text in ["http://a", "https://a.example", "https://a.example:8443", "http://[::1]:80"] {
-            assert!(text.parse::<Origin>().is_ok(), "{text}");
+            assert!(text.parse::<AllowedWebOrigin>().is_ok(), "{text}");
         }
         for text in
             ["", "foo", "*", "null", "a.example", "ftp://a", "http://", "http://a/b", "http://u@a"]
         {
-            assert!(text.parse::<Origin>().is_err(), "{text}");
+            assert!(text.parse::<AllowedWebOrigin>().is_err(), "{text}");
         }
-        assert!("https://A.example:443".parse::<Origin>().unwrap().is("https://a.EXAMPLE"));
+        assert!(
+            "https://A.example:443".parse::<AllowedWebOrigin>().unwrap().is("https://a.EXAMPLE")
+        );
     }
 }

@@ -65,6 +65,6 @@ pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
 /// A secret of 256 random bits, in hexadecimal digits.
 pub(crate) fn random_text() -> io::Result<String> {
     let mut bytes = [0; 32];
-    fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random bytes"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

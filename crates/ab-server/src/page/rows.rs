@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ab_api::{
     ApprovalDecider, DeciderKind, Event, EventKind, LogLevel, LogSource, PromptStatus,
-    SessionStatus, Time, ToolExecutionStatus, tool_subject,
+    SessionStatus, Time, ToolExecutionStatus, describe_tool_input,
 };
 use maud::{Markup, html};
 
@@ -152,7 +152,7 @@ fn tool(kind: &EventKind) -> Markup {
     };
     let input = tool_input.as_deref().filter(|text| !matches!(*text, "" | "{}"));
     let output = tool_output.as_deref().filter(|text| !text.is_empty());
-    let about = input.and_then(|input| tool_subject(tool_name, input));
+    let about = input.and_then(|input| describe_tool_input(tool_name, input));
     let head = html! {
         code.name { (clean(tool_name)) }
         @if let Some(about) = &about { " " code.about { (first_line(about)) } }
@@ -179,7 +179,8 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
         | EventKind::Log { message: text, .. }
         | EventKind::Note { message: text } => first_line(text),
         EventKind::Tool { tool_name, tool_input, .. } => {
-            let about = tool_input.as_deref().and_then(|input| tool_subject(tool_name, input));
+            let about =
+                tool_input.as_deref().and_then(|input| describe_tool_input(tool_name, input));
             let about = about.unwrap_or_default();
             format!("{} {}", clean(tool_name), first_line(&about)).into()
         }
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     fn tool(status: ToolExecutionStatus, input: &str, output: Option<&str>) -> Event {
-        Event::now(EventKind::Tool {
+        Event::at_current_time(EventKind::Tool {
             tool_execution_id: "1".to_owned(),
             tool_name: "exec".to_owned(),
             tool_input: Some(input.to_owned()),
@@ -265,7 +266,7 @@ mod tests {
     #[test]
     fn a_tool_call_has_one_row_that_shows_its_newest_event() {
         let input = r#"{"command":"make test"}"#;
-        let said = Event::now(EventKind::Thought { thought: "hm".to_owned() });
+        let said = Event::at_current_time(EventKind::Thought { thought: "hm".to_owned() });
         let events = [
             tool(ToolExecutionStatus::Running, input, None),
             said,
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_call_stands_below_the_question_it_waited_for() {
-        let asked = Event::now(EventKind::Thought { thought: "asked".to_owned() });
+        let asked = Event::at_current_time(EventKind::Thought { thought: "asked".to_owned() });
         let events = [
             tool(ToolExecutionStatus::Pending, "ls", None),
             asked,
@@ -321,7 +322,7 @@ mod tests {
             },
         ];
         for kind in kinds {
-            let event = Event::now(kind);
+            let event = Event::at_current_time(kind);
             let shown = rows(std::slice::from_ref(&event), event.ts).into_string()
                 + &line(&event).into_string();
             assert!(!shown.contains("<script") && !shown.contains("<img"), "{shown}");

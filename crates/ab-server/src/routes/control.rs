@@ -16,7 +16,7 @@ mod ssh;
 mod tasks;
 mod uploads;
 
-pub use catalog::{TaskCatalog, TaskDefaults, settings_schema_path};
+pub use catalog::{TaskChoices, TaskDefaults, settings_schema_path};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::RunningSessionWorkspaces;
 use ab_remote::SshServerSettings;
-use ab_store::TokenOwner;
+use ab_store::AccessTokenOwner;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use tokio_util::task::TaskTracker;
@@ -48,7 +48,7 @@ const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 /// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
 pub struct ControlPlaneRoutes {
     pub(crate) control: ControlPlane,
-    pub(crate) catalog: TaskCatalog,
+    pub(crate) catalog: TaskChoices,
     /// The MCP endpoints of running sessions.
     pub(crate) endpoints: RunningSessionWorkspaces,
     /// SSH into running sessions, if it is served.
@@ -56,7 +56,7 @@ pub struct ControlPlaneRoutes {
 }
 
 impl ControlPlaneRoutes {
-    pub fn new(control: ControlPlane, catalog: TaskCatalog) -> ControlPlaneRoutes {
+    pub fn new(control: ControlPlane, catalog: TaskChoices) -> ControlPlaneRoutes {
         let endpoints = RunningSessionWorkspaces::default();
         ControlPlaneRoutes { control, catalog, endpoints, ssh: None }
     }
@@ -86,8 +86,8 @@ impl ControlPlaneRoutes {
 
     /// What tasks of this caller may request.
     pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
-        let executor = self.control.executor().describe();
-        let TaskCatalog {
+        let executor = self.control.executor().describe_executor();
+        let TaskChoices {
             agents,
             settings,
             aliases,
@@ -117,7 +117,7 @@ impl ControlPlaneRoutes {
     }
 
     /// The agent or the API key that this token belongs to.
-    pub(crate) async fn owner_of_token(&self, shown: &[u8]) -> Option<TokenOwner> {
+    pub(crate) async fn owner_of_token(&self, shown: &[u8]) -> Option<AccessTokenOwner> {
         let shown = std::str::from_utf8(shown).ok()?;
         match self.control.store().token_owner(shown).await {
             Ok(owner) => owner,
@@ -174,7 +174,7 @@ pub(crate) fn decided_by(
     match principal.kind() {
         PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => {}
         PrincipalKind::Agent | PrincipalKind::Executor => {
-            let detail = "only a person or a key of the operator decides approvals";
+            let detail = "only a person or an API key of the operator can decide approvals";
             return Err(Problem::new(ProblemKind::Forbidden, detail));
         }
     }
@@ -190,7 +190,7 @@ pub(crate) async fn found(
     control: &ControlPlane,
     id: SessionId,
 ) -> Result<ab_api::Session, crate::problem::Problem> {
-    let session = control.store().session(id).await.map_err(ControlPlaneError::from);
+    let session = control.store().get_session(id).await.map_err(ControlPlaneError::from);
     session.map_err(|error| problems::of_session(id, error))
 }
 

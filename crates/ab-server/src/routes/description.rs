@@ -22,5 +22,5 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     )
 )]
 async fn describe() -> Json<OpenApi> {
-    Json(super::openapi())
+    Json(super::openapi_description())
 }

@@ -43,13 +43,13 @@ struct LoginParams {
     tag = "page",
     responses(
         (status = CREATED, body = LoginLink),
-        (status = INTERNAL_SERVER_ERROR, description = "The system has no random bytes", body = ProblemDocument, content_type = "application/problem+json")
+        (status = INTERNAL_SERVER_ERROR, description = "The system provides no random bytes", body = ProblemDocument, content_type = "application/problem+json")
     )
 )]
 async fn make_link(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let link = app.identity().login_link();
     let (host, path) =
-        link.map_err(|_| Problem::new(ProblemKind::Internal, "cannot make a link"))?;
+        link.map_err(|_| Problem::new(ProblemKind::Internal, "cannot create a login link"))?;
     let link = LoginLink { host: host.to_owned(), path };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(link)).into_response())
 }
@@ -86,7 +86,7 @@ async fn login(
         return Ok(response);
     }
     let host = host(request.uri(), request.headers())?;
-    let failed = |_| Problem::new(ProblemKind::Internal, "cannot make a cookie");
+    let failed = |_| Problem::new(ProblemKind::Internal, "cannot create a cookie");
     let Some(cookie) = app.identity().redeem(&host, &params.ticket).map_err(failed)? else {
         return Err(match app.guesses().wrong(Peer::of(&request)).await {
             Some(retry_after) => Problem::too_many_guesses(retry_after),
@@ -97,7 +97,7 @@ async fn login(
         });
     };
     let cookie = HeaderValue::try_from(cookie)
-        .map_err(|_| Problem::new(ProblemKind::Internal, "cannot make a cookie"))?;
+        .map_err(|_| Problem::new(ProblemKind::Internal, "cannot create a cookie"))?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }

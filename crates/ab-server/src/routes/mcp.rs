@@ -30,6 +30,6 @@ pub(crate) async fn pass(
         () = app.shutdown().cancelled() => {
             Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
         }
-        answer = mcp.handle(backend, request) => Ok(answer.map(Body::new)),
+        answer = mcp.handle_request(backend, request) => Ok(answer.map(Body::new)),
     }
 }

@@ -95,7 +95,7 @@ async fn home(State(app): State<HttpApp>, headers: HeaderMap) -> Result<Response
         let greeting = Greeting { name: "agent-backend", docs: "/api/v1/openapi.json" };
         return Ok(Json(greeting).into_response());
     }
-    let detail = "there is nothing at this path; see /api/v1/openapi.json";
+    let detail = "unknown path; see /api/v1/openapi.json";
     Err(Problem::new(ProblemKind::NotFound, detail))
 }
 
@@ -199,7 +199,7 @@ async fn activity(
     let Some(after) = after else {
         let records =
             store.last_event_records(id, None, SHOWN_EVENTS).await.map_err(store_failed)?;
-        let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
+        let events: Result<_, _> = records.iter().map(|record| record.parse_event()).collect();
         return Ok(Activity {
             events: events.map_err(store_failed)?,
             omitted: records.first().map_or(0, |first| first.seq - 1),
@@ -209,7 +209,7 @@ async fn activity(
     };
     let records = store.event_records(EventLogScope::Session(id), after, SHOWN_EVENTS).await;
     let records = records.map_err(store_failed)?;
-    let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
+    let events: Result<_, _> = records.iter().map(|record| record.parse_event()).collect();
     Ok(Activity {
         events: events.map_err(store_failed)?,
         omitted: 0,
@@ -226,33 +226,33 @@ async fn last(
 ) -> Result<Option<EventKind>, Problem> {
     let records = surface.control.store().last_event_records(id, Some(kind), 1).await;
     let records = records.map_err(store_failed)?;
-    let event = records.first().map(|record| record.event()).transpose();
+    let event = records.first().map(|record| record.parse_event()).transpose();
     Ok(event.map_err(store_failed)?.map(|event| event.kind))
 }
 
 /// Stop a session
 #[utoipa::path(
     post, path = "/ui/sessions/{id}/stop", tag = "page", params(("id" = SessionId, Path)),
-    responses((status = SEE_OTHER, description = "At the page of the session, or at the inbox"),PageProblems)
+    responses((status = SEE_OTHER, description = "Redirects to the page of the session or to the inbox"),PageProblems)
 )]
 async fn stop(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
-    let stopped = app.control()?.control.stop(id).await;
+    let stopped = app.control()?.control.stop_session(id).await;
     stopped.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
 /// Cancel a session
 #[utoipa::path(
     post, path = "/ui/sessions/{id}/cancel", tag = "page", params(("id" = SessionId, Path)),
-    responses((status = SEE_OTHER, description = "At the page of the session"), PageProblems)
+    responses((status = SEE_OTHER, description = "Redirects to the page of the session"), PageProblems)
 )]
 async fn cancel(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
-    let cancelled = app.control()?.control.cancel(id).await;
+    let cancelled = app.control()?.control.cancel_session(id).await;
     cancelled.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
@@ -271,7 +271,7 @@ struct PromptForm {
     post, path = "/ui/sessions/{id}/prompt", tag = "page", params(("id" = SessionId, Path)),
     request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
     responses(
-        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = CONFLICT, description = "The result is being delivered, or the session is stopping", body = crate::problem::Refusal),
         (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
@@ -296,7 +296,7 @@ async fn prompt(
     post, path = "/ui/sessions/{id}/prompts/{number}/edit", tag = "page", params(("id" = SessionId, Path), ("number" = u32, Path)),
     request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
     responses(
-        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = CONFLICT, description = "The prompt is not in the queue", body = crate::problem::Refusal),
         (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
@@ -311,7 +311,7 @@ async fn edit_prompt(
     let body = json!({ "prompt": prompt }).to_string();
     let PromptEdit { prompt } =
         PromptEdit::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
-    let changed = app.control()?.control.rewrite_prompt(id, number, prompt).await;
+    let changed = app.control()?.control.replace_queued_prompt(id, number, prompt).await;
     changed.map(|_| to_session(id)).map_err(|error| of_session(id, error))
 }
 
@@ -319,7 +319,7 @@ async fn edit_prompt(
 #[utoipa::path(
     post, path = "/ui/sessions/{id}/prompts/{number}/withdraw", tag = "page", params(("id" = SessionId, Path), ("number" = u32, Path)),
     responses(
-        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = CONFLICT, description = "The prompt is not in the queue", body = crate::problem::Refusal),
         (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
         PageProblems
@@ -329,7 +329,7 @@ async fn withdraw_prompt(
     State(app): State<HttpApp>,
     PathParams((id, number)): PathParams<(SessionId, u32)>,
 ) -> Result<Redirect, Problem> {
-    let withdrawn = app.control()?.control.withdraw_prompt(id, number).await;
+    let withdrawn = app.control()?.control.withdraw_queued_prompt(id, number).await;
     withdrawn.map(|_| to_session(id)).map_err(|error| of_session(id, error))
 }
 
@@ -337,7 +337,7 @@ async fn withdraw_prompt(
 #[utoipa::path(
     post, path = "/ui/sessions/{id}/finish", tag = "page", params(("id" = SessionId, Path)),
     responses(
-        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = CONFLICT, description = "The session does not wait for a prompt", body = crate::problem::Refusal),
         (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
         PageProblems
@@ -347,7 +347,7 @@ async fn finish(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
-    let finished = app.control()?.control.finish(id).await;
+    let finished = app.control()?.control.finish_session(id).await;
     finished.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
@@ -356,7 +356,7 @@ async fn finish(
     post, path = "/ui/sessions/{id}/continue", tag = "page", params(("id" = SessionId, Path)),
     request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
     responses(
-        (status = SEE_OTHER, description = "At the page of the new session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the new session"),
         (status = CONFLICT, description = "The session has not ended", body = crate::problem::Refusal),
         (status = GONE, description = "Its workspace was removed, or another session continues it", body = crate::problem::Refusal),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
@@ -387,7 +387,7 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let mut sessions = BTreeMap::new();
     for id in approvals.iter().filter_map(|approval| approval.session_id) {
         if let Entry::Vacant(place) = sessions.entry(id) {
-            let session = surface.control.store().session(id).await;
+            let session = surface.control.store().get_session(id).await;
             place.insert(session.map_err(store_failed)?);
         }
     }
@@ -412,7 +412,7 @@ struct DecisionForm {
 #[utoipa::path(
     post, path = "/ui/approvals/{id}", tag = "page", params(("id" = ApprovalId, Path)),
     request_body(content = DecisionForm, content_type = "application/x-www-form-urlencoded"),
-    responses((status = SEE_OTHER, description = "At the page of the session"), 
+    responses((status = SEE_OTHER, description = "Redirects to the page of the session"), 
         (status = CONFLICT, description = "It was decided before, or has expired", body = crate::problem::Refusal),
         (status = UNPROCESSABLE_ENTITY, description = "The form lacks a field", body = crate::problem::Refusal),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
@@ -467,7 +467,7 @@ struct NewTaskForm {
     post, path = "/ui/new", tag = "page",
     request_body(content = NewTaskForm, content_type = "application/x-www-form-urlencoded"),
     responses(
-        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = UNPROCESSABLE_ENTITY, description = "The form, with what is wrong", body = String, content_type = "text/html"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
         PageProblems
@@ -564,7 +564,7 @@ async fn form_page(
 /// A page of the list of sessions, and the total number.
 async fn newest(surface: &ControlPlaneRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
     let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
-    let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
+    let sessions = surface.control.store().list_sessions(&SessionFilter::default(), page).await;
     sessions.map_err(store_failed)
 }
 
@@ -580,7 +580,7 @@ async fn pending(
 ) -> Result<(Vec<Approval>, u64), Problem> {
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session };
     let page = PageRequest { page: None, per_page: Some(SHOWN_APPROVALS) };
-    surface.control.store().approvals(filter, page).await.map_err(store_failed)
+    surface.control.store().list_approvals(filter, page).await.map_err(store_failed)
 }
 
 fn to_session(id: SessionId) -> Redirect {

@@ -13,12 +13,12 @@ use ab_api::{
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
-    AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
-    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, RepoBranchList,
-    SessionAttempt, TurnOutcome,
+    AgentLaunchMode, AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken,
+    DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo, ProvisionedWorkspace,
+    RepoBranchList, SessionAttempt, TurnOutcome,
 };
 use ab_server::{
-    ControlPlaneRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskCatalog,
+    ControlPlaneRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskChoices,
 };
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
@@ -63,7 +63,7 @@ impl Fake {
 
 #[async_trait]
 impl Executor for Fake {
-    fn describe(&self) -> ExecutorDescription {
+    fn describe_executor(&self) -> ExecutorDescription {
         ExecutorDescription {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
@@ -86,7 +86,10 @@ impl Executor for Fake {
         CleanupToken(format!("fake:{}", job.session.id))
     }
 
-    async fn provision(&self, _: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
+    async fn provision_workspace(
+        &self,
+        _: &SessionAttempt,
+    ) -> Result<ProvisionedWorkspace, ExecutorError> {
         let mount_path = "/workspaces/fake".to_owned();
         let notes = Vec::new();
         Ok(ProvisionedWorkspace {
@@ -97,19 +100,24 @@ impl Executor for Fake {
         })
     }
 
-    async fn launch(
+    async fn launch_agent(
         &self,
         job: &SessionAttempt,
-        mode: LaunchMode,
+        mode: AgentLaunchMode,
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError> {
-        let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
-        *self.token.lock().unwrap() = Some(token.expose().to_owned());
+        let (AgentLaunchMode::New { token } | AgentLaunchMode::Reload { token }) = mode;
+        *self.token.lock().unwrap() = Some(token.as_str().to_owned());
         self.reports.lock().unwrap().insert(job.session.id, reports);
         Ok(LaunchedAgentInfo::default())
     }
 
-    async fn prompt(&self, job: &SessionAttempt, _: u32, _: &str) -> Result<(), ExecutorError> {
+    async fn send_prompt(
+        &self,
+        job: &SessionAttempt,
+        _: u32,
+        _: &str,
+    ) -> Result<(), ExecutorError> {
         let reports = self.reports(job);
         let send = async |report| drop(reports.send(report).await);
         let log = |message: String| EventKind::Log {
@@ -147,7 +155,13 @@ impl Executor for Fake {
         Ok(())
     }
 
-    async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
+    async fn set_approval_id_of_question(
+        &self,
+        _: &SessionAttempt,
+        _: &AgentQuestionId,
+        _: ApprovalId,
+    ) {
+    }
 
     async fn answer_question(
         &self,
@@ -160,24 +174,24 @@ impl Executor for Fake {
         Ok(())
     }
 
-    async fn pause(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn pause_session(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         Ok(())
     }
 
-    async fn resume(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
+    async fn resume_session(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         Ok(())
     }
 
-    async fn deliver(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
+    async fn deliver_result(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
         let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
         Ok(DeliveryOutcome { result, ..DeliveryOutcome::default() })
     }
 
-    async fn diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
+    async fn session_diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
         Ok("a diff".to_owned())
     }
 
-    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
+    async fn list_repo_branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
         let commit = "0123456789012345678901234567890123456789".to_owned();
         if url.contains("unreachable") {
             let detail = "cannot read it".to_owned();
@@ -194,11 +208,11 @@ impl Executor for Fake {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
-    async fn terminate(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
+    async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
         Ok(())
     }
 
-    async fn cleanup(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
+    async fn clean_up_session(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
         Ok(())
     }
 }
@@ -244,7 +258,7 @@ pub(crate) async fn serve_by(
         kind: AgentSettingKind::Text { max_bytes: 100 },
     };
     let settings = BTreeMap::from([("a".to_owned(), vec![setting])]);
-    let catalog = TaskCatalog { agents, settings, ..TaskCatalog::default() };
+    let catalog = TaskChoices { agents, settings, ..TaskChoices::default() };
     let app = HttpApp::new(guarded())
         .with_control_plane_routes(ControlPlaneRoutes::new(control, catalog));
     let port = open_with(HttpServer::new(app).with_limits(bounds)).await;

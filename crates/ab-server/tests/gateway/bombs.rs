@@ -8,14 +8,14 @@ use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
 use super::files::{end, tar, upload};
-use super::ground::Ground;
+use super::fixture::Fixture;
 use crate::caller::{Got, head, send};
 
 const MIB: usize = 1024 * 1024;
 
-async fn limited(max_upload: usize) -> Ground {
+async fn limited(max_upload: usize) -> Fixture {
     let limit = u64::try_from(max_upload).unwrap();
-    Ground::with_max_upload(Some(limit), HttpAccessPolicy::default(), |_| {}).await
+    Fixture::with_max_upload(Some(limit), HttpAccessPolicy::default(), |_| {}).await
 }
 
 /// An extended header of the next entry. Records that have no end are only claimed.
@@ -69,7 +69,7 @@ fn is_refused(got: &Got, status: u16, says: &str) {
 
 #[tokio::test]
 async fn archives_that_claim_more_than_they_have_are_refused() {
-    let ground = Ground::start().await;
+    let fixture = Fixture::start().await;
     let began = Instant::now();
     for (archive, says) in [
         (with_size(&tar("huge", b'0', "", "hello"), "77777777777"), "cut off"),
@@ -82,76 +82,76 @@ async fn archives_that_claim_more_than_they_have_are_refused() {
         (tar("sparse", b'S', "", ""), "sparse"),
         ("\u{1f}\u{8b}".to_owned(), "tar archive"),
     ] {
-        is_refused(&upload(&ground, "in", &archive).await, 400, says);
+        is_refused(&upload(&fixture, "in", &archive).await, 400, says);
     }
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_eq!(used(&ground.root), (0, 0), "nothing of it was kept");
+    assert_eq!(used(&fixture.root), (0, 0), "nothing of it was kept");
 }
 
 /// An entry without content copies the file that it links to: an upload of 1 MiB would become 100 MiB.
 #[tokio::test]
 async fn hard_links_cannot_multiply_an_archive() {
-    let ground = limited(2 * MIB).await;
+    let fixture = limited(2 * MIB).await;
     let links: Vec<String> = (0..100).map(|n| tar(&format!("l{n}"), b'1', "large", "")).collect();
     let archive = tar("large", b'0', "", &"x".repeat(MIB)) + &links.concat() + &end();
-    let got = upload(&ground, "in", &archive).await;
+    let got = upload(&fixture, "in", &archive).await;
     is_refused(&got, 413, "the hard links of the archive copy too many bytes");
-    let (size, number) = used(&ground.root);
+    let (size, number) = used(&fixture.root);
     assert_eq!((size, number), (3 * MIB as u64, 3), "the file and two copies fit");
     // As many as fit are copied.
     let archive = tar("small", b'0', "", "hello") + &tar("again", b'1', "small", "") + &end();
-    assert_eq!(upload(&ground, "in", &archive).await.status, 200);
-    assert_eq!(fs::read_to_string(ground.root.join("in/again")).unwrap(), "hello");
+    assert_eq!(upload(&fixture, "in", &archive).await.status, 200);
+    assert_eq!(fs::read_to_string(fixture.root.join("in/again")).unwrap(), "hello");
 }
 
 #[tokio::test]
 async fn names_are_bounded_in_length_and_depth() {
-    let ground = Ground::start().await;
+    let fixture = Fixture::start().await;
     let deep = "d/".repeat(3000);
     let archive = tar_record("path", &deep) + &tar("x", b'0', "", "") + &end();
-    is_refused(&upload(&ground, "in", &archive).await, 400, "longer than 4095 bytes");
+    is_refused(&upload(&fixture, "in", &archive).await, 400, "longer than 4095 bytes");
     let long = tar_record("path", &"n".repeat(256)) + &tar("x", b'0', "", "") + &end();
-    is_refused(&upload(&ground, "in", &long).await, 400, "longer than 255 bytes");
-    assert_eq!(used(&ground.root), (0, 0));
+    is_refused(&upload(&fixture, "in", &long).await, 400, "longer than 255 bytes");
+    assert_eq!(used(&fixture.root), (0, 0));
 }
 
 #[tokio::test]
 async fn uploads_above_the_limit_are_refused_and_leave_nothing() {
-    let ground = limited(MIB).await;
+    let fixture = limited(MIB).await;
     let put = async |length: usize, chunked: bool| {
         let path = "/v1/fs/file?path=file";
         let body = "x".repeat(length);
         if !chunked {
-            return send(ground.address(), &head("PUT", path, &[]), &body).await;
+            return send(fixture.address(), &head("PUT", path, &[]), &body).await;
         }
         let head = head("PUT", path, &[("transfer-encoding", "chunked")]);
-        send_chunked(&ground, &head, &body).await
+        send_chunked(&fixture, &head, &body).await
     };
     for chunked in [false, true] {
         let got = put(2 * MIB, chunked).await;
         is_refused(&got, 413, "the upload has more than 1048576 bytes");
         assert_eq!(got.json()["type"], "urn:sandbox-agent:error:too_large");
-        assert_eq!(used(&ground.root), (0, 0));
+        assert_eq!(used(&fixture.root), (0, 0));
     }
     // The limit itself is allowed, and a refused upload keeps the old file.
     assert_eq!(put(MIB, false).await.json()["bytesWritten"], MIB);
     assert_eq!(put(MIB + 1, true).await.status, 413);
-    assert_eq!(used(&ground.root), (MIB as u64, 1));
+    assert_eq!(used(&fixture.root), (MIB as u64, 1));
 
     let archive =
         tar("whole", b'0', "", "1") + &tar("cut", b'0', "", &"x".repeat(2 * MIB)) + &end();
-    is_refused(&upload(&ground, "in", &archive).await, 413, "the upload has more than");
-    assert_eq!(fs::read_to_string(ground.root.join("in/whole")).unwrap(), "1");
-    assert!(!ground.root.join("in/cut").exists());
-    assert_eq!(used(&ground.root), (MIB as u64 + 1, 2));
-    let stat = ground.ask("GET", "/v1/fs/stat?path=file", "").await.json();
+    is_refused(&upload(&fixture, "in", &archive).await, 413, "the upload has more than");
+    assert_eq!(fs::read_to_string(fixture.root.join("in/whole")).unwrap(), "1");
+    assert!(!fixture.root.join("in/cut").exists());
+    assert_eq!(used(&fixture.root), (MIB as u64 + 1, 2));
+    let stat = fixture.ask("GET", "/v1/fs/stat?path=file", "").await.json();
     assert_eq!(stat["size"], json!(MIB));
 }
 
 /// Sends a body in chunks, so that its length is not known before.
-async fn send_chunked(ground: &Ground, head: &str, body: &str) -> Got {
+async fn send_chunked(fixture: &Fixture, head: &str, body: &str) -> Got {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(ground.address()).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(fixture.address()).await.unwrap();
     let head = format!("{head}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     for piece in body.as_bytes().chunks(64 * 1024) {

@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ab_acp::agent_readiness::HostEnvironment;
 use ab_acp::gateway::{AgentGatewaySettings, InstallPolicy};
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::HostEnvironment;
 use ab_server::HttpAccessPolicy;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::ground::{ECHO, Ground};
+use super::fixture::{ECHO, Fixture};
 
 /// The program of the agent `goose` below its package.
 const PROGRAM: &str = "node_modules/@aaif/goose-binary-linux-x64/bin";
@@ -21,7 +21,7 @@ const INSTALL: &str = "/v1/agents/goose/install";
 
 /// A gateway with the agent `goose`, which the npm of this machine installs as `script` says.
 struct Machine {
-    ground: Ground,
+    fixture: Fixture,
     place: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Machine {
         };
         program("npm", npm);
         program("echo", ECHO);
-        let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+        let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
             let agents = &mut settings.agents;
             let mut goose = agents.catalog.find("goose").unwrap().clone();
             goose.package.as_mut().unwrap().platforms.clear();
@@ -58,7 +58,7 @@ impl Machine {
             change(settings);
         })
         .await;
-        Machine { ground, place }
+        Machine { fixture, place }
     }
 
     fn runs(&self) -> usize {
@@ -84,7 +84,7 @@ impl Machine {
     }
 
     async fn installed(&self) -> serde_json::Value {
-        self.ground.ask("GET", "/v1/agents/goose", "").await.json()["installed"].clone()
+        self.fixture.ask("GET", "/v1/agents/goose", "").await.json()["installed"].clone()
     }
 }
 
@@ -102,12 +102,12 @@ async fn missing_agent_is_installed_by_the_first_message() {
     .await;
     machine.close_gate();
     assert_eq!(machine.installed().await, false);
-    let ground = &machine.ground;
-    let mut first = Box::pin(ground.request("a?agent=goose", json!(1), "ping"));
+    let fixture = &machine.fixture;
+    let mut first = Box::pin(fixture.request("a?agent=goose", json!(1), "ping"));
     // The clock of the request does not run while the agent is installed.
     timeout(Duration::from_millis(1500), &mut first).await.unwrap_err();
-    assert_eq!(ground.servers().await, [("a".to_owned(), "starting".to_owned())]);
-    let second = ground.request("b?agent=goose", json!(2), "ping");
+    assert_eq!(fixture.servers().await, [("a".to_owned(), "starting".to_owned())]);
+    let second = fixture.request("b?agent=goose", json!(2), "ping");
     let (first, second, ()) = tokio::join!(first, second, machine.open_gate());
     assert_eq!((&first["id"], &second["id"]), (&json!(1), &json!(2)));
     assert_eq!((machine.runs(), machine.agents()), (1, vec!["goose".to_owned()]));
@@ -117,11 +117,11 @@ async fn missing_agent_is_installed_by_the_first_message() {
 #[tokio::test]
 async fn agent_is_installed_on_request() {
     let machine = Machine::start(&filling(), |_| {}).await;
-    let ground = &machine.ground;
+    let fixture = &machine.fixture;
     machine.close_gate();
     let (one, other, ()) = tokio::join!(
-        ground.ask("POST", INSTALL, "{}"),
-        ground.ask("POST", INSTALL, r#"{"agentVersion":"latest"}"#),
+        fixture.ask("POST", INSTALL, "{}"),
+        fixture.ask("POST", INSTALL, r#"{"agentVersion":"latest"}"#),
         machine.open_gate(),
     );
     assert_eq!((one.status, other.status), (200, 200), "{one:?} {other:?}");
@@ -135,8 +135,8 @@ async fn agent_is_installed_on_request() {
     );
     let version = artifact["version"].as_str().unwrap();
     assert!(artifact["path"].as_str().unwrap().contains(&format!("goose/{version}/{PROGRAM}")));
-    assert_eq!(ground.ask("GET", "/v1/agents/goose", "").await.json()["version"], version);
-    let again = ground.ask("POST", INSTALL, r#"{"reinstall":true}"#).await;
+    assert_eq!(fixture.ask("GET", "/v1/agents/goose", "").await.json()["version"], version);
+    let again = fixture.ask("POST", INSTALL, r#"{"reinstall":true}"#).await;
     assert_eq!((&again.json()["already_installed"], machine.runs()), (&false.into(), 2));
     for (path, body, status, says) in [
         (INSTALL, r#"{"agentVersion":"0.0.1"}"#, 400, "invalid agentVersion \"0.0.1\""),
@@ -144,11 +144,11 @@ async fn agent_is_installed_on_request() {
         ("/v1/agents/none/install", "{}", 400, "unknown agent"),
         ("/v1/agents/pi/install", "{}", 500, "its program \"pi-acp\" was not found; it needs npm"),
     ] {
-        let got = ground.ask("POST", path, body).await;
+        let got = fixture.ask("POST", path, body).await;
         assert_eq!(got.status, status, "{got:?}");
         assert!(got.json()["detail"].as_str().unwrap().contains(says), "{got:?}");
     }
-    let built_in = ground.ask("POST", "/v1/agents/mock/install", "{}").await.json();
+    let built_in = fixture.ask("POST", "/v1/agents/mock/install", "{}").await.json();
     assert_eq!(built_in["artifacts"][0]["source"], "builtin");
 }
 
@@ -157,13 +157,13 @@ async fn failed_installation_leaves_nothing_and_says_why() {
     let fails = "echo x >> \"$PLACE/runs\"; mkdir node_modules\n\
                  echo 'npm error code ECONNREFUSED' >&2; echo 'npm error at the registry' >&2; exit 1";
     let machine = Machine::start(fails, |_| {}).await;
-    let ground = &machine.ground;
+    let fixture = &machine.fixture;
     let ping = json!({ "id": 1, "method": "ping" });
     for attempt in 1..=2 {
         let got = if attempt == 1 {
-            ground.post("a?agent=goose", &ping).await
+            fixture.post("a?agent=goose", &ping).await
         } else {
-            ground.ask("POST", INSTALL, "{}").await
+            fixture.ask("POST", INSTALL, "{}").await
         };
         let problem = got.json();
         assert_eq!(
@@ -174,11 +174,11 @@ async fn failed_installation_leaves_nothing_and_says_why() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("cannot be reached: at the registry"), "{detail}");
         assert_eq!((machine.runs(), machine.agents()), (attempt, Vec::new()));
-        assert_eq!(ground.servers().await, []);
+        assert_eq!(fixture.servers().await, []);
     }
     // The next attempt may succeed.
     fs::write(machine.place.join("npm"), format!("#!/bin/sh\n{}", filling())).unwrap();
-    ground.request("a?agent=goose", json!(1), "ping").await;
+    fixture.request("a?agent=goose", json!(1), "ping").await;
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn agents_are_not_installed_where_they_must_be_there() {
     })
     .await;
     let ping = json!({ "id": 1, "method": "ping" });
-    let got = machine.ground.post("a?agent=goose", &ping).await;
+    let got = machine.fixture.post("a?agent=goose", &ping).await;
     let problem = got.json();
     assert_eq!(
         (got.status, &problem["type"], &problem["agent"]),
@@ -196,21 +196,21 @@ async fn agents_are_not_installed_where_they_must_be_there() {
     );
     assert!(problem["detail"].as_str().unwrap().contains("agent install goose"), "{problem}");
     assert_eq!((machine.runs(), machine.agents()), (0, Vec::new()));
-    assert_eq!(machine.ground.ask("POST", INSTALL, "{}").await.status, 200);
-    machine.ground.request("a?agent=goose", json!(1), "ping").await;
+    assert_eq!(machine.fixture.ask("POST", INSTALL, "{}").await.status, 200);
+    machine.fixture.request("a?agent=goose", json!(1), "ping").await;
 }
 
 #[tokio::test]
 async fn delete_ends_an_installation() {
     let machine = Machine::start(&filling(), |_| {}).await;
     machine.close_gate();
-    let ground = &machine.ground;
+    let fixture = &machine.fixture;
     let ping = json!({ "id": 1, "method": "ping" });
-    let mut waiting = Box::pin(ground.post("a?agent=goose", &ping));
+    let mut waiting = Box::pin(fixture.post("a?agent=goose", &ping));
     timeout(Duration::from_millis(500), &mut waiting).await.unwrap_err();
-    assert_eq!(ground.delete("a").await, 204);
+    assert_eq!(fixture.delete("a").await, 204);
     assert_eq!(waiting.await.status, 502);
-    assert_eq!((ground.servers().await, machine.agents()), (Vec::new(), Vec::new()));
+    assert_eq!((fixture.servers().await, machine.agents()), (Vec::new(), Vec::new()));
 }
 
 #[tokio::test]
@@ -223,8 +223,8 @@ async fn agent_gets_what_its_entry_names_and_nothing_else() {
     fs::write(home.path().join(".goose/login.json"), "{\"login\":7}").unwrap();
     let area = tempfile::tempdir().unwrap();
     let (home_text, area_path) = (home.path().display().to_string(), area.path().to_owned());
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
-        super::ground::add(settings, "shows", &SHOW.replace('\n', ""));
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
+        super::fixture::add(settings, "shows", &SHOW.replace('\n', ""));
         let change = ab_acp::catalog::AgentCatalogEntry {
             id: "shows".to_owned(),
             inherit: vec!["GOOSE_MODEL".to_owned()],
@@ -251,13 +251,13 @@ async fn agent_gets_what_its_entry_names_and_nothing_else() {
         settings.sandbox.servers_dir = Some(area_path);
     })
     .await;
-    let shown = ground.request("a?agent=shows", json!(1), "show").await["result"].clone();
+    let shown = fixture.request("a?agent=shows", json!(1), "show").await["result"].clone();
     assert_eq!((&shown["key"], &shown["model"]), (&"secret-of-goose".into(), &"m".into()));
     assert_eq!((&shown["token"], &shown["other"]), (&"".into(), &"".into()));
     assert_eq!(shown["login"], json!({ "login": 7 }));
     assert!(!shown["words"].as_str().unwrap().contains("secret-of-goose"), "{shown}");
     // A missing credential is told of before the launch.
-    let got = ground.post("b?agent=poor", &json!({ "id": 1, "method": "show" })).await;
+    let got = fixture.post("b?agent=poor", &json!({ "id": 1, "method": "show" })).await;
     assert_eq!(got.status, 502, "{got:?}");
     assert!(
         got.json()["detail"].as_str().unwrap().contains("no credential: set NO_KEY"),

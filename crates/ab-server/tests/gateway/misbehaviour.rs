@@ -6,20 +6,20 @@ use ab_acp::gateway::ReplayLimits;
 use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
-use super::ground::{Ground, add};
+use super::fixture::{Fixture, add};
 
 const PING: &str = r#"{"id":1,"method":"ping"}"#;
 
 #[tokio::test]
 async fn exit_fails_what_waits_and_the_agent_can_be_started_again() {
-    let ground = Ground::start().await;
-    ground.request("a?agent=echo", json!(0), "ping").await;
-    let mut events = ground.events("a", Some("2")).await;
+    let fixture = Fixture::start().await;
+    fixture.request("a?agent=echo", json!(0), "ping").await;
+    let mut events = fixture.events("a", Some("2")).await;
     let hang = json!({ "id": 1, "method": "hang" });
     let exit = json!({ "method": "exit" });
-    let (hung, ()) = tokio::join!(ground.post("a", &hang), async {
+    let (hung, ()) = tokio::join!(fixture.post("a", &hang), async {
         assert_eq!(events.next().await.unwrap().data["method"], "hanging");
-        assert_eq!(ground.post("a", &exit).await.status, 202);
+        assert_eq!(fixture.post("a", &exit).await.status, 202);
     });
     let problem = hung.json();
     assert_eq!(
@@ -34,20 +34,20 @@ async fn exit_fails_what_waits_and_the_agent_can_be_started_again() {
     let event = events.next().await.unwrap().data;
     assert_eq!(event["method"], "_adapter/agent_exited");
     assert_eq!(event["params"], json!({ "success": false, "code": 3 }));
-    assert_eq!(ground.servers().await, [("a".to_owned(), "exited".to_owned())]);
-    let listed = ground.ask("GET", "/v1/acp", "").await.json();
+    assert_eq!(fixture.servers().await, [("a".to_owned(), "exited".to_owned())]);
+    let listed = fixture.ask("GET", "/v1/acp", "").await.json();
     assert_eq!(listed["servers"][0]["exitCode"], 3);
     // Without the agent's name it stays as it is; with it, it starts again, and the events go on.
-    assert_eq!(ground.post_text("a", PING).await.status, 502);
-    ground.request("a?agent=echo", json!(1), "ping").await;
+    assert_eq!(fixture.post_text("a", PING).await.status, 502);
+    fixture.request("a?agent=echo", json!(1), "ping").await;
     let event = events.next().await.unwrap();
     assert_eq!((event.data["method"].as_str(), event.id), (Some("seen"), Some(6)));
-    assert_eq!(ground.servers().await, [("a".to_owned(), "running".to_owned())]);
+    assert_eq!(fixture.servers().await, [("a".to_owned(), "running".to_owned())]);
 }
 
 #[tokio::test]
 async fn an_agent_that_dies_at_once_is_told_of() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         add(settings, "dies", "echo no key >&2; exit 4");
         add(settings, "killed", "kill -9 $$");
         add(settings, "deaf", "exec <&-; sleep 60");
@@ -55,24 +55,24 @@ async fn an_agent_that_dies_at_once_is_told_of() {
     })
     .await;
     for (agent, says) in [("dies", "code 4"), ("killed", "signal 9")] {
-        let got = ground.post_text(&format!("{agent}?agent={agent}"), PING).await;
+        let got = fixture.post_text(&format!("{agent}?agent={agent}"), PING).await;
         assert_eq!(got.status, 502, "{got:?}");
         assert!(got.json()["detail"].as_str().unwrap().contains(says), "{got:?}");
     }
     // One that closed its input may still answer; a line that cannot be written is told of.
     let long = format!(r#"{{"method":"{}"}}"#, "x".repeat(1 << 20));
-    let mut got = ground.post_text("deaf?agent=deaf", &long).await;
+    let mut got = fixture.post_text("deaf?agent=deaf", &long).await;
     while got.status == 202 {
-        got = ground.post_text("deaf", &long).await;
+        got = fixture.post_text("deaf", &long).await;
     }
     assert_eq!(got.status, 502, "{got:?}");
-    assert_eq!(ground.delete("deaf").await, 204);
+    assert_eq!(fixture.delete("deaf").await, 204);
 }
 
 /// The message is longer than all buffers on the way, so it is still being written when the agent exits.
 #[tokio::test]
 async fn exit_during_a_write_is_told_with_its_code_and_among_the_events() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         let script = "read -r l; echo '{\"id\":1,\"result\":1}'; head -c 1000 >/dev/null; \
                       echo bad news >&2; exit 5";
         add(settings, "dies", script);
@@ -82,10 +82,10 @@ async fn exit_during_a_write_is_told_with_its_code_and_among_the_events() {
     })
     .await;
     for agent in ["dies", "deaf-first"] {
-        ground.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
-        let mut events = ground.events(agent, Some("1")).await;
+        fixture.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
+        let mut events = fixture.events(agent, Some("1")).await;
         let long = format!(r#"{{"id":2,"method":"{}"}}"#, "x".repeat(8 << 20));
-        let got = ground.post_text(agent, &long).await;
+        let got = fixture.post_text(agent, &long).await;
         let problem = got.json();
         assert_eq!(
             (got.status, &problem["type"]),
@@ -98,25 +98,25 @@ async fn exit_during_a_write_is_told_with_its_code_and_among_the_events() {
         assert_eq!((&event["id"], &event["error"]["data"]["exitCode"]), (&json!(2), &json!(5)));
         assert_eq!(events.next().await.unwrap().data["method"], "_adapter/agent_exited");
         // A notification waits for its write too.
-        ground.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
+        fixture.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
         let long = format!(r#"{{"method":"{}"}}"#, "x".repeat(8 << 20));
-        let got = ground.post_text(agent, &long).await;
+        let got = fixture.post_text(agent, &long).await;
         assert_eq!((got.status, &got.json()["details"]["exitCode"]), (502, &json!(5)), "{got:?}");
     }
 }
 
 #[tokio::test]
 async fn agent_that_closes_its_output_has_ended() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         let script = "read -r l; echo '{\"id\":1,\"result\":'$$'}'; read -r l; exec >&-; \
                       while :; do sleep 1; done";
         add(settings, "mute", script);
     })
     .await;
-    let pid = ground.request("a?agent=mute", json!(1), "start").await["result"].to_string();
-    let mut events = ground.events("a", Some("1")).await;
+    let pid = fixture.request("a?agent=mute", json!(1), "start").await["result"].to_string();
+    let mut events = fixture.events("a", Some("1")).await;
     let began = Instant::now();
-    let got = ground.post("a", &json!({ "id": 2, "method": "ping" })).await;
+    let got = fixture.post("a", &json!({ "id": 2, "method": "ping" })).await;
     let problem = got.json();
     assert_eq!(
         (got.status, &problem["type"]),
@@ -126,15 +126,15 @@ async fn agent_that_closes_its_output_has_ended() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(events.next().await.unwrap().data["id"], 2);
     assert_eq!(events.next().await.unwrap().data["method"], "_adapter/agent_exited");
-    assert_eq!(ground.servers().await, [("a".to_owned(), "exited".to_owned())]);
+    assert_eq!(fixture.servers().await, [("a".to_owned(), "exited".to_owned())]);
     assert!(!std::path::Path::new("/proc").join(pid).exists());
 }
 
 #[tokio::test]
 async fn lines_that_are_no_messages_are_reported() {
-    let ground = Ground::start().await;
-    ground.request("a?agent=echo", json!(1), "garbage").await;
-    let events = ground.events("a", None).await.take(2).await;
+    let fixture = Fixture::start().await;
+    fixture.request("a?agent=echo", json!(1), "garbage").await;
+    let events = fixture.events("a", None).await.take(2).await;
     assert_eq!(events[0].data["method"], "_adapter/invalid_stdout");
     assert_eq!(events[0].data["params"]["raw"], "not a message");
     assert!(events[0].data["params"]["error"].is_string());
@@ -143,19 +143,19 @@ async fn lines_that_are_no_messages_are_reported() {
 
 #[tokio::test]
 async fn a_line_above_the_bound_ends_the_agent() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.max_line_bytes = 100_000;
         add(settings, "long", "read -r line; head -c 1000000 /dev/zero | tr '\\0' x; sleep 60");
     })
     .await;
-    let got = ground.post_text("a?agent=long", PING).await;
+    let got = fixture.post_text("a?agent=long", PING).await;
     assert_eq!(got.status, 502);
     assert!(got.json()["detail"].as_str().unwrap().contains("more than 100000 bytes"), "{got:?}");
 }
 
 #[tokio::test]
 async fn a_quiet_agent_is_a_timeout_and_output_resets_it() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.request_timeout = Duration::from_secs(2);
         let slow = "read -r l; for i in 1 2 3 4 5 6; do sleep 0.5; echo '{\"method\":\"n\"}'; done; \
                     echo '{\"id\":1,\"result\":1}'; sleep 60";
@@ -163,69 +163,69 @@ async fn a_quiet_agent_is_a_timeout_and_output_resets_it() {
     })
     .await;
     let began = Instant::now();
-    let got = ground.post_text("slow?agent=slow", PING).await;
+    let got = fixture.post_text("slow?agent=slow", PING).await;
     assert_eq!((got.status, began.elapsed() > Duration::from_secs(2)), (200, true), "{got:?}");
     let hang = json!({ "id": 1, "method": "hang" });
-    let got = ground.post("a?agent=echo", &hang).await;
+    let got = fixture.post("a?agent=echo", &hang).await;
     assert_eq!(
         (got.status, got.json()["type"].as_str()),
         (504, Some("urn:sandbox-agent:error:timeout"))
     );
     // The agent goes on, and the id of the request that was given up is in use.
-    assert_eq!(ground.request("a", json!(2), "ping").await["id"], 2);
-    assert_eq!(ground.post_text("a", PING).await.status, 409);
+    assert_eq!(fixture.request("a", json!(2), "ping").await["id"], 2);
+    assert_eq!(fixture.post_text("a", PING).await.status, 409);
     // While the agent waits for its client, the clock does not run.
     let asking = json!({ "id": 7, "method": "ask" });
     let answer = async {
-        let mut events = ground.events("a", None).await;
+        let mut events = fixture.events("a", None).await;
         while events.next().await.unwrap().data["method"] != "question" {}
         tokio::time::timeout(Duration::from_secs(3), events.next()).await.unwrap_err();
-        ground.post("a", &json!({ "id": "q", "result": {} })).await
+        fixture.post("a", &json!({ "id": "q", "result": {} })).await
     };
-    let (got, answered) = tokio::join!(ground.post("a", &asking), answer);
+    let (got, answered) = tokio::join!(fixture.post("a", &asking), answer);
     assert_eq!((got.status, answered.status), (200, 202), "{got:?}");
 }
 
 #[tokio::test]
 async fn a_total_bound_holds_although_the_agent_talks() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.total_timeout = Some(Duration::from_millis(500));
         add(settings, "talks", "while :; do echo '{\"method\":\"n\"}'; sleep 0.1; done");
     })
     .await;
-    let got = ground.post_text("a?agent=talks", PING).await;
+    let got = fixture.post_text("a?agent=talks", PING).await;
     assert_eq!(got.status, 504, "{got:?}");
 }
 
 #[tokio::test]
 async fn an_agent_that_reads_nothing_blocks_nobody_else() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.request_timeout = Duration::from_secs(3);
         add(settings, "asleep", "sleep 60");
     })
     .await;
     let long = format!(r#"{{"id":1,"method":"{}"}}"#, "x".repeat(1 << 20));
     let (blocked, served) = tokio::join!(
-        ground.post_text("a?agent=asleep", &long),
-        ground.request("b?agent=echo", json!(1), "ping"),
+        fixture.post_text("a?agent=asleep", &long),
+        fixture.request("b?agent=echo", json!(1), "ping"),
     );
     assert_eq!((blocked.status, &served["id"]), (504, &json!(1)));
     let began = Instant::now();
-    assert_eq!(ground.delete("a").await, 204);
+    assert_eq!(fixture.delete("a").await, 204);
     assert!(began.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]
 async fn delete_ends_children_that_ignore_signals() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         let script = "trap '' TERM INT HUP; (trap '' TERM; sleep 300) & \
                       echo '{\"id\":1,\"result\":'$!'}'; while :; do sleep 1; done";
         add(settings, "stubborn", script);
     })
     .await;
-    let child = ground.request("a?agent=stubborn", json!(1), "start").await["result"].to_string();
+    let child = fixture.request("a?agent=stubborn", json!(1), "start").await["result"].to_string();
     let began = Instant::now();
-    assert_eq!(ground.delete("a").await, 204);
+    assert_eq!(fixture.delete("a").await, 204);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
     assert!(status.is_empty() || status.contains("State:\tZ"), "{status}");
@@ -233,38 +233,38 @@ async fn delete_ends_children_that_ignore_signals() {
 
 #[tokio::test]
 async fn delete_during_a_prompt_fails_it_at_once_and_a_new_start_may_follow() {
-    let ground = Ground::start().await;
-    ground.request("a?agent=echo", json!(1), "ping").await;
-    let mut events = ground.events("a", Some("2")).await;
+    let fixture = Fixture::start().await;
+    fixture.request("a?agent=echo", json!(1), "ping").await;
+    let mut events = fixture.events("a", Some("2")).await;
     let hang = json!({ "id": 2, "method": "hang" });
     let began = Instant::now();
-    let (waiting, ()) = tokio::join!(ground.post("a", &hang), async {
+    let (waiting, ()) = tokio::join!(fixture.post("a", &hang), async {
         assert_eq!(events.next().await.unwrap().data["method"], "hanging");
-        assert_eq!(ground.delete("a").await, 204);
+        assert_eq!(fixture.delete("a").await, 204);
     });
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(waiting.status, 502, "{waiting:?}");
     while events.next().await.is_some() {}
-    assert!(ground.servers().await.is_empty());
+    assert!(fixture.servers().await.is_empty());
     // The id is free: it needs the name of an agent, and its events begin anew.
-    assert_eq!(ground.post_text("a", PING).await.status, 400);
-    assert_eq!(ground.request("a?agent=echo", json!(2), "ping").await["id"], 2);
-    assert_eq!(ground.events("a", None).await.take(1).await[0].id, Some(1));
+    assert_eq!(fixture.post_text("a", PING).await.status, 400);
+    assert_eq!(fixture.request("a?agent=echo", json!(2), "ping").await["id"], 2);
+    assert_eq!(fixture.events("a", None).await.take(1).await[0].id, Some(1));
 }
 
 /// The agent exits at SIGTERM by itself; its child is in a session of its own and ignores signals.
 #[tokio::test]
 async fn delete_ends_children_in_other_sessions() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         let script = "trap 'exit 0' TERM; setsid sh -c 'trap \"\" TERM HUP; \
                       echo {\\\"id\\\":1,\\\"result\\\":$$}; while :; do sleep 1; done' & \
                       while :; do sleep 0.05; done";
         add(settings, "daemon", script);
     })
     .await;
-    let child = ground.request("a?agent=daemon", json!(1), "start").await["result"].to_string();
+    let child = fixture.request("a?agent=daemon", json!(1), "start").await["result"].to_string();
     let began = Instant::now();
-    assert_eq!(ground.delete("a").await, 204);
+    assert_eq!(fixture.delete("a").await, 204);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let is_gone = || {
         let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
@@ -278,16 +278,16 @@ async fn delete_ends_children_in_other_sessions() {
 
 #[tokio::test]
 async fn a_slow_reader_loses_nothing_within_the_bound_and_is_told_beyond_it() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.replay = ReplayLimits { events: 400, bytes: 1 << 20 };
     })
     .await;
-    ground.request("a?agent=echo", json!(1), "burst").await;
-    let all = ground.events("a", None).await.take(302).await;
+    fixture.request("a?agent=echo", json!(1), "burst").await;
+    let all = fixture.events("a", None).await.take(302).await;
     let ids: Vec<_> = all.iter().map(|event| event.id.unwrap()).collect();
     assert_eq!(ids, (1..=302).collect::<Vec<u64>>());
-    ground.request("a", json!(2), "burst").await;
-    let mut events = ground.events("a", Some("100")).await;
+    fixture.request("a", json!(2), "burst").await;
+    let mut events = fixture.events("a", Some("100")).await;
     let gap = events.next().await.unwrap();
     assert_eq!((gap.name.as_str(), gap.id, gap.data), ("gap", None, json!({ "oldest": 205 })));
     let rest = events.take(400).await;
@@ -296,37 +296,37 @@ async fn a_slow_reader_loses_nothing_within_the_bound_and_is_told_beyond_it() {
 
 #[tokio::test]
 async fn servers_and_requests_are_bounded() {
-    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.max_servers = 2;
         settings.max_requests = 1;
     })
     .await;
-    ground.request("a?agent=echo", json!(1), "ping").await;
-    ground.request("b?agent=echo", json!(1), "ping").await;
-    let got = ground.post_text("c?agent=echo", PING).await;
+    fixture.request("a?agent=echo", json!(1), "ping").await;
+    fixture.request("b?agent=echo", json!(1), "ping").await;
+    let got = fixture.post_text("c?agent=echo", PING).await;
     assert_eq!(got.status, 503, "{got:?}");
     let hang = json!({ "id": 1, "method": "hang" });
-    let waiting = ground.post("a", &hang);
+    let waiting = fixture.post("a", &hang);
     tokio::pin!(waiting);
-    let mut events = ground.events("a", Some("2")).await;
+    let mut events = fixture.events("a", Some("2")).await;
     tokio::select! {
         got = &mut waiting => panic!("{got:?}"),
         event = events.next() => assert_eq!(event.unwrap().data["method"], "hanging"),
     }
-    assert_eq!(ground.post("a", &json!({ "id": 2, "method": "ping" })).await.status, 503);
-    ground.delete("a").await;
+    assert_eq!(fixture.post("a", &json!({ "id": 2, "method": "ping" })).await.status, 503);
+    fixture.delete("a").await;
     assert_eq!(waiting.await.status, 502);
-    ground.request("c?agent=echo", json!(1), "ping").await;
+    fixture.request("c?agent=echo", json!(1), "ping").await;
 }
 
 #[tokio::test]
 async fn a_hundred_servers_work_at_once() {
-    let ground = Ground::start().await;
+    let fixture = Fixture::start().await;
     let request = async |number: usize| {
         let server = format!("s{number}?agent=echo");
-        ground.request(&server, json!(number), "ping").await["id"].as_u64()
+        fixture.request(&server, json!(number), "ping").await["id"].as_u64()
     };
     let answers = futures_util::future::join_all((0..100).map(request)).await;
     assert_eq!(answers, (0..100).map(Some).collect::<Vec<_>>());
-    assert_eq!(ground.servers().await.len(), 100);
+    assert_eq!(fixture.servers().await.len(), 100);
 }

@@ -35,7 +35,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     }
     let error = expect_error(backend.exec("echo hello").await, ErrorKind::Unsupported);
     assert_eq!((error.code(), error.verb()), (ErrorCode::NotImplemented, Some(Verb::Exec)));
-    let named = error.backend().expect("the error names no backend");
+    let named = error.backend_kind().expect("the error names no backend");
     // The error of a scope names the backend below it.
     assert!(info.kind == BackendKind::Scoped || info.kind == named, "{error:?}");
     assert!(error.message().contains(named.as_str()), "{error}");
@@ -223,10 +223,10 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
     let error = expect_error(backend.exec(line).await, ErrorKind::Failed);
     assert_eq!((error.code(), error.verb()), (ErrorCode::ExecFailed, Some(Verb::Exec)));
     assert_eq!(error.command(), Some(line));
-    assert_eq!(error.exit().and_then(|exit| exit.code), Some(42));
+    assert_eq!(error.process_exit().and_then(|exit| exit.code), Some(42));
     assert!(error.message().contains("42"), "{error}");
     assert!(error.message().contains("wrong") && !error.message().contains("out"), "{error}");
-    let output = error.output().expect("what it said was lost");
+    let output = error.exec_output().expect("what it said was lost");
     assert_eq!(
         (output.stdout.display_text(), output.stderr.display_text()),
         ("out\n".into(), "wrong\n".into())
@@ -293,7 +293,7 @@ pub async fn timeout_keeps_what_was_said(backend: &Backend) {
     let error = backend.exec_with("echo before; sleep 1000; echo after", options).await;
     let error = expect_error(error, ErrorKind::Timeout);
     assert_eq!(error.code(), ErrorCode::Timeout);
-    let output = error.output().expect("what it said was lost");
+    let output = error.exec_output().expect("what it said was lost");
     assert_eq!(output.stdout.display_text(), "before\n");
     // The workspace still works.
     assert_eq!(exec_stdout_text(backend, "echo next").await, "next\n");

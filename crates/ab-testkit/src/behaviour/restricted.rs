@@ -22,7 +22,7 @@ const FREE: &str = "free words";
 const HIDDEN: [&str; 3] = ["secret", "free/.env", "absent"];
 const READ_ONLY: [&str; 2] = ["kept", "free/locked"];
 
-struct Ground {
+struct Fixture {
     /// A handle on `top` without restrictions.
     whole: Backend,
     /// Restricted handles, each with a name for messages.
@@ -30,7 +30,7 @@ struct Ground {
     links: bool,
 }
 
-impl Ground {
+impl Fixture {
     async fn new(backend: &Backend) -> Self {
         let whole = backend.scope("top", ScopeOptions::default()).unwrap();
         for path in ["secret/key", "secret/deep/key", "free/.env"] {
@@ -113,8 +113,8 @@ impl Ground {
 
 /// Hidden files can be neither read nor described, by any name that leads to them.
 pub async fn hidden_files_are_not_there(backend: &Backend) {
-    let ground = Ground::new(backend).await;
-    let ways = ground.ways(
+    let fixture = Fixture::new(backend).await;
+    let ways = fixture.ways(
         &["secret/key", "secret", "secret/deep/key", "free/.env", "secret/none"],
         &[
             "here/secret/key",
@@ -127,7 +127,7 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
             "free/up/secret/key",
         ],
     );
-    for (name, handle) in &ground.handles {
+    for (name, handle) in &fixture.handles {
         for way in &ways {
             let gone = |result: Result<()>, act: &str| match result {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -141,7 +141,7 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
             let grep = GrepOptions { root, ..GrepOptions::default() };
             gone(handle.grep("words", grep).await.map(drop), "grep");
         }
-        if ground.links {
+        if fixture.links {
             // The link itself exists, with its text.
             assert_eq!(handle.read_link("to-secret").await.unwrap(), "secret", "{name}");
         }
@@ -152,14 +152,14 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
 
 /// Listings, trees, globs and searches contain nothing that is hidden, wherever they start.
 pub async fn listings_leave_hidden_files_out(backend: &Backend) {
-    let ground = Ground::new(backend).await;
+    let fixture = Fixture::new(backend).await;
     let told = |name: &str, root: &str, path: &str| {
         let names: Vec<&str> = path.split('/').collect();
         let hidden = ["secret", ".env", "key"].iter().any(|hidden| names.contains(hidden));
         assert!(!hidden, "{name}: {root} shows {path}");
     };
-    for (name, handle) in &ground.handles {
-        for root in ground.directories() {
+    for (name, handle) in &fixture.handles {
+        for root in fixture.directories() {
             let whole = ListOptions { depth: 9, ..ListOptions::default() };
             let listing = handle.list(root, whole).await.unwrap();
             assert!(!listing.entries.is_empty(), "{name}: {root}");
@@ -199,9 +199,9 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
 /// Hidden and read-only paths are not changed, created, moved or removed, by any name that leads to
 /// them.
 pub async fn kept_files_do_not_change(backend: &Backend) {
-    let ground = Ground::new(backend).await;
+    let fixture = Fixture::new(backend).await;
     // The files themselves, by names that do not end in a link.
-    let files = ground.ways(
+    let files = fixture.ways(
         &["kept/file", "secret/key", "free/.env", "free/locked"],
         &[
             "here/kept/file",
@@ -211,14 +211,14 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
             "here/free/.env",
         ],
     );
-    let missing = ground.ways(
+    let missing = fixture.ways(
         &["kept/new", "secret/new/er", "absent", "absent/new"],
         &["to-kept/new", "to-secret/new", "here/absent", "here/kept/new/er", "free/up/absent/new"],
     );
-    let linked = ground.ways(&[], &["to-key", "to-env", "to-kept-file", "to-absent"]);
+    let linked = fixture.ways(&[], &["to-key", "to-env", "to-kept-file", "to-absent"]);
     // Moving or removing these would affect restricted paths.
     let around =
-        ground.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
+        fixture.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
         create: FileCreationMode::IfMissing,
@@ -227,7 +227,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
     let look_or_make = OpenOptions { access: FileAccess::Read, ..create };
     let replace = RenameOptions { overwrite: OverwriteMode::Replace };
     let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
-    for (name, handle) in &ground.handles {
+    for (name, handle) in &fixture.handles {
         let refused = |result: Result<()>, act: &str, path: &str| {
             let kinds = [ErrorKind::PermissionDenied, ErrorKind::NotFound];
             let refused = result.as_ref().is_err_and(|error| kinds.contains(&error.kind()));
@@ -243,7 +243,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
         for path in files.iter().chain(&missing) {
             refused(handle.mkdir(path).await, "mkdir", path);
             refused(handle.rename_with("free/file", path, replace).await.map(drop), "onto", path);
-            if ground.links {
+            if fixture.links {
                 refused(handle.symlink(path, "free").await, "symlink", path);
             }
         }
@@ -251,13 +251,13 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
             refused(handle.rm(path, RemoveOptions::recursive()).await.map(drop), "rm", path);
             refused(handle.rename(path, "moved").await.map(drop), "rename", path);
         }
-        ground.is_unchanged(name).await;
+        fixture.is_unchanged(name).await;
         assert_content(handle, "free/file", FREE).await;
         handle.write("free/file", FREE).await.unwrap();
         handle.write("free/new", FREE).await.unwrap();
         handle.rename("free/new", "renamed").await.unwrap();
         handle.rm("renamed", RemoveOptions::default()).await.unwrap();
-        if ground.links {
+        if fixture.links {
             handle.write("here/free/file", FREE).await.unwrap();
             handle.mkdir("here/made").await.unwrap();
             handle.rm("made", RemoveOptions::recursive().missing_ok()).await.unwrap();

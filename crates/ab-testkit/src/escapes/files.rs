@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::PolicyControlKind;
+use ab_core::effective_policy::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, SandboxOption, bare};
 
@@ -43,8 +43,8 @@ const fn remakes(
 
 const HOOKS: &[SandboxOption] = &[SandboxOption::ReadOnly(".git/hooks")];
 
-fn repository(ground: &EscapeTestbed) {
-    fs::create_dir_all(ground.workspace_dir().join(".git/hooks")).unwrap();
+fn repository(testbed: &EscapeTestbed) {
+    fs::create_dir_all(testbed.workspace_dir().join(".git/hooks")).unwrap();
 }
 
 pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
@@ -60,8 +60,9 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     reads("a chain of links", "ln -s @out@ a; ln -s a b; ln -s b/canary c; cat c; echo tried"),
     reads("a link by dots", "ln -s ../outside/canary l; cat l; echo tried"),
     EscapeAttempt {
-        prepare: |ground| {
-            symlink(ground.outside_dir().join("canary"), ground.workspace_dir().join("l")).unwrap();
+        prepare: |testbed| {
+            symlink(testbed.outside_dir().join("canary"), testbed.workspace_dir().join("l"))
+                .unwrap();
         },
         ..reads("a link that was there before", "cat l; cp l copy; cat copy; echo tried")
     },
@@ -124,22 +125,22 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     },
     EscapeAttempt {
         sandbox_options: &[SandboxOption::Scope("scope/a")],
-        prepare: |ground| {
-            fs::write(ground.workspace_dir().join("scope/b/f"), ground.secret()).unwrap()
+        prepare: |testbed| {
+            fs::write(testbed.workspace_dir().join("scope/b/f"), testbed.secret()).unwrap()
         },
         ..reads("a scope's neighbour", "cat ../b/f @ws@/scope/b/f; echo tried")
     },
     EscapeAttempt {
         sandbox_options: &[SandboxOption::Scope("scope/a")],
-        prepare: |ground| fs::write(ground.workspace_dir().join("f"), ground.secret()).unwrap(),
+        prepare: |testbed| fs::write(testbed.workspace_dir().join("f"), testbed.secret()).unwrap(),
         ..reads("above a scope", "cat ../../f /tmp/agentbe-workspace/f @ws@/f; echo tried")
     },
     EscapeAttempt {
         stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("secrets")],
-        prepare: |ground| {
-            fs::create_dir(ground.workspace_dir().join("secrets")).unwrap();
-            fs::write(ground.workspace_dir().join("secrets/f"), ground.secret()).unwrap();
+        prepare: |testbed| {
+            fs::create_dir(testbed.workspace_dir().join("secrets")).unwrap();
+            fs::write(testbed.workspace_dir().join("secrets/f"), testbed.secret()).unwrap();
         },
         ..reads(
             "what is hidden",
@@ -149,10 +150,10 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     EscapeAttempt {
         stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("odd 'name'\n\"$(id)/f")],
-        prepare: |ground| {
-            let odd = ground.workspace_dir().join("odd 'name'\n\"$(id)");
+        prepare: |testbed| {
+            let odd = testbed.workspace_dir().join("odd 'name'\n\"$(id)");
             fs::create_dir(&odd).unwrap();
-            fs::write(odd.join("f"), ground.secret()).unwrap();
+            fs::write(odd.join("f"), testbed.secret()).unwrap();
         },
         ..reads("what is hidden and has an odd name", "cat odd*/f; echo tried")
     },
@@ -160,9 +161,9 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         evidence: EscapeEvidence::OutsideChanged,
         stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("l")],
-        prepare: |ground| {
-            let target = format!("/oldroot{}", ground.outside_dir().join("taken").display());
-            symlink(target, ground.workspace_dir().join("l")).unwrap();
+        prepare: |testbed| {
+            let target = format!("/oldroot{}", testbed.outside_dir().join("taken").display());
+            symlink(target, testbed.workspace_dir().join("l")).unwrap();
         },
         succeeds_unconfined: false,
         ..reads("a hidden link on which a mount is made", "echo tried")
@@ -188,7 +189,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     remakes(
         "a read-only path that is not there yet",
         HOOKS,
-        |ground| fs::create_dir(ground.workspace_dir().join(".git")).unwrap(),
+        |testbed| fs::create_dir(testbed.workspace_dir().join(".git")).unwrap(),
         "mkdir .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     ),
     remakes(
@@ -200,9 +201,9 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     remakes(
         "an ancestor that is a link",
         HOOKS,
-        |ground| {
-            fs::create_dir_all(ground.workspace_dir().join("g/hooks")).unwrap();
-            symlink("g", ground.workspace_dir().join(".git")).unwrap();
+        |testbed| {
+            fs::create_dir_all(testbed.workspace_dir().join("g/hooks")).unwrap();
+            symlink("g", testbed.workspace_dir().join(".git")).unwrap();
         },
         "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     )
@@ -211,7 +212,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     remakes(
         "an ancestor that is a file",
         HOOKS,
-        |ground| fs::write(ground.workspace_dir().join(".git"), "x").unwrap(),
+        |testbed| fs::write(testbed.workspace_dir().join(".git"), "x").unwrap(),
         "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     ),
     EscapeAttempt {
@@ -219,7 +220,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         ..remakes(
             "a read-only directory on the way to what is hidden in it",
             &[SandboxOption::ReadOnly("kept"), SandboxOption::Hidden("kept/in/deep/secret")],
-            |ground| fs::create_dir_all(ground.workspace_dir().join("kept/in/deep")).unwrap(),
+            |testbed| fs::create_dir_all(testbed.workspace_dir().join("kept/in/deep")).unwrap(),
             "echo x > kept/in/new; echo tried",
         )
     },
@@ -232,7 +233,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
                 SandboxOption::ReadOnly("."),
                 SandboxOption::Hidden("in/deep/secret"),
             ],
-            |ground| fs::create_dir_all(ground.workspace_dir().join("scope/a/in/deep")).unwrap(),
+            |testbed| fs::create_dir_all(testbed.workspace_dir().join("scope/a/in/deep")).unwrap(),
             "echo x > in/new; echo tried",
         )
     },
@@ -243,9 +244,9 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
             SandboxOption::Hidden("a/b"),
             SandboxOption::ReadOnly("a/b/c"),
         ],
-        prepare: |ground| {
-            fs::create_dir_all(ground.workspace_dir().join("a/b/c")).unwrap();
-            fs::write(ground.workspace_dir().join("a/b/c/f"), ground.secret()).unwrap();
+        prepare: |testbed| {
+            fs::create_dir_all(testbed.workspace_dir().join("a/b/c")).unwrap();
+            fs::write(testbed.workspace_dir().join("a/b/c/f"), testbed.secret()).unwrap();
         },
         ..reads("what is hidden below what is hidden", "cat a/b/c/f @ws@/a/b/c/f; echo tried")
     },

@@ -1,7 +1,7 @@
 //! System calls that could break the isolation. Most of them have no effect outside, so the program
 //! that makes the call reports whether it succeeded.
 
-use ab_core::effective::PolicyControlKind;
+use ab_core::effective_policy::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 

@@ -1,6 +1,6 @@
 //! Attempts on other programs: sockets, the network, signals, tracing, memory and files of theirs.
 
-use ab_core::effective::PolicyControlKind;
+use ab_core::effective_policy::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 

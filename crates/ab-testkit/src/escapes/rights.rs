@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ab_core::effective::PolicyControlKind;
+use ab_core::effective_policy::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, bare};
 
@@ -27,8 +27,8 @@ const fn gains(
 }
 
 /// A set-uid shell, owned by the user that runs the tests.
-fn another_users_shell(ground: &EscapeTestbed) {
-    let shell = ground.workspace_dir().join("shell");
+fn another_users_shell(testbed: &EscapeTestbed) {
+    let shell = testbed.workspace_dir().join("shell");
     fs::copy("/bin/bash", &shell).unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o4755)).unwrap();
 }

@@ -1,7 +1,7 @@
 //! The output and the end of a command of a [`RecordingDriver`](super::RecordingDriver).
 
 use ab_core::process::{
-    MAX_QUEUED_OUTPUT_CHUNKS, OutputChannel, OutputChunk, ProcessDriverSide, ProcessExit,
+    DriverProcessChannels, MAX_QUEUED_OUTPUT_CHUNKS, OutputChannel, OutputChunk, ProcessExit,
 };
 use bytes::Bytes;
 
@@ -57,7 +57,7 @@ impl ScriptedCommand {
     }
 
     /// Sends all output and ends, unless the test drives the process.
-    pub(super) fn perform(self, feed: ProcessDriverSide) -> Option<ProcessDriverSide> {
+    pub(super) fn perform(self, feed: DriverProcessChannels) -> Option<DriverProcessChannels> {
         let mut sequence = 0;
         let (mut words, mut complaints) = (Vec::new(), Vec::new());
         for (channel, bytes) in self.said {

@@ -17,7 +17,7 @@ mod peers;
 mod starts;
 
 use agent_backend::{
-    Backend, ExecSettings, Isolation, LocalWorkspaceConfig, OutputSpoolLimits, Shell,
+    Backend, CommandShell, Isolation, LocalExecSettings, LocalWorkspaceConfig, OutputSpoolLimits,
 };
 
 fn main() {
@@ -40,7 +40,8 @@ fn on_one_thread(part: impl Future<Output = ()> + Send + 'static) {
 fn workspace(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = LocalWorkspaceConfig::new(directory.path());
-    config.options.exec = ExecSettings { isolation, shell: Shell::Sh, ..ExecSettings::default() };
+    config.options.exec =
+        LocalExecSettings { isolation, shell: CommandShell::Sh, ..LocalExecSettings::default() };
     config.options.exec.spool = OutputSpoolLimits { memory: 8 << 20, disk: 0 };
     (directory, agent_backend::local_with(config).unwrap())
 }

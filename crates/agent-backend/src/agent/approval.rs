@@ -45,12 +45,12 @@ enum Route {
     Callback(Arc<Callback>, Arc<Mutex<()>>),
 }
 
-type Deciding = Pin<Box<dyn Future<Output = ToolDecision> + Send>>;
-type Callback = dyn Fn(ToolQuestion) -> Deciding + Send + Sync;
+type Deciding = Pin<Box<dyn Future<Output = ToolApprovalDecision> + Send>>;
+type Callback = dyn Fn(ToolApprovalQuestion) -> Deciding + Send + Sync;
 
 /// A call that waits for a decision.
 #[derive(Clone, Debug)]
-pub struct ToolQuestion {
+pub struct ToolApprovalQuestion {
     pub session_id: AgentSessionId,
     pub principal: Principal,
     pub tool: String,
@@ -58,7 +58,7 @@ pub struct ToolQuestion {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToolDecision {
+pub enum ToolApprovalDecision {
     /// This one call may run.
     Approve,
     /// The call may not run. The model gets the reason.
@@ -77,8 +77,8 @@ impl ToolApproval {
     /// tools at once.
     pub fn by_callback<F, Deciding>(decide: F) -> Self
     where
-        F: Fn(ToolQuestion) -> Deciding + Send + Sync + 'static,
-        Deciding: Future<Output = ToolDecision> + Send + 'static,
+        F: Fn(ToolApprovalQuestion) -> Deciding + Send + Sync + 'static,
+        Deciding: Future<Output = ToolApprovalDecision> + Send + 'static,
     {
         let callback: Arc<Callback> = Arc::new(move |question| Box::pin(decide(question)));
         Self { names: BTreeSet::new(), route: Route::Callback(callback, Arc::default()) }
@@ -145,15 +145,15 @@ impl ToolApproval {
             Route::Approver(approver) => approver,
             Route::Callback(callback, turn) => {
                 let _turn = turn.lock().await;
-                let question = ToolQuestion {
+                let question = ToolApprovalQuestion {
                     session_id: context.session_id.clone(),
                     principal: context.principal.clone(),
                     tool: name.to_owned(),
                     arguments: arguments.clone(),
                 };
                 return match callback(question).await {
-                    ToolDecision::Approve => Ok(()),
-                    ToolDecision::Refuse(why) => Err(refused(name, None, &why)),
+                    ToolApprovalDecision::Approve => Ok(()),
+                    ToolApprovalDecision::Refuse(why) => Err(refused(name, None, &why)),
                 };
             }
         };
@@ -201,7 +201,7 @@ pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentToo
         let (questions, session) = (questions.clone(), session.clone());
         async move {
             match questions.decide(&session, &tool, &arguments).await {
-                Ok(()) => tool.call(arguments).await,
+                Ok(()) => tool.run(arguments).await,
                 Err(refusal) => *refusal,
             }
         }
@@ -270,7 +270,7 @@ fn request(
     let whole = Value::Object(arguments.clone());
     let rule = TriggeringRule {
         rule: RULE.to_owned(),
-        reason: format!("the tool {} needs a yes: {whole}", tool.name()),
+        reason: format!("the tool {} requires an approval: {whole}", tool.name()),
         suggestion: None,
     };
     let actor = Actor::from(principal.clone());
@@ -289,7 +289,7 @@ fn request(
     let session_id = session.context().session_id.to_string();
     let payload = json!([session_id, tool.name(), sorted(&Value::Object(arguments.clone()))]);
     let payload = payload.to_string();
-    request.digest = CallDigest::with_payload(principal, &request.call, payload.as_bytes());
+    request.digest = CallDigest::compute_with_payload(principal, &request.call, payload.as_bytes());
     request
 }
 
@@ -357,7 +357,7 @@ fn exec_request(backend: &Backend, arguments: &Map<String, Value>) -> Option<Exe
         .collect();
     let cwd = arguments.get("cwd").and_then(Value::as_str).map(str::to_owned);
     let options = ExecOptions { cwd, env, ..ExecOptions::default() };
-    backend.exec_request(command, options).ok()
+    backend.build_exec_request(command, options).ok()
 }
 
 /// The same value with the keys of its objects sorted: a model may change their order when it

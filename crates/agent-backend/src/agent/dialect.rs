@@ -21,7 +21,7 @@ const NO_CONTENT: &str = "[the result is empty]";
 impl AgentTools {
     /// The field `tools` of a request to an OpenAI-style chat API.
     pub fn openai_tools(&self) -> Value {
-        let tools = self.list().iter().map(|tool| {
+        let tools = self.all_tools().iter().map(|tool| {
             json!({
                 "type": "function",
                 "function": {
@@ -36,7 +36,7 @@ impl AgentTools {
 
     /// The field `tools` of a request to an Anthropic-style messages API.
     pub fn anthropic_tools(&self) -> Value {
-        let tools = self.list().iter().map(|tool| {
+        let tools = self.all_tools().iter().map(|tool| {
             json!({
                 "name": tool.name(),
                 "description": tool.description(),
@@ -49,7 +49,7 @@ impl AgentTools {
     /// Runs the calls of an OpenAI-style assistant message in parallel and returns the messages to
     /// send back: one for each call, in the order of the calls, then one with the pictures, if
     /// there are any. Empty if the message has no calls.
-    pub async fn answer_openai(&self, message: &Value) -> Vec<Value> {
+    pub async fn answer_openai_tool_calls(&self, message: &Value) -> Vec<Value> {
         let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
         let results = join_all(calls.iter().map(|call| async {
             let function = &call["function"];
@@ -61,7 +61,7 @@ impl AgentTools {
                 other => Ok(other.clone()),
             };
             match arguments {
-                Ok(arguments) => self.call(name, arguments).await,
+                Ok(arguments) => self.call_tool(name, arguments).await,
                 Err(error) => {
                     ToolResult::error(format!("the arguments of {name} are not JSON: {error}"))
                 }
@@ -85,7 +85,7 @@ impl AgentTools {
 
     /// Runs the calls in the content of an Anthropic-style assistant message in parallel and
     /// returns the user message to send back. Null if the content has no calls.
-    pub async fn answer_anthropic(&self, content: &Value) -> Value {
+    pub async fn answer_anthropic_tool_uses(&self, content: &Value) -> Value {
         let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
         let calls: Vec<&Value> =
             blocks.iter().filter(|block| block["type"] == "tool_use").collect();
@@ -93,7 +93,7 @@ impl AgentTools {
             return Value::Null;
         }
         let results = join_all(calls.iter().map(|call| {
-            self.call(call["name"].as_str().unwrap_or_default(), call["input"].clone())
+            self.call_tool(call["name"].as_str().unwrap_or_default(), call["input"].clone())
         }));
         let mut room = ANTHROPIC_PICTURES_IN_ALL;
         let blocks = calls.iter().zip(results.await).map(|(call, result)| {
@@ -110,7 +110,7 @@ impl AgentTools {
 
 /// The schema of a tool with the field `properties`, which some servers require.
 fn schema(tool: &AgentTool) -> Value {
-    let mut schema = tool.schema().clone();
+    let mut schema = tool.input_schema().clone();
     if let Value::Object(fields) = &mut schema {
         fields.entry("properties").or_insert_with(|| json!({}));
     }

@@ -13,8 +13,8 @@ use ab_local::LocalWorkspaceConfig;
 use async_trait::async_trait;
 
 use super::context::SessionContext;
-use crate::pool::{BackendLease, BackendPool, LeaseRequest};
-use crate::{RemoteConfig, SessionClient};
+use crate::pool::{BackendLease, BackendLeaseRequest, BackendPool};
+use crate::{RemoteConfig, ServeClient};
 
 /// Makes the backend of a session. Called once, when the session starts.
 ///
@@ -22,7 +22,7 @@ use crate::{RemoteConfig, SessionClient};
 /// [`Backend`], which all sessions of the definition then share.
 #[async_trait]
 pub trait BackendFactory: Send + Sync {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend>;
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend>;
 }
 
 #[async_trait]
@@ -30,51 +30,51 @@ impl<F, Made, B> BackendFactory for F
 where
     F: Fn(SessionContext) -> Made + Send + Sync,
     Made: Future<Output = Result<B>> + Send,
-    B: Into<AttachedBackend>,
+    B: Into<SessionBackend>,
 {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
         Ok(self(context).await?.into())
     }
 }
 
 #[async_trait]
 impl BackendFactory for Backend {
-    async fn make_backend(&self, _: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, _: SessionContext) -> Result<SessionBackend> {
         Ok(self.clone().into())
     }
 }
 
 /// The backend of a session, with the values that must live as long as the session.
 #[derive(Debug)]
-pub struct AttachedBackend {
+pub struct SessionBackend {
     pub(super) backend: Backend,
     pub(super) overlay: Option<OverlayWorkspace>,
     /// Counts the backend as in use.
     pub(super) _lease: Option<BackendLease>,
     /// The backend that this one is a part of.
-    pub(super) _parent: Option<Arc<AttachedBackend>>,
+    pub(super) _parent: Option<Arc<SessionBackend>>,
 }
 
-impl AttachedBackend {
+impl SessionBackend {
     /// A handle for a sub-agent, which keeps the backend of its parent in use.
-    pub(super) fn part_of(parent: Arc<AttachedBackend>, backend: Backend) -> Self {
+    pub(super) fn part_of(parent: Arc<SessionBackend>, backend: Backend) -> Self {
         Self { _parent: Some(parent), ..backend.into() }
     }
 }
 
-impl From<Backend> for AttachedBackend {
+impl From<Backend> for SessionBackend {
     fn from(backend: Backend) -> Self {
         Self { backend, overlay: None, _lease: None, _parent: None }
     }
 }
 
-impl From<OverlayWorkspace> for AttachedBackend {
+impl From<OverlayWorkspace> for SessionBackend {
     fn from(overlay: OverlayWorkspace) -> Self {
         Self { overlay: Some(overlay.clone()), ..overlay.backend().clone().into() }
     }
 }
 
-impl From<BackendLease> for AttachedBackend {
+impl From<BackendLease> for SessionBackend {
     /// The lease ends with the session, its tools and its sub-agents.
     fn from(lease: BackendLease) -> Self {
         let backend = Backend::clone(&lease);
@@ -91,7 +91,7 @@ pub struct DirectoryPerSession {
 
 impl DirectoryPerSession {
     /// Directories below `base`, which is created if it is missing.
-    pub fn below(base: impl Into<PathBuf>) -> Self {
+    pub fn new(base: impl Into<PathBuf>) -> Self {
         Self::with_config(LocalWorkspaceConfig::new(base))
     }
 
@@ -103,7 +103,7 @@ impl DirectoryPerSession {
 
 #[async_trait]
 impl BackendFactory for DirectoryPerSession {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
         let mut config = self.config.clone();
         config.root.push(context.session_id.as_str());
         config.options.missing_root = MissingRootPolicy::Create;
@@ -118,14 +118,14 @@ pub struct ScopePerSession {
 }
 
 impl ScopePerSession {
-    pub fn of(workspace: Backend) -> Self {
+    pub fn new(workspace: Backend) -> Self {
         Self { workspace }
     }
 }
 
 #[async_trait]
 impl BackendFactory for ScopePerSession {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
         Ok(self.workspace.scope(context.session_id.as_str(), ScopeOptions::default())?.into())
     }
 }
@@ -140,7 +140,7 @@ pub struct OverlayPerSession {
 
 impl OverlayPerSession {
     /// Changes are stored in memory.
-    pub fn over(lower: Backend) -> Self {
+    pub fn new(lower: Backend) -> Self {
         Self { lower, uppers: Arc::new(MemoryPerSession) }
     }
 
@@ -153,10 +153,10 @@ impl OverlayPerSession {
 
 #[async_trait]
 impl BackendFactory for OverlayPerSession {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
         let upper = self.uppers.make_backend(context).await?;
         let overlay = self.lower.overlay(&upper.backend)?;
-        Ok(AttachedBackend { _lease: upper._lease, _parent: upper._parent, ..overlay.into() })
+        Ok(SessionBackend { _lease: upper._lease, _parent: upper._parent, ..overlay.into() })
     }
 }
 
@@ -172,7 +172,7 @@ pub struct MemoryPerSession;
 
 #[async_trait]
 impl BackendFactory for MemoryPerSession {
-    async fn make_backend(&self, _: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, _: SessionContext) -> Result<SessionBackend> {
         Ok(crate::memory().into())
     }
 }
@@ -193,7 +193,7 @@ impl RemotePerSession {
 
 #[async_trait]
 impl BackendFactory for RemotePerSession {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
         let backend = crate::remote_with(self.config.clone())?;
         backend.connect().await?;
         Ok(backend.scope(context.session_id.as_str(), ScopeOptions::default())?.into())
@@ -215,8 +215,9 @@ impl<C> PooledPerSession<C> {
 
 #[async_trait]
 impl<C: Clone + Send + Sync + 'static> BackendFactory for PooledPerSession<C> {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
-        let lease = self.pool.acquire(LeaseRequest::keyed(context.session_id.as_str())).await?;
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
+        let lease =
+            self.pool.acquire(BackendLeaseRequest::for_key(context.session_id.as_str())).await?;
         Ok(lease.into())
     }
 }
@@ -226,19 +227,19 @@ impl<C: Clone + Send + Sync + 'static> BackendFactory for PooledPerSession<C> {
 /// the coding agent.
 #[derive(Clone, Debug)]
 pub struct ServeSessionWorkspace {
-    client: SessionClient,
+    client: ServeClient,
     session: SessionId,
 }
 
 impl ServeSessionWorkspace {
-    pub fn new(client: SessionClient, session: SessionId) -> Self {
+    pub fn new(client: ServeClient, session: SessionId) -> Self {
         Self { client, session }
     }
 }
 
 #[async_trait]
 impl BackendFactory for ServeSessionWorkspace {
-    async fn make_backend(&self, _: SessionContext) -> Result<AttachedBackend> {
+    async fn make_backend(&self, _: SessionContext) -> Result<SessionBackend> {
         let session = self.client.session(self.session).await?;
         let Some(directory) = session.workspace.mount_path else {
             let message = format!("session {} has no workspace yet", self.session);

@@ -5,7 +5,7 @@ use ab_mcp::{ToolFamily, WorkspaceTools};
 use async_trait::async_trait;
 
 use super::session::AgentSession;
-use super::toolset::{OpenedToolset, Toolset, ToolsetRoot, workspace_tools};
+use super::toolset::{SessionToolset, Toolset, ToolsetRoot, workspace_tools};
 
 /// An older name of `read_text_file`, for MCP clients that still use it.
 pub(super) const OLD_NAME: &str = "read_file";
@@ -56,7 +56,7 @@ impl FilesystemToolset {
 
 #[async_trait]
 impl Toolset for FilesystemToolset {
-    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
+    async fn open(&self, session: &AgentSession) -> Result<SessionToolset> {
         let root = ToolsetRoot::open(session.require_backend()?, self.root.as_deref())?;
         let families: &[ToolFamily] = match self.writes {
             FileWrites::Refused => &[ToolFamily::ReadFiles],
@@ -67,10 +67,10 @@ impl Toolset for FilesystemToolset {
             prefix => format!("The tools named {prefix}…"),
         });
         let tools = WorkspaceTools::new(root.workspace.clone())
-            .only(families)
-            .require_reads(session.ledger(), root.path.clone());
+            .only_families(families)
+            .require_read_before_write(session.ledger(), root.path.clone());
         let mut tools = workspace_tools(tools, &self.prefix, &root).await;
         tools.retain(|tool| tool.original_name() != OLD_NAME);
-        Ok(OpenedToolset { tools, instructions })
+        Ok(SessionToolset { tools, instructions })
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ab_mcp::{CallerGone, serve_handler};
+use ab_mcp::{CallerDisconnectSignal, serve_mcp_handler_over_streams};
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
@@ -28,14 +28,14 @@ impl AgentTools {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let tools = self.clone();
-        serve_handler(|gone| McpTools { tools, gone }, input, output).await
+        serve_mcp_handler_over_streams(|gone| McpTools { tools, gone }, input, output).await
     }
 }
 
 #[derive(Clone)]
 struct McpTools {
     tools: AgentTools,
-    gone: CallerGone,
+    gone: CallerDisconnectSignal,
 }
 
 impl ServerHandler for McpTools {
@@ -51,7 +51,7 @@ impl ServerHandler for McpTools {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.list().iter().map(described).collect()))
+        Ok(ListToolsResult::with_all_items(self.tools.all_tools().iter().map(described).collect()))
     }
 
     async fn call_tool(
@@ -62,7 +62,7 @@ impl ServerHandler for McpTools {
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         // If the client stops waiting, the call is dropped and its process is ended.
         tokio::select! {
-            result = self.tools.call(&request.name, arguments) => Ok(answer(result).into()),
+            result = self.tools.call_tool(&request.name, arguments) => Ok(answer(result).into()),
             () = context.ct.cancelled() => Err(cancelled()),
             () = self.gone.wait() => Err(cancelled()),
         }
@@ -74,7 +74,7 @@ fn cancelled() -> ErrorData {
 }
 
 fn described(tool: &AgentTool) -> Tool {
-    let schema = tool.schema().as_object().cloned().unwrap_or_default();
+    let schema = tool.input_schema().as_object().cloned().unwrap_or_default();
     Tool::new(tool.name().to_owned(), tool.description().to_owned(), Arc::new(schema))
 }
 

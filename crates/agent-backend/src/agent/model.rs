@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
-use ab_remote::client::{Secret, TrustRoots, WebSocketEndpoint, WebSocketUrl};
+use ab_remote::client::{SecretText, TrustRoots, WebSocketEndpoint, WebSocketUrl};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
@@ -51,7 +51,7 @@ impl ModelEndpoint {
             return Err(refuse(shape));
         };
         let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(base_url)?);
-        let key = key.map(Secret::from);
+        let key = key.map(SecretText::from);
         socket.token.clone_from(&key);
         socket.roots = TrustRoots::default();
         socket.check_cleartext_credentials()?;
@@ -84,7 +84,7 @@ impl ModelEndpoint {
     pub async fn next_message(&self, messages: &[Value], tools: &AgentTools) -> Result<Value> {
         let mut request = json!({ "model": self.model, "messages": messages });
         // Some servers refuse an empty list.
-        if !tools.list().is_empty() {
+        if !tools.all_tools().is_empty() {
             request["tools"] = tools.openai_tools();
         }
         let asking = self.ask(request.to_string().into());
@@ -106,7 +106,7 @@ impl ModelEndpoint {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.parse().map_err(|_| {
-            let message = format!("{:?} is not the path of a request", self.path);
+            let message = format!("invalid request path {:?}", self.path);
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
         })?;
         request.headers_mut().clone_from(&self.headers);

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, SavedOutput};
+use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, OutputFileStore};
 use serde_json::Value;
 
 use super::places::ToolPlaces;
-use super::shell::OUTPUT_DIRECTORY;
+use super::shell::LONG_OUTPUT_DIRECTORY;
 use super::tool::{AgentTool, ToolContent, ToolResult};
 
 /// Room for notes below a text of the maximum length, in bytes.
@@ -17,17 +17,17 @@ const NOTES: usize = 4 * 1024;
 /// Where long results of a session are stored, if it has a backend.
 #[derive(Clone, Debug)]
 pub(super) struct ResultStore {
-    place: Option<(Backend, SavedOutput)>,
+    place: Option<(Backend, OutputFileStore)>,
 }
 
 impl ResultStore {
     /// A directory that the tools of the session read, if they read any.
     pub(super) fn of(backend: Option<Backend>, places: &Arc<ToolPlaces>) -> ResultStore {
         let place = backend.and_then(|backend| {
-            let directory = places.readable_root().child(OUTPUT_DIRECTORY).ok()?;
+            let directory = places.readable_root().child(LONG_OUTPUT_DIRECTORY).ok()?;
             let places = places.clone();
-            let output = SavedOutput::new(directory);
-            Some((backend, output.described_by(move |path| places.describe(path))))
+            let output = OutputFileStore::new(directory);
+            Some((backend, output.with_file_description(move |path| places.describe(path))))
         });
         ResultStore { place }
     }
@@ -38,7 +38,7 @@ impl ResultStore {
         tool.wrapped(move |tool, arguments| {
             let store = store.clone();
             async move {
-                let result = tool.call(arguments).await;
+                let result = tool.run(arguments).await;
                 store.shortened(result, tool.name()).await
             }
         })
@@ -87,8 +87,8 @@ impl ResultStore {
     async fn keep(&self, name: &str, text: &str) -> String {
         let length = text.len();
         match &self.place {
-            Some((backend, output)) => match output.keep(backend, name, text.into()).await {
-                Ok(path) => format!("all {length} bytes are in {}", output.describe(&path)),
+            Some((backend, output)) => match output.save_output(backend, name, text.into()).await {
+                Ok(path) => format!("all {length} bytes are in {}", output.describe_file(&path)),
                 Err(error) => format!("saving the {length} bytes failed: {error}"),
             },
             None => format!("it had {length} bytes"),

@@ -12,18 +12,21 @@ use ab_core::{Backend, Result};
 use async_trait::async_trait;
 
 use super::context::SessionContext;
-use super::factory::{AttachedBackend, BackendFactory};
+use super::factory::{BackendFactory, SessionBackend};
 
-pub use daemon::DaemonSandboxes;
-pub use ssh::SshSandboxes;
+pub use daemon::DaemonSandboxProvider;
+pub use ssh::SshSandboxProvider;
 
 /// Provides sandboxes that outlive their sessions.
 #[async_trait]
 pub trait SandboxProvider: fmt::Debug + Send + Sync {
     /// The sandbox of this session, if it exists, running or not.
-    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>>;
+    async fn find_existing(
+        &self,
+        session: &SessionContext,
+    ) -> Result<Option<Box<dyn ExternalSandbox>>>;
 
-    /// Creates a sandbox that [`get`](Self::get) finds from now on.
+    /// Creates a sandbox that [`find_existing`](Self::find_existing) finds from now on.
     async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>>;
 }
 
@@ -34,7 +37,7 @@ pub trait ExternalSandbox: fmt::Debug + Send + Sync {
     async fn start(&self) -> Result<()>;
 
     /// The directory in which a session works, as a path inside the sandbox.
-    fn home(&self) -> &str;
+    fn working_directory(&self) -> &str;
 
     /// A backend for the home directory. The sandbox must be running.
     async fn backend(&self) -> Result<Backend>;
@@ -54,8 +57,8 @@ impl<P: SandboxProvider> SandboxPerSession<P> {
 
 #[async_trait]
 impl<P: SandboxProvider> BackendFactory for SandboxPerSession<P> {
-    async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
-        let sandbox = match self.provider.get(&context).await? {
+    async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
+        let sandbox = match self.provider.find_existing(&context).await? {
             Some(existing) => existing,
             None => self.provider.create(&context).await?,
         };

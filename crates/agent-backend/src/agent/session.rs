@@ -9,17 +9,17 @@ use ab_core::process::PathRestrictions;
 use ab_core::{
     Backend, Error, ErrorCode, ErrorKind, NarrowOptions, Principal, PrincipalKind, Result, WsPath,
 };
-use ab_mcp::ReadLedger;
+use ab_mcp::FilesReadTracker;
 use serde_json::Value;
 
 use super::approval::{self, ToolApproval};
 use super::context::{AgentSessionId, SessionContext};
-use super::factory::{AttachedBackend, BackendFactory};
+use super::factory::{BackendFactory, SessionBackend};
 use super::overflow::ResultStore;
 use super::places::ToolPlaces;
 use super::tool::AgentTool;
 use super::tools::AgentTools;
-use super::toolset::{OpenedToolset, Toolset};
+use super::toolset::{SessionToolset, Toolset};
 
 /// Default time limit of a factory.
 pub const DEFAULT_FACTORY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,11 +71,12 @@ impl AgentDefinition {
     ) -> Result<AgentSession> {
         let session = AgentSession::new(self, options, inherited);
         let Some(factory) = &self.0.factory else { return Ok(session) };
-        let patience = self.0.factory_timeout;
-        let made = tokio::time::timeout(patience, factory.make_backend(session.context().clone()));
+        let time_limit = self.0.factory_timeout;
+        let made =
+            tokio::time::timeout(time_limit, factory.make_backend(session.context().clone()));
         let made = made.await.unwrap_or_else(|_| {
             let message = format!(
-                "no backend for session {}: the factory took longer than {patience:?}",
+                "no backend for session {}: the factory took longer than {time_limit:?}",
                 session.id()
             );
             Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message))
@@ -197,8 +198,8 @@ pub struct AgentSession(Arc<Session>);
 struct Session {
     definition: AgentDefinition,
     context: SessionContext,
-    attached: Mutex<Option<Arc<AttachedBackend>>>,
-    ledger: Arc<ReadLedger>,
+    attached: Mutex<Option<Arc<SessionBackend>>>,
+    ledger: Arc<FilesReadTracker>,
     places: Arc<ToolPlaces>,
     inherited: Inherited,
 }
@@ -246,7 +247,7 @@ impl AgentSession {
         &self.0.context
     }
 
-    fn attached(&self) -> MutexGuard<'_, Option<Arc<AttachedBackend>>> {
+    fn attached(&self) -> MutexGuard<'_, Option<Arc<SessionBackend>>> {
         self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -257,13 +258,13 @@ impl AgentSession {
     ///
     /// [`ErrorKind::Conflict`] if the session already has one, and an error if `backend` was
     /// destroyed.
-    pub fn attach_backend(&self, backend: impl Into<AttachedBackend>) -> Result<()> {
-        let mut attaching: AttachedBackend = backend.into();
+    pub fn attach_backend(&self, backend: impl Into<SessionBackend>) -> Result<()> {
+        let mut attaching: SessionBackend = backend.into();
         let actor = self.0.context.principal.clone();
         attaching.backend = attaching.backend.narrow(NarrowOptions::for_actor(actor))?;
         let mut attached = self.attached();
         if attached.is_some() {
-            let message = format!("session {} has a backend already", self.id());
+            let message = format!("session {} already has a backend", self.id());
             return Err(Error::new(ErrorCode::Conflict, ErrorKind::Conflict, message)
                 .with_hint("start another session for another backend"));
         }
@@ -303,7 +304,7 @@ impl AgentSession {
     /// not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
-        let mut opened = vec![OpenedToolset {
+        let mut opened = vec![SessionToolset {
             tools: definition.tools.iter().map(|make| make(self)).collect(),
             instructions: definition.instructions.clone(),
         }];
@@ -396,14 +397,14 @@ impl AgentSession {
         let attached = self.attached().clone();
         let session = AgentSession::new(definition, options, inherited);
         match attached {
-            Some(parent) => session.attach_backend(AttachedBackend::part_of(parent, backend))?,
+            Some(parent) => session.attach_backend(SessionBackend::part_of(parent, backend))?,
             None => session.attach_backend(backend)?,
         }
         Ok(session)
     }
 
     /// The files that the tools of this session have read.
-    pub(super) fn ledger(&self) -> Arc<ReadLedger> {
+    pub(super) fn ledger(&self) -> Arc<FilesReadTracker> {
         self.0.ledger.clone()
     }
 }

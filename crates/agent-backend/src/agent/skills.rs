@@ -19,10 +19,10 @@ use serde_json::{Map, Value, json};
 use super::places::ToolPlaces;
 use super::session::AgentSession;
 use super::tool::{AgentTool, ToolResult};
-use super::toolset::{OpenedToolset, Toolset};
+use super::toolset::{SessionToolset, Toolset};
 use discovery::{Missing, SKILL_FILE};
 
-pub use discovery::{MAX_SKILL_BYTES, Skill, SkillDiscovery, SkillProblem};
+pub use discovery::{DiscoveredSkills, MAX_SKILL_BYTES, Skill, SkillProblem};
 
 pub(super) const USE_SKILL: &str = "use_skill";
 /// The default directory of skills.
@@ -55,17 +55,17 @@ impl SkillsToolset {
     }
 
     /// The skills in a session's backend, and all problems with them.
-    pub async fn discover(&self, backend: &Backend) -> SkillDiscovery {
+    pub async fn discover(&self, backend: &Backend) -> DiscoveredSkills {
         if self.directories.is_empty() {
-            return SkillDiscovery::find_in(backend, &[(DEFAULT_DIRECTORY, Missing::Fine)]).await;
+            return DiscoveredSkills::find_in(backend, &[(DEFAULT_DIRECTORY, Missing::Fine)]).await;
         }
-        SkillDiscovery::find(backend, &self.directories).await
+        DiscoveredSkills::discover(backend, &self.directories).await
     }
 }
 
 #[async_trait]
 impl Toolset for SkillsToolset {
-    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
+    async fn open(&self, session: &AgentSession) -> Result<SessionToolset> {
         let backend = session.require_backend()?;
         let discovery = self.discover(&backend).await;
         let instructions = instructions(&discovery);
@@ -74,13 +74,13 @@ impl Toolset for SkillsToolset {
         } else {
             vec![use_skill(backend, session.places(), discovery.skills)]
         };
-        Ok(OpenedToolset { tools, instructions })
+        Ok(SessionToolset { tools, instructions })
     }
 }
 
 /// The instructions for a model about the skills, and about those that it cannot use.
-fn instructions(discovery: &SkillDiscovery) -> Option<String> {
-    let SkillDiscovery { skills, problems } = discovery;
+fn instructions(discovery: &DiscoveredSkills) -> Option<String> {
+    let DiscoveredSkills { skills, problems } = discovery;
     let mut text = String::new();
     if !skills.is_empty() {
         text.push_str(

@@ -81,17 +81,17 @@ impl AgentTool {
     }
 
     /// The JSON schema of the arguments.
-    pub fn schema(&self) -> &Value {
+    pub fn input_schema(&self) -> &Value {
         &self.schema
     }
 
     /// Calls the tool. A call that fails is a result that a model can read.
-    pub async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
+    pub async fn run(&self, arguments: Map<String, Value>) -> ToolResult {
         (self.run)(arguments).await
     }
 
     /// The same tool under another name.
-    pub fn renamed(mut self, name: impl Into<String>) -> Self {
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Arc::from(name.into());
         self
     }
@@ -101,7 +101,7 @@ impl AgentTool {
         self.wrapped(move |tool, arguments| {
             let value = value.clone();
             async move {
-                let result = tool.call(arguments).await;
+                let result = tool.run(arguments).await;
                 drop(value);
                 result
             }

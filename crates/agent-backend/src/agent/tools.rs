@@ -36,11 +36,11 @@ impl AgentTools {
         Ok(AgentTools { tools, instructions })
     }
 
-    pub fn list(&self) -> &[AgentTool] {
+    pub fn all_tools(&self) -> &[AgentTool] {
         &self.tools
     }
 
-    pub fn get(&self, name: &str) -> Option<&AgentTool> {
+    pub fn find_tool(&self, name: &str) -> Option<&AgentTool> {
         self.tools.iter().find(|tool| tool.name() == name)
     }
 
@@ -51,8 +51,8 @@ impl AgentTools {
 
     /// Calls a tool with its arguments, an object. Every problem with the call becomes a result
     /// that a model can read.
-    pub async fn call(&self, name: &str, arguments: Value) -> ToolResult {
-        let Some(tool) = self.get(name) else {
+    pub async fn call_tool(&self, name: &str, arguments: Value) -> ToolResult {
+        let Some(tool) = self.find_tool(name) else {
             let called: String = name.chars().take(100).collect();
             let names: Vec<&str> = self.tools.iter().map(AgentTool::name).collect();
             return ToolResult::error(format!(
@@ -62,8 +62,8 @@ impl AgentTools {
             ));
         };
         match arguments {
-            Value::Object(arguments) => tool.call(arguments).await,
-            Value::Null => tool.call(Map::new()).await,
+            Value::Object(arguments) => tool.run(arguments).await,
+            Value::Null => tool.run(Map::new()).await,
             _ => ToolResult::error(format!("the arguments of {name} must be a JSON object")),
         }
     }
@@ -83,7 +83,7 @@ fn check_name(name: &str) -> Result<()> {
 
 /// Checks what model APIs require of a schema. They refuse a whole request because of one tool.
 fn check_schema(tool: &AgentTool) -> Result<()> {
-    let Err(problem) = schema_problem(tool.schema()) else { return Ok(()) };
+    let Err(problem) = schema_problem(tool.input_schema()) else { return Ok(()) };
     let message = format!("invalid schema of the tool {}: {problem}", tool.name());
     Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
 }

@@ -13,12 +13,12 @@ use super::tool::{AgentTool, ToolOrigin, ToolResult};
 #[async_trait]
 pub trait Toolset: fmt::Debug + Send + Sync {
     /// The current tools of this set for `session`.
-    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset>;
+    async fn open(&self, session: &AgentSession) -> Result<SessionToolset>;
 }
 
 /// The tools of a toolset in one session.
 #[derive(Clone, Debug, Default)]
-pub struct OpenedToolset {
+pub struct SessionToolset {
     pub tools: Vec<AgentTool>,
     /// What a model must know to use them.
     pub instructions: Option<String>,
@@ -56,8 +56,8 @@ pub(super) async fn workspace_tools(
     prefix: &str,
     root: &ToolsetRoot,
 ) -> Vec<AgentTool> {
-    let tools = tools.bound_all_results().named_with(prefix);
-    let listed = tools.list().await.into_iter();
+    let tools = tools.limit_all_result_sizes().with_tool_name_prefix(prefix);
+    let listed = tools.list_tools().await.into_iter();
     let listed = listed.map(|tool| {
         let (calling, name) = (tools.clone(), tool.name.to_string());
         let description = tool.description.as_deref().unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ pub(super) async fn workspace_tools(
         let run = move |arguments| {
             let (calling, name) = (calling.clone(), called.clone());
             async move {
-                match calling.call(&name, arguments).await {
+                match calling.call_tool(&name, arguments).await {
                     Ok(result) => ToolResult::from(result),
                     Err(error) => ToolResult::from(error),
                 }

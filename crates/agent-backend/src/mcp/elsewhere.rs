@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{BackendKind, Error, ErrorCode, ErrorKind, Result, WsPath};
-use ab_mcp::{McpHttpTarget, forward_lines_over_http};
+use ab_mcp::{McpHttpRequestTarget, forward_lines_over_http};
 use ab_remote::client::{
-    ByteStream, ClientSettings, McpEndpoint, RemoteEndpoint, Secret, WebSocketEndpoint,
+    ByteStream, ClientSettings, McpEndpoint, RemoteEndpoint, SecretText, WebSocketEndpoint,
     WebSocketUrl,
 };
 use bytes::Bytes;
@@ -35,8 +35,8 @@ pub(crate) struct Place {
 struct Found {
     /// Its address, proxy and TLS settings. It may be another machine than the workspace's.
     socket: WebSocketEndpoint,
-    target: McpHttpTarget,
-    patience: Duration,
+    target: McpHttpRequestTarget,
+    time_limit: Duration,
 }
 
 impl Place {
@@ -77,7 +77,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
         HeaderValue::from_str(text).map_err(|_| wrong(&format!("cannot send {what}")))
     };
     headers.insert(HOST, text("its host", authority.as_str())?);
-    if let Some(token) = token.map(Secret::reveal) {
+    if let Some(token) = token.map(SecretText::reveal) {
         let mut bearer = text("its token", &format!("Bearer {token}"))?;
         bearer.set_sensitive(true);
         headers.insert(AUTHORIZATION, bearer);
@@ -91,9 +91,9 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
         _ => uri.path_and_query().map_or(PATH, |resource| resource.as_str()).to_owned(),
     };
     let name = format!("the MCP server at {}", socket.address.host());
-    let uri = resource.parse().map_err(|_| wrong("has a path that is none"))?;
-    let target = McpHttpTarget { uri, headers, name };
-    Ok(Found { socket, target, patience: settings.connect_timeout })
+    let uri = resource.parse().map_err(|_| wrong("has an invalid path"))?;
+    let target = McpHttpRequestTarget { uri, headers, name };
+    Ok(Found { socket, target, time_limit: settings.connect_timeout })
 }
 
 /// A stream to the MCP server, for the directory `scope` of the workspace.
@@ -105,7 +105,7 @@ pub(super) fn start(
     let Some(mut found) = found else {
         let message = "MCP needs the setting mcp: the URL of the remote workspace's MCP server";
         return Err(Error::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
-            .with_backend(BackendKind::Remote)
+            .with_backend_kind(BackendKind::Remote)
             .with_hint("a daemon has it on its port, like http://127.0.0.1:3001/mcp"));
     };
     if !scope.is_root() {
@@ -127,5 +127,5 @@ pub(super) fn start(
 
 /// Sends one request, once.
 async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Response<Answer>> {
-    exchange::send(&found.socket, &found.target.name, found.patience, request).await
+    exchange::send(&found.socket, &found.target.name, found.time_limit, request).await
 }

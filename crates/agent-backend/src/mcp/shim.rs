@@ -15,20 +15,22 @@ use super::{McpOptions, Server};
 
 /// `options` are those of the transport. `backend` is already narrowed to its scope.
 pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
-    let McpOptions { program, start_timeout: patience, temporary_dir: temporary, .. } = options;
+    let McpOptions { program, start_timeout: time_limit, temporary_dir: temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
         Error::new(ErrorCode::ExecError, ErrorKind::Io, format!("{act}: {error}"))
             .with_source(error)
     };
     let directory = tempfile::Builder::new().prefix("agent-backend-").tempdir_in(temporary);
-    let directory = directory.map_err(|error| fails("make a directory for a socket", error))?;
+    let directory =
+        directory.map_err(|error| fails("cannot create a directory for a socket", error))?;
     let path = directory.path().join("mcp");
-    let listener = UnixListener::bind(&path).map_err(|error| fails("make a socket", error))?;
+    let listener =
+        UnixListener::bind(&path).map_err(|error| fails("cannot create a socket", error))?;
     let arguments = [OsString::from("mcp"), OsString::from("--connect"), path.into_os_string()];
     let (mut companion, pipes) = ChildProcess::start(program, &arguments)?;
     let id = companion.id();
     let connected = tokio::select! {
-        connected = timeout(*patience, connection(&listener, id)) => connected,
+        connected = timeout(*time_limit, connection(&listener, id)) => connected,
         ended = companion.wait_and_describe_exit() => {
             let message = format!("{} ended before it was ready: {ended}", program.display());
             return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
@@ -36,16 +38,18 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
         }
     };
     let stream = match connected {
-        Ok(stream) => stream.map_err(|error| fails("take the program's connection", error))?,
+        Ok(stream) => {
+            stream.map_err(|error| fails("cannot accept the program's connection", error))?
+        }
         Err(_) => {
-            let message = format!("{} was not ready within {patience:?}", program.display());
+            let message = format!("{} was not ready within {time_limit:?}", program.display());
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
         }
     };
     let (input, output) = stream.into_split();
     let serving = tokio::spawn(async move {
         // The program sees the end, because its stream is closed.
-        let _ = ab_mcp::serve_stdio(backend, input, output).await;
+        let _ = ab_mcp::serve_mcp_over_streams(backend, input, output).await;
     });
     Ok((Server { companion: Some(companion), serving: Some(serving) }, pipes))
 }

@@ -15,12 +15,12 @@ pub(super) fn no_room(limits: &Limits) -> Error {
 }
 
 pub(super) fn crowded(limits: &Limits) -> Error {
-    let message = format!("{} callers wait for the pool already", limits.waiting);
+    let message = format!("too many callers: {} already wait for the pool", limits.waiting);
     connect(ErrorCode::Timeout, ErrorKind::Timeout, message)
 }
 
 pub(super) fn factory_too_slow(limits: &Limits) -> Error {
-    let message = format!("the pool's factory made no backend within {:?}", limits.create);
+    let message = format!("the pool's factory created no backend within {:?}", limits.create);
     connect(ErrorCode::Timeout, ErrorKind::Timeout, message)
 }
 
@@ -29,17 +29,21 @@ pub(super) fn factory_panicked() -> Error {
 }
 
 pub(super) fn made_destroyed() -> Error {
-    let message = "the pool's factory made a backend that is destroyed already".to_owned();
+    let message = "the pool's factory returned a backend that is already destroyed".to_owned();
     connect(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, message)
 }
 
 pub(super) fn destroy_too_slow(limits: &Limits) -> Error {
-    let message = format!("destroy a backend: it was not done within {:?}", limits.destroy);
+    let message = format!("cannot destroy a backend: timed out after {:?}", limits.destroy);
     Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message)
 }
 
 pub(super) fn destroy_panicked() -> Error {
-    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Io, "destroy a backend: its driver panicked")
+    Error::new(
+        ErrorCode::ConnectionClosed,
+        ErrorKind::Io,
+        "cannot destroy a backend: its driver panicked",
+    )
 }
 
 fn connect(code: ErrorCode, kind: ErrorKind, message: String) -> Error {

@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::member::{Held, Make, MemberId, TicketId};
 use super::options::Limits;
 use super::place::Place;
-use super::stats::PoolStats;
+use super::stats::BackendPoolStats;
 use super::tasks::Tasks;
 
 pub(super) struct Keeper {
@@ -69,7 +69,7 @@ impl Keeper {
         self.act(|_, _| ());
     }
 
-    pub(super) fn stats(&self) -> PoolStats {
+    pub(super) fn stats(&self) -> BackendPoolStats {
         self.lock().stats()
     }
 

@@ -17,7 +17,7 @@ use super::effects::{Answer, Effects};
 use super::failure;
 use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
-use super::stats::PoolStats;
+use super::stats::BackendPoolStats;
 
 /// A caller that waits for a slot to create a backend in.
 struct Ticket {
@@ -258,18 +258,17 @@ impl Ledger {
             None => Ok(()),
             Some((1, first)) => Err(first.clone()),
             Some((count, first)) => {
-                let message =
-                    format!("{count} backends failed to be destroyed, the first: {first}");
+                let message = format!("cannot destroy {count} backends; the first error: {first}");
                 Err(Error::new(first.code(), first.kind(), message).with_source(first.clone()))
             }
         }
     }
 
-    pub(super) fn stats(&self) -> PoolStats {
-        let mut stats = PoolStats {
+    pub(super) fn stats(&self) -> BackendPoolStats {
+        let mut stats = BackendPoolStats {
             waiting: self.asking.len(),
             failed_destroys: self.failed_destroys,
-            ..PoolStats::default()
+            ..BackendPoolStats::default()
         };
         for member in self.seated.values().chain(self.retired.values()) {
             match &member.phase {

@@ -12,7 +12,7 @@ pub const DEFAULT_MAX_BACKENDS: usize = 1024;
 pub const DEFAULT_MAX_WAITING_CALLERS: usize = 16_384;
 /// Default time that an idle backend is kept.
 pub const DEFAULT_BACKEND_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The interval of [`IdleCleanup::at_default_interval`].
+/// The interval of [`IdleBackendCleanup::at_default_interval`].
 pub const DEFAULT_IDLE_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 /// Default time that a caller waits for a slot in a full pool.
 pub const DEFAULT_BACKEND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ pub const DEFAULT_BACKEND_CREATE_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_BACKEND_DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
-pub struct PoolOptions<C> {
+pub struct BackendPoolOptions<C> {
     /// The configuration for the factory, before the changes of a request.
     pub config: C,
     /// Most backends at a time: live, being created, or being destroyed.
@@ -31,7 +31,7 @@ pub struct PoolOptions<C> {
     pub max_waiting_callers: usize,
     /// How long a backend must be idle before a cleanup destroys it.
     pub idle_timeout: Duration,
-    pub cleanup: IdleCleanup,
+    pub cleanup: IdleBackendCleanup,
     pub acquire_timeout: Duration,
     pub create_timeout: Duration,
     pub destroy_timeout: Duration,
@@ -39,7 +39,7 @@ pub struct PoolOptions<C> {
 
 /// Who destroys backends that are idle too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdleCleanup {
+pub enum IdleBackendCleanup {
     /// Only calls of [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
@@ -47,37 +47,37 @@ pub enum IdleCleanup {
     Every(Duration),
 }
 
-impl IdleCleanup {
+impl IdleBackendCleanup {
     /// Every [`DEFAULT_IDLE_CLEANUP_INTERVAL`].
     pub fn at_default_interval() -> Self {
         Self::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
     }
 }
 
-impl<C> PoolOptions<C> {
+impl<C> BackendPoolOptions<C> {
     pub fn new(config: C) -> Self {
         Self {
             config,
             max_backends: DEFAULT_MAX_BACKENDS,
             max_waiting_callers: DEFAULT_MAX_WAITING_CALLERS,
             idle_timeout: DEFAULT_BACKEND_IDLE_TIMEOUT,
-            cleanup: IdleCleanup::default(),
+            cleanup: IdleBackendCleanup::default(),
             acquire_timeout: DEFAULT_BACKEND_ACQUIRE_TIMEOUT,
             create_timeout: DEFAULT_BACKEND_CREATE_TIMEOUT,
             destroy_timeout: DEFAULT_BACKEND_DESTROY_TIMEOUT,
         }
     }
 
-    pub(super) fn check(self) -> Result<(C, Limits, IdleCleanup)> {
+    pub(super) fn check(self) -> Result<(C, Limits, IdleBackendCleanup)> {
         let nothing = [
             ("max_backends", self.max_backends == 0),
             ("max_waiting", self.max_waiting_callers == 0),
             ("create_timeout", self.create_timeout.is_zero()),
             ("destroy_timeout", self.destroy_timeout.is_zero()),
-            ("the cleanup interval", self.cleanup == IdleCleanup::Every(Duration::ZERO)),
+            ("the cleanup interval", self.cleanup == IdleBackendCleanup::Every(Duration::ZERO)),
         ];
         if let Some((name, _)) = nothing.iter().find(|(_, zero)| *zero) {
-            let message = format!("make a pool: {name} is zero");
+            let message = format!("cannot create a pool: {name} is zero");
             return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
         let limits = Limits {
@@ -92,7 +92,7 @@ impl<C> PoolOptions<C> {
     }
 }
 
-impl<C: Default> Default for PoolOptions<C> {
+impl<C: Default> Default for BackendPoolOptions<C> {
     fn default() -> Self {
         Self::new(C::default())
     }
@@ -112,14 +112,14 @@ pub(super) struct Limits {
 type Change<C> = Box<dyn FnOnce(&mut C) + Send>;
 
 /// Which backend is wanted, and how it differs from the pool's configuration.
-pub struct LeaseRequest<C> {
+pub struct BackendLeaseRequest<C> {
     pub(super) key: Option<Arc<str>>,
     pub(super) changes: Vec<Change<C>>,
 }
 
-impl<C> LeaseRequest<C> {
+impl<C> BackendLeaseRequest<C> {
     /// The one backend of `key`.
-    pub fn keyed(key: impl Into<String>) -> Self {
+    pub fn for_key(key: impl Into<String>) -> Self {
         Self { key: Some(Arc::from(key.into())), changes: Vec::new() }
     }
 
@@ -136,7 +136,7 @@ impl<C> LeaseRequest<C> {
     }
 }
 
-impl<C> fmt::Debug for LeaseRequest<C> {
+impl<C> fmt::Debug for BackendLeaseRequest<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("key", &self.key)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The state of a pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
+pub struct BackendPoolStats {
     /// Usable backends: active and idle ones.
     pub total: usize,
     /// Backends in use, including dead ones that were replaced.

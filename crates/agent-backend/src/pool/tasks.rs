@@ -25,7 +25,7 @@ struct State {
 impl Tasks {
     pub(super) fn new() -> Result<Self> {
         let runtime = Handle::try_current().map_err(|error| {
-            let message = "make a pool: it needs a tokio runtime";
+            let message = "cannot create a pool: there is no tokio runtime";
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
                 .with_source(error)
         })?;

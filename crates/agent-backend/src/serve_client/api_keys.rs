@@ -5,9 +5,9 @@ use ab_core::Result;
 use bytes::Bytes;
 use http::Method;
 
-use super::{SessionClient, body};
+use super::{ServeClient, body};
 
-impl SessionClient {
+impl ServeClient {
     /// Creates an API key. The answer is the only one with its secret.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Method;
 
 use super::stream::MessageStream;
-use super::{SessionClient, body, with_query};
+use super::{ServeClient, body, with_query};
 
 const PATH: &str = "/v1/approvals";
 
@@ -36,7 +36,7 @@ impl ApprovalQuery {
     }
 }
 
-impl SessionClient {
+impl ServeClient {
     /// One page of the approvals, the newest first.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl SessionClient {
     }
 
     /// The approvals that pass the filter, then every approval that is made or changes.
-    pub fn approval_changes(&self, query: &ApprovalQuery) -> ApprovalStream {
+    pub fn follow_approvals(&self, query: &ApprovalQuery) -> ApprovalStream {
         ApprovalStream { messages: MessageStream::new(self.clone(), query.path(), None) }
     }
 }

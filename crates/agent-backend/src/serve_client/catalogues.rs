@@ -8,17 +8,17 @@ use ab_core::Result;
 use bytes::Bytes;
 use http::Method;
 
-use super::{Items, SessionClient, body, with_query};
+use super::{Items, ServeClient, body, with_query};
 
 /// Which repositories or projects to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CatalogueQuery {
+pub struct RepoCatalogueQuery {
     pub tenant_id: Option<String>,
     pub project_id: Option<String>,
     pub page: Option<u32>,
 }
 
-impl CatalogueQuery {
+impl RepoCatalogueQuery {
     fn on(&self, path: &str) -> String {
         let parameters = [
             ("tenantId", self.tenant_id.clone()),
@@ -30,7 +30,7 @@ impl CatalogueQuery {
     }
 }
 
-impl SessionClient {
+impl ServeClient {
     /// The agents that tasks can name.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// Errors of the connection and of the server, as for every call.
-    pub async fn projects(&self, query: &CatalogueQuery) -> Result<Page<ProjectSummary>> {
+    pub async fn projects(&self, query: &RepoCatalogueQuery) -> Result<Page<ProjectSummary>> {
         self.json(Method::GET, &query.on("/api/v1/projects"), Bytes::new()).await
     }
 
@@ -75,7 +75,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// Errors of the connection and of the server, as for every call.
-    pub async fn repos(&self, query: &CatalogueQuery) -> Result<Page<RepoSummary>> {
+    pub async fn repos(&self, query: &RepoCatalogueQuery) -> Result<Page<RepoSummary>> {
         self.json(Method::GET, &query.on("/api/v1/repos"), Bytes::new()).await
     }
 
@@ -121,8 +121,8 @@ impl SessionClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if it was removed, or never made.
-    pub async fn workspace(&self, id: SessionId) -> Result<WorkspaceDetail> {
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if it was removed, or never existed.
+    pub async fn session_workspace(&self, id: SessionId) -> Result<WorkspaceDetail> {
         self.json(Method::GET, &format!("/api/v1/workspaces/{id}"), Bytes::new()).await
     }
 }

@@ -5,11 +5,11 @@ use ab_core::Result;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::{SessionClient, body};
+use super::{ServeClient, body};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-impl SessionClient {
+impl ServeClient {
     /// Saves a draft.
     ///
     /// # Errors

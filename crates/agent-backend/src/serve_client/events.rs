@@ -7,25 +7,25 @@ use ab_core::{ConnectionStatus, Result};
 use tokio::sync::watch;
 
 use super::stream::MessageStream;
-use super::{SessionClient, session_path};
+use super::{ServeClient, session_path};
 
 /// An event and its place in the stream of its session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StreamedEvent {
-    /// The cursor: [`SessionClient::events_after`] continues behind it.
+pub struct SessionEventStreamItem {
+    /// The cursor: [`ServeClient::follow_events_after`] continues behind it.
     pub id: u64,
     pub event: Event,
 }
 
 /// The events of one session. After a lost connection it continues behind the last event that it returned.
-pub struct EventStream {
+pub struct SessionEventStream {
     session: SessionId,
     messages: MessageStream,
     has_ended: bool,
 }
 
-impl EventStream {
-    pub(super) fn new(client: SessionClient, session: SessionId, after: u64) -> Self {
+impl SessionEventStream {
+    pub(super) fn new(client: ServeClient, session: SessionId, after: u64) -> Self {
         let after = (after > 0).then_some(after);
         let messages = MessageStream::new(client, session_path(session, "/events"), after);
         Self { session, messages, has_ended: false }
@@ -43,22 +43,22 @@ impl EventStream {
     /// # Errors
     ///
     /// What the server answers instead of events, and [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) once
-    /// the server has been out of reach for [`reconnect_for`](super::SessionClientSettings::reconnect_timeout).
-    pub async fn next(&mut self) -> Result<Option<StreamedEvent>> {
+    /// the server has been out of reach for [`reconnect_for`](super::ServeClientSettings::reconnect_timeout).
+    pub async fn next(&mut self) -> Result<Option<SessionEventStreamItem>> {
         while !self.has_ended {
             let Some(message) = self.messages.next().await? else { return Ok(None) };
             if let Ok(event) = serde_json::from_str::<Event>(&message.data) {
                 self.has_ended = is_last(&event);
-                return Ok(Some(StreamedEvent { id: message.id, event }));
+                return Ok(Some(SessionEventStreamItem { id: message.id, event }));
             }
         }
         Ok(None)
     }
 }
 
-impl fmt::Debug for EventStream {
+impl fmt::Debug for SessionEventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("EventStream");
+        let mut shown = f.debug_struct("SessionEventStream");
         let after = &self.messages.after;
         shown.field("session", &self.session).field("after", after).finish_non_exhaustive()
     }

@@ -110,15 +110,15 @@ fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
 /// What the user can do. The routes of spaces have codes of their own.
 fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
     match code {
-        Some("SPACE_NOT_FOUND") => return Some("see what is there: agent-backend space list"),
+        Some("SPACE_NOT_FOUND") => return Some("list the spaces: agent-backend space list"),
         Some("RUN_ALREADY_COMPLETED" | "RESUME_ERROR") => {
-            return Some("see its state: agent-backend run show ID");
+            return Some("show its state: agent-backend run show ID");
         }
         Some("APPROVAL_NOT_FOUND" | "APPROVAL_DECIDED") => {
-            return Some("see them: agent-backend approvals list --status all");
+            return Some("list them: agent-backend approvals list --status all");
         }
         Some("RUN_NOT_FOUND") => {
-            return Some("see the runs of a space: agent-backend space show ID");
+            return Some("list the runs of a space: agent-backend space show ID");
         }
         _ => {}
     }
@@ -127,9 +127,9 @@ fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
             Some("give the server's token with --token-file, or AGENT_BACKEND_AUTH_TOKEN")
         }
         StatusCode::FORBIDDEN => Some("this token does not allow it"),
-        StatusCode::NOT_FOUND => Some("see what is there: agent-backend session list"),
+        StatusCode::NOT_FOUND => Some("list the sessions: agent-backend session list"),
         StatusCode::CONFLICT | StatusCode::GONE => {
-            Some("see its state: agent-backend session get ID")
+            Some("show its state: agent-backend session get ID")
         }
         _ => None,
     }

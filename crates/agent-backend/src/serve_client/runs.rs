@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::stream::{MessageStream, NumberedMessage};
-use super::{SessionClient, body};
+use super::{ServeClient, body};
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
@@ -43,14 +43,14 @@ pub struct StartedOperation {
 #[serde(rename_all = "camelCase")]
 pub struct OperationOutput {
     pub operation_id: String,
-    pub channel: OutputChannelName,
+    pub channel: OperationOutputChannel,
     pub text: String,
 }
 
 /// The channel of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OutputChannelName {
+pub enum OperationOutputChannel {
     Stdout,
     Stderr,
 }
@@ -60,7 +60,7 @@ struct Enveloped<T> {
     data: T,
 }
 
-impl SessionClient {
+impl ServeClient {
     /// Starts a run of an operations message, and returns while it is performed.
     ///
     /// # Errors
@@ -86,20 +86,20 @@ impl SessionClient {
     }
 
     /// The updates of a run from its start, then as they happen, until the run has ended.
-    pub fn run_updates(&self, run: RunId) -> RunUpdates {
+    pub fn follow_run(&self, run: RunId) -> RunUpdateStream {
         let messages = MessageStream::new(self.clone(), format!("/v1/runs/{run}/stream"), None);
-        RunUpdates { run, messages, has_ended: false }
+        RunUpdateStream { run, messages, has_ended: false }
     }
 }
 
 /// The updates of one run. After a lost connection it continues behind the last update that it returned.
-pub struct RunUpdates {
+pub struct RunUpdateStream {
     run: RunId,
     messages: MessageStream,
     has_ended: bool,
 }
 
-impl RunUpdates {
+impl RunUpdateStream {
     /// The next update; `None` after the end. Updates of kinds that this version does not know are skipped. The future
     /// may be dropped: no update is lost.
     ///
@@ -132,10 +132,10 @@ fn update(message: &NumberedMessage) -> Option<RunUpdate> {
     }
 }
 
-impl fmt::Debug for RunUpdates {
+impl fmt::Debug for RunUpdateStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let after = &self.messages.after;
-        let mut shown = f.debug_struct("RunUpdates");
+        let mut shown = f.debug_struct("RunUpdateStream");
         shown.field("run", &self.run).field("after", after).finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::sse::{SseMessage, SseParser};
-use super::{SessionClient, is_final, problem};
+use super::{ServeClient, is_final, problem};
 use crate::exchange::{self, Answer};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -33,7 +33,7 @@ pub(super) struct NumberedMessage {
 
 /// The messages of one path. Messages without a number are skipped.
 pub(super) struct MessageStream {
-    client: SessionClient,
+    client: ServeClient,
     path: String,
     /// The last message that was returned, if there is one.
     pub(super) after: Option<u64>,
@@ -57,7 +57,7 @@ struct Outage {
 }
 
 impl MessageStream {
-    pub(super) fn new(client: SessionClient, path: String, after: Option<u64>) -> Self {
+    pub(super) fn new(client: ServeClient, path: String, after: Option<u64>) -> Self {
         let (connection, ready, outage) = (None, VecDeque::new(), None);
         let status = watch::Sender::new(ConnectionStatus::Connecting);
         Self { client, path, after, connection, ready, has_ended: false, outage, status }
@@ -112,7 +112,7 @@ impl MessageStream {
             Ok(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) => Err(StreamError::Lost(exchange::lost(name, error))),
             Ok(None) => Err(lost(format!("{name} closed the event stream"))),
-            Err(_) => Err(lost(format!("{name} was silent for {} s", SILENCE.as_secs()))),
+            Err(_) => Err(lost(format!("{name} sent nothing for {} s", SILENCE.as_secs()))),
         };
         let bytes = received.inspect_err(|_| self.connection = None)?;
         let Some(connection) = &mut self.connection else { return Ok(()) };
@@ -142,7 +142,7 @@ impl MessageStream {
 
 /// A connection that carries messages; `None` if the server says that none follows.
 async fn connect(
-    client: &SessionClient,
+    client: &ServeClient,
     path: &str,
     after: Option<u64>,
 ) -> Result<Option<Connection>, StreamError> {

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::{SessionClient, body};
+use super::{ServeClient, body};
 
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-impl SessionClient {
+impl ServeClient {
     /// Announces an upload.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the content continues elsewhere, or the earlier request is still being written. After a
-    /// lost connection a part of the piece may have arrived: [`upload`](SessionClient::upload) tells the offset.
+    /// lost connection a part of the piece may have arrived: [`upload`](ServeClient::upload) tells the offset.
     pub async fn send_upload_piece(&self, upload: &Upload, piece: Bytes) -> Result<Upload> {
         let Some(url) = &upload.upload_url else {
             let message = format!("the upload {} takes no content", upload.id);

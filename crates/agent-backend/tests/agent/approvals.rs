@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use ab_testkit::expect::expect_error;
 use agent_backend::agent::{
     AgentDefinition, AgentTool, AgentTools, FilesystemToolset, MemoryPerSession, SessionOptions,
-    ShellToolset, SubAgentBackend, ToolApproval, ToolDecision, ToolQuestion, ToolResult,
+    ShellToolset, SubAgentBackend, ToolApproval, ToolApprovalDecision, ToolApprovalQuestion,
+    ToolResult,
 };
 use agent_backend::{
     ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, ErrorKind, Principal,
@@ -36,16 +37,16 @@ fn write(content: &str) -> Value {
 
 #[tokio::test]
 async fn a_callback_decides_each_call_of_the_named_tools_and_no_other() {
-    let asked = Arc::new(Mutex::new(Vec::<ToolQuestion>::new()));
+    let asked = Arc::new(Mutex::new(Vec::<ToolApprovalQuestion>::new()));
     let heard = asked.clone();
-    let approval = ToolApproval::by_callback(move |question: ToolQuestion| {
+    let approval = ToolApproval::by_callback(move |question: ToolApprovalQuestion| {
         let allowed = question.arguments.get("content") != Some(&json!("secret"));
         heard.lock().unwrap().push(question);
         async move {
             if allowed {
-                ToolDecision::Approve
+                ToolApprovalDecision::Approve
             } else {
-                ToolDecision::Refuse("not that".to_owned())
+                ToolApprovalDecision::Refuse("not that".to_owned())
             }
         }
     });
@@ -139,7 +140,7 @@ async fn where_no_person_can_be_asked_the_answer_is_no() {
 #[tokio::test]
 async fn a_mistyped_name_does_not_leave_a_tool_without_its_question() {
     let start = |name: &'static str| async move {
-        let approval = ToolApproval::by_callback(|_| async { ToolDecision::Approve });
+        let approval = ToolApproval::by_callback(|_| async { ToolApprovalDecision::Approve });
         let definition = AgentDefinition::builder()
             .backend(memory())
             .toolset(FilesystemToolset::new())
@@ -157,7 +158,8 @@ async fn a_mistyped_name_does_not_leave_a_tool_without_its_question() {
 
 #[tokio::test]
 async fn a_prefix_does_not_leave_a_tool_without_its_question() {
-    let approval = ToolApproval::by_callback(async |_| ToolDecision::Refuse("no".to_owned()));
+    let approval =
+        ToolApproval::by_callback(async |_| ToolApprovalDecision::Refuse("no".to_owned()));
     let definition = |approval: ToolApproval| {
         AgentDefinition::builder()
             .backend(memory())
@@ -188,9 +190,9 @@ async fn questions_of_one_message_take_turns() {
             tokio::task::yield_now().await;
             let at_once = std::mem::replace(&mut *counted.lock().unwrap(), 0);
             if at_once == 1 {
-                ToolDecision::Approve
+                ToolApprovalDecision::Approve
             } else {
-                ToolDecision::Refuse(format!("{at_once} at once"))
+                ToolApprovalDecision::Refuse(format!("{at_once} at once"))
             }
         }
     });
@@ -269,7 +271,7 @@ async fn sub_agents_ask_as_their_parents_do() {
         let counted = asked.clone();
         let approval = ToolApproval::by_callback(move |_| {
             *counted.lock().unwrap() += 1;
-            async { ToolDecision::Approve }
+            async { ToolApprovalDecision::Approve }
         });
         (approval.require([name]), asked)
     };

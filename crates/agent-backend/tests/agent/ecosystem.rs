@@ -30,7 +30,7 @@ async fn tools() -> AgentTools {
 async fn every_tool_has_a_schema_in_both_dialects() {
     let tools = tools().await;
     let (openai, anthropic) = (tools.openai_tools(), tools.anthropic_tools());
-    for (index, tool) in tools.list().iter().enumerate() {
+    for (index, tool) in tools.all_tools().iter().enumerate() {
         let function = &openai[index]["function"];
         assert_eq!(openai[index]["type"], "function");
         for schema in [&function["parameters"], &anthropic[index]["input_schema"]] {
@@ -62,7 +62,7 @@ async fn calls_of_an_openai_message_are_answered_in_their_order() {
         openai_call("5", "no_such_tool", "{}"),
     ];
     let message = json!({ "role": "assistant", "content": null, "tool_calls": calls });
-    let answers = tools.answer_openai(&message).await;
+    let answers = tools.answer_openai_tool_calls(&message).await;
     let ids: Vec<&Value> = answers.iter().map(|answer| &answer["tool_call_id"]).collect();
     assert_eq!(ids[..5], ["1", "2", "3", "4", "5"].map(Value::from).iter().collect::<Vec<_>>());
     let said = |index: usize| answers[index]["content"].as_str().unwrap();
@@ -76,7 +76,10 @@ async fn calls_of_an_openai_message_are_answered_in_their_order() {
     assert_eq!(answers[5]["role"], "user");
     let url = &answers[5]["content"][0]["image_url"]["url"];
     assert_eq!(*url, format!("data:image/png;base64,{PIXEL}"));
-    assert_eq!(tools.answer_openai(&json!({ "content": "done" })).await, [Value::Null; 0]);
+    assert_eq!(
+        tools.answer_openai_tool_calls(&json!({ "content": "done" })).await,
+        [Value::Null; 0]
+    );
 }
 
 #[tokio::test]
@@ -87,7 +90,7 @@ async fn calls_of_an_anthropic_message_are_answered_in_one() {
         { "type": "tool_use", "id": "t1", "name": "read_media_file", "input": { "path": "a.png" } },
         { "type": "tool_use", "id": "t2", "name": "read_text_file", "input": { "path": "none" } },
     ]);
-    let answer = tools.answer_anthropic(&content).await;
+    let answer = tools.answer_anthropic_tool_uses(&content).await;
     assert_eq!(answer["role"], "user");
     let [picture, missing] = answer["content"].as_array().unwrap().as_slice() else {
         panic!("{answer}")
@@ -97,7 +100,8 @@ async fn calls_of_an_anthropic_message_are_answered_in_one() {
     assert_eq!(picture["content"][0], json!({ "type": "image", "source": source }));
     assert_eq!((&missing["tool_use_id"], &missing["is_error"]), (&json!("t2"), &json!(true)));
     assert_eq!(missing["content"][0]["type"], "text");
-    let nothing = tools.answer_anthropic(&json!([{ "type": "text", "text": "done" }])).await;
+    let nothing =
+        tools.answer_anthropic_tool_uses(&json!([{ "type": "text", "text": "done" }])).await;
     assert_eq!(nothing, Value::Null);
 }
 
@@ -125,11 +129,11 @@ async fn in_both_dialects(results: Vec<ToolResult>) -> (Vec<Value>, Vec<Value>, 
         .iter()
         .map(|name| json!({ "type": "tool_use", "id": name, "name": name, "input": {} }))
         .collect();
-    let answer = tools.answer_anthropic(&calls).await;
+    let answer = tools.answer_anthropic_tool_uses(&calls).await;
     let anthropic = answer["content"].as_array().unwrap().iter();
     let anthropic = anthropic.map(|block| block["content"].clone()).collect();
     let calls: Vec<Value> = names.iter().map(|name| openai_call(name, name, "{}")).collect();
-    let mut openai = tools.answer_openai(&json!({ "tool_calls": calls })).await;
+    let mut openai = tools.answer_openai_tool_calls(&json!({ "tool_calls": calls })).await;
     let pictures = openai.split_off(names.len());
     (anthropic, openai.iter().map(|message| message["content"].clone()).collect(), pictures)
 }
@@ -207,16 +211,16 @@ async fn an_mcp_client_has_the_tools_of_the_session() {
     });
     let client = agent_backend::mcp::Client::connect(here, Duration::from_secs(10)).await.unwrap();
     let listed: Vec<String> =
-        client.tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
-    let expect: Vec<&str> = tools.list().iter().map(|tool| tool.name()).collect();
+        client.list_tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
+    let expect: Vec<&str> = tools.all_tools().iter().map(|tool| tool.name()).collect();
     assert_eq!(listed, expect);
-    let read = client.call("read_text_file", json!({ "path": "a.txt" })).await.unwrap();
+    let read = client.call_tool("read_text_file", json!({ "path": "a.txt" })).await.unwrap();
     assert_eq!(read.content[0].as_text().unwrap().text, "hello\n");
     // The rules of the session hold for it: what was read may be written, nothing else.
     let write = json!({ "path": "a.txt", "content": "x" });
-    assert_ne!(client.call("write_file", write).await.unwrap().is_error, Some(true));
+    assert_ne!(client.call_tool("write_file", write).await.unwrap().is_error, Some(true));
     let write = json!({ "path": "a.png", "content": "x" });
-    assert_eq!(client.call("write_file", write).await.unwrap().is_error, Some(true));
+    assert_eq!(client.call_tool("write_file", write).await.unwrap().is_error, Some(true));
     client.close().await;
     serving.await.unwrap().unwrap();
 }

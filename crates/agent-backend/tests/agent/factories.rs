@@ -11,8 +11,8 @@ use agent_backend::agent::{
 };
 use agent_backend::serve_client::SessionId;
 use agent_backend::{
-    Backend, BackendPool, ErrorKind, PoolOptions, RemoteConfig, Result, SessionClient,
-    SessionClientSettings, memory,
+    Backend, BackendPool, BackendPoolOptions, ErrorKind, RemoteConfig, Result, ServeClient,
+    ServeClientSettings, memory,
 };
 
 use super::{config, local, named};
@@ -56,7 +56,7 @@ async fn a_directory_per_session_is_made_and_found_again() {
 #[tokio::test]
 async fn a_scope_per_session_is_a_directory_of_one_workspace() {
     let workspace = memory();
-    apart(ScopePerSession::of(workspace.clone())).await;
+    apart(ScopePerSession::new(workspace.clone())).await;
     assert_content(&workspace, "grace/own.txt", "grace's").await;
 }
 
@@ -74,9 +74,9 @@ async fn an_overlay_per_session_keeps_changes_apart_until_they_are_committed() {
     std::fs::write(project.path().join("a.txt"), "as it was").unwrap();
     let lower = local(project.path());
     for keeps_in_directories in [false, true] {
-        let factory = OverlayPerSession::over(lower.clone());
+        let factory = OverlayPerSession::new(lower.clone());
         let factory = if keeps_in_directories {
-            factory.keep_changes_in(DirectoryPerSession::below(uppers.path()))
+            factory.keep_changes_in(DirectoryPerSession::new(uppers.path()))
         } else {
             factory
         };
@@ -100,7 +100,7 @@ async fn a_pooled_backend_is_in_use_as_long_as_its_session() {
         agent_backend::local(base)
     }
     let base = tempfile::tempdir().unwrap();
-    let options = PoolOptions::new(base.path().to_owned());
+    let options = BackendPoolOptions::new(base.path().to_owned());
     let pool = Arc::new(BackendPool::new(make, options).unwrap());
     let definition =
         AgentDefinition::builder().backend(PooledPerSession::new(pool.clone())).build();
@@ -123,7 +123,7 @@ async fn tools_and_sub_agents_keep_a_pooled_backend_in_use() {
         agent_backend::local(base)
     }
     let base = tempfile::tempdir().unwrap();
-    let options = PoolOptions::new(base.path().to_owned());
+    let options = BackendPoolOptions::new(base.path().to_owned());
     let pool = Arc::new(BackendPool::new(make, options).unwrap());
     let definition = AgentDefinition::builder()
         .backend(PooledPerSession::new(pool.clone()))
@@ -131,7 +131,7 @@ async fn tools_and_sub_agents_keep_a_pooled_backend_in_use() {
         .build();
     let session = definition.start(named("ada")).await.unwrap();
     let tools = session.tools().await.unwrap();
-    let tool = tools.get("list_directory").unwrap().clone();
+    let tool = tools.find_tool("list_directory").unwrap().clone();
     let scope = SubAgentBackend::Scope("docs".to_owned());
     let below = session.start_sub_agent(&definition, scope, named("below")).await.unwrap();
     let deeper = below
@@ -144,7 +144,7 @@ async fn tools_and_sub_agents_keep_a_pooled_backend_in_use() {
     assert_eq!((pool.stats().active, pool.stats().idle), (1, 0), "tools use it");
     drop(tools);
     assert_eq!((pool.stats().active, pool.stats().idle), (1, 0), "one tool uses it");
-    let calling = tool.call(serde_json::Map::new());
+    let calling = tool.run(serde_json::Map::new());
     drop(calling);
     drop(tool);
     assert_eq!((pool.stats().active, pool.stats().idle), (0, 1));
@@ -163,7 +163,7 @@ async fn a_remote_that_cannot_be_reached_fails_when_the_session_starts() {
 
 #[tokio::test]
 async fn the_workspace_of_a_server_that_is_gone_is_an_error() {
-    let client = SessionClient::new(SessionClientSettings::new("http://127.0.0.1:1")).unwrap();
+    let client = ServeClient::new(ServeClientSettings::new("http://127.0.0.1:1")).unwrap();
     let factory = ServeSessionWorkspace::new(client, SessionId::generate());
     let definition = AgentDefinition::builder().backend(factory).build();
     let error = definition.start(SessionOptions::default()).await.unwrap_err();

@@ -197,18 +197,18 @@ async fn write_tools_are_there_only_when_they_are_allowed() {
     let changing = ["write_file", "edit_file", "create_directory", "move_file", "delete"];
     let (_session, tools) = session(&backend, reading()).await;
     for name in changing {
-        assert!(tools.get(name).is_none(), "{name}");
+        assert!(tools.find_tool(name).is_none(), "{name}");
         failed(
             call(&tools, name, json!({ "path": "a", "content": "b" })).await,
             "there is no tool",
         );
     }
-    assert!(tools.get("read_text_file").is_some() && tools.get("grep").is_some());
+    assert!(tools.find_tool("read_text_file").is_some() && tools.find_tool("grep").is_some());
     let (_session, tools) = session(&backend, reading().allow_writes()).await;
     for name in changing {
-        assert!(tools.get(name).is_some(), "{name}");
+        assert!(tools.find_tool(name).is_some(), "{name}");
     }
-    assert!(tools.get("exec").is_none(), "commands are another toolset");
+    assert!(tools.find_tool("exec").is_none(), "commands are another toolset");
     assert_eq!(backend.readdir(".").await.unwrap(), [""; 0]);
 }
 
@@ -229,5 +229,5 @@ async fn two_toolsets_have_two_roots_under_two_prefixes() {
     backend.write("work/a.txt", "other").await.unwrap();
     let write = json!({ "path": "a.txt", "content": "new" });
     failed(call(&tools, "write_file", write).await, "was not read");
-    assert!(tools.get("docs_write_file").is_none());
+    assert!(tools.find_tool("docs_write_file").is_none());
 }

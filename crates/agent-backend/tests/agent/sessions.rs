@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ab_testkit::expect::expect_error;
 use agent_backend::agent::{
-    AgentDefinition, AgentSession, AgentTool, FilesystemToolset, MemoryPerSession, OpenedToolset,
-    SessionContext, SessionOptions, ShellToolset, SubAgentBackend, ToolResult, Toolset,
+    AgentDefinition, AgentSession, AgentTool, FilesystemToolset, MemoryPerSession, SessionContext,
+    SessionOptions, SessionToolset, ShellToolset, SubAgentBackend, ToolResult, Toolset,
 };
 use agent_backend::{
     Backend, Error, ErrorCode, ErrorKind, Principal, PrincipalKind, Result, memory,
@@ -35,7 +35,7 @@ async fn a_second_backend_is_a_conflict_and_replaces_nothing() {
     let session = definition.start(SessionOptions::default()).await.unwrap();
     session.require_backend().unwrap().write("a", "first").await.unwrap();
     let error = expect_error(session.attach_backend(memory()), ErrorKind::Conflict);
-    assert!(error.message().contains("has a backend already"), "{error}");
+    assert!(error.message().contains("already has a backend"), "{error}");
     assert_eq!(session.require_backend().unwrap().read_text("a").await.unwrap(), "first");
 }
 
@@ -246,8 +246,8 @@ struct OwnToolset(AgentTool);
 
 #[async_trait::async_trait]
 impl Toolset for OwnToolset {
-    async fn open(&self, _: &AgentSession) -> Result<OpenedToolset> {
-        Ok(OpenedToolset { tools: vec![self.0.clone()], instructions: None })
+    async fn open(&self, _: &AgentSession) -> Result<SessionToolset> {
+        Ok(SessionToolset { tools: vec![self.0.clone()], instructions: None })
     }
 }
 
@@ -360,7 +360,7 @@ async fn a_read_only_sub_agent_reads_and_changes_nothing() {
         .toolset(ShellToolset::new())
         .build();
     let parent = definition.start(named("parent")).await.unwrap();
-    assert!(parent.tools().await.unwrap().get("exec").is_some());
+    assert!(parent.tools().await.unwrap().find_tool("exec").is_some());
     let start = |session: AgentSession, place| {
         let definition = definition.clone();
         async move {
@@ -374,7 +374,7 @@ async fn a_read_only_sub_agent_reads_and_changes_nothing() {
     let below = start(whole.clone(), SubAgentBackend::Scope("docs".to_owned())).await;
     for (session, path) in [(whole, "docs/a.txt"), (part, "a.txt"), (below, "a.txt")] {
         let tools = session.tools().await.unwrap();
-        assert!(tools.get("exec").is_none());
+        assert!(tools.find_tool("exec").is_none());
         assert_eq!(worked(call(&tools, "read_text_file", json!({ "path": path })).await), "a");
         for (name, arguments) in [
             ("write_file", json!({ "path": path, "content": "b" })),

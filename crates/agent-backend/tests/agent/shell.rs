@@ -1,7 +1,7 @@
 //! The shell toolset: only where the backend can execute, with long output kept in a file.
 
 use agent_backend::agent::{
-    AgentDefinition, FilesystemToolset, OUTPUT_DIRECTORY, SessionOptions, ShellToolset,
+    AgentDefinition, FilesystemToolset, LONG_OUTPUT_DIRECTORY, SessionOptions, ShellToolset,
     SkillsToolset,
 };
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::{call, failed, local, session, worked};
 #[tokio::test]
 async fn a_backend_that_cannot_execute_has_no_shell_tools() {
     let (_session, tools) = session(&agent_backend::memory(), ShellToolset::new()).await;
-    assert!(tools.list().is_empty(), "{tools:?}");
+    assert!(tools.all_tools().is_empty(), "{tools:?}");
 }
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn commands_run_in_the_backend_of_the_session() {
     std::fs::write(root.path().join("a.txt"), "hello\n").unwrap();
     let backend = local(root.path());
     let (_session, tools) = session(&backend, ShellToolset::new()).await;
-    let names: Vec<&str> = tools.list().iter().map(|tool| tool.name()).collect();
+    let names: Vec<&str> = tools.all_tools().iter().map(|tool| tool.name()).collect();
     let expect = ["exec", "process_output", "process_input", "process_kill", "process_list"];
     assert_eq!(names, expect);
     assert_eq!(worked(call(&tools, "exec", json!({ "command": "cat a.txt" })).await), "hello");
@@ -46,7 +46,7 @@ async fn long_output_goes_to_a_file_and_the_model_gets_both_ends_and_the_path() 
     let command = "i=0; while [ $i -lt 20000 ]; do echo \"number $i\"; i=$((i+1)); done";
     let result = call(&tools, "exec", json!({ "command": command })).await;
     let path = result.data.as_ref().unwrap()["outputPath"].as_str().unwrap().to_owned();
-    assert!(path.starts_with(&format!("{OUTPUT_DIRECTORY}/exec-")), "{path}");
+    assert!(path.starts_with(&format!("{LONG_OUTPUT_DIRECTORY}/exec-")), "{path}");
     let text = worked(result);
     assert!(text.starts_with("number 0\n") && text.contains("number 19999\n"), "both ends");
     assert!(text.len() < 110 * 1024, "{}", text.len());
@@ -56,7 +56,7 @@ async fn long_output_goes_to_a_file_and_the_model_gets_both_ends_and_the_path() 
     let part = json!({ "path": path, "offset": 10_001, "limit": 1 });
     assert!(worked(call(&tools, "read_text_file", part).await).starts_with("number 10000\n"));
     // Version control does not take it for work.
-    let ignore = root.path().join(OUTPUT_DIRECTORY).join(".gitignore");
+    let ignore = root.path().join(LONG_OUTPUT_DIRECTORY).join(".gitignore");
     assert_eq!(std::fs::read(ignore).unwrap(), b"*\n");
     // Short output makes no file.
     let short = call(&tools, "exec", json!({ "command": "echo short" })).await;
@@ -145,9 +145,9 @@ async fn hints_name_tools_with_their_prefix() {
     let text = worked(call(&tools, "fs_read_multiple_files", several).await);
     assert!(text.contains("fs_read_media_file returns its bytes"), "{text}");
     // No description names a tool that the model does not have.
-    for tool in tools.list() {
-        let texts = format!("{} {}", tool.description(), tool.schema());
-        for other in tools.list() {
+    for tool in tools.all_tools() {
+        let texts = format!("{} {}", tool.description(), tool.input_schema());
+        for other in tools.all_tools() {
             let plain = other.name().strip_prefix("fs_").unwrap();
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let named = texts.split(|c| !is_word(c)).any(|word| word == plain);

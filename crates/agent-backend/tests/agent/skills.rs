@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ab_testkit::gate::{GuardLog, ScriptedGuard, ScriptedGuardBehavior};
 use agent_backend::agent::{
-    AgentDefinition, AgentTools, FilesystemToolset, MAX_SKILL_BYTES, SessionOptions, ShellToolset,
-    SkillDiscovery, SkillsToolset,
+    AgentDefinition, AgentTools, DiscoveredSkills, FilesystemToolset, MAX_SKILL_BYTES,
+    SessionOptions, ShellToolset, SkillsToolset,
 };
 use agent_backend::{Backend, Guards, NarrowOptions, Verb, memory};
 use serde_json::json;
@@ -18,7 +18,8 @@ fn skill(name: &str, description: &str, body: &str) -> String {
 }
 
 async fn found(backend: &Backend, directories: &[&str]) -> (Vec<String>, Vec<String>) {
-    let SkillDiscovery { skills, problems } = SkillDiscovery::find(backend, directories).await;
+    let DiscoveredSkills { skills, problems } =
+        DiscoveredSkills::discover(backend, directories).await;
     let names = skills.iter().map(|skill| skill.name.clone()).collect();
     (names, problems.iter().map(ToString::to_string).collect())
 }
@@ -61,9 +62,9 @@ async fn paths_of_skills_count_from_the_backend() {
         );
     }
     let (_session, tools) = session(&backend, SkillsToolset::new()).await;
-    assert_eq!(tools.list().len(), 1, "the directory skills is looked at by default");
+    assert_eq!(tools.all_tools().len(), 1, "the directory skills is looked at by default");
     let (_session, tools) = session(&memory(), SkillsToolset::new()).await;
-    assert!(tools.list().is_empty() && tools.instructions().is_empty(), "and may be missing");
+    assert!(tools.all_tools().is_empty() && tools.instructions().is_empty(), "and may be missing");
 }
 
 #[tokio::test]
@@ -160,7 +161,7 @@ async fn of_two_skills_with_one_name_the_later_is_used_and_the_earlier_named() {
 #[tokio::test]
 async fn frontmatter_that_is_not_as_it_should_be_is_a_problem() {
     for (text, says) in [
-        ("---\nname: [unclosed\n---\n", "frontmatter is not as expected"),
+        ("---\nname: [unclosed\n---\n", "invalid frontmatter"),
         ("---\nname: a\n---\n", "description"),
         ("# Just text\n", "no frontmatter"),
         ("---\nname: a\ndescription: b\n", "no end"),

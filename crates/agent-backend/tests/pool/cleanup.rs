@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use agent_backend::pool::{
-    DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL, IdleCleanup, LeaseRequest,
-    PoolOptions, PoolStats,
+    BackendLeaseRequest, BackendPoolOptions, BackendPoolStats, DEFAULT_BACKEND_IDLE_TIMEOUT,
+    DEFAULT_IDLE_CLEANUP_INTERVAL, IdleBackendCleanup,
 };
 use tokio::runtime::Handle;
 use tokio::time::advance;
 
-use super::{Manner, Workshop, keyed, options, turns};
+use super::{CloseBehaviour, TestFactory, keyed, options, turns};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn idle_ones_go_after_the_timeout_and_used_ones_stay() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let used = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let fresh = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     drop(pool.acquire(keyed("early")).await.unwrap());
     advance(SECOND).await;
     drop(pool.acquire(keyed("late")).await.unwrap());
@@ -41,22 +41,22 @@ async fn idle_ones_go_after_the_timeout_and_used_ones_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn using_one_again_starts_the_time_anew() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { idle_timeout: SECOND * 10, ..options() });
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { idle_timeout: SECOND * 10, ..options() });
     for _ in 0..5 {
         drop(pool.acquire(keyed("ada")).await.unwrap());
         advance(SECOND * 9).await;
         assert_eq!(pool.destroy_idle().await, 0);
     }
     advance(SECOND).await;
-    assert_eq!((pool.destroy_idle().await, pool.stats()), (1, PoolStats::default()));
+    assert_eq!((pool.destroy_idle().await, pool.stats()), (1, BackendPoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     assert_eq!(shop.calls(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cleanup_is_by_hand_unless_asked_for() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     drop(pool.acquire(keyed("ada")).await.unwrap());
     advance(DEFAULT_BACKEND_IDLE_TIMEOUT * 10).await;
@@ -66,8 +66,9 @@ async fn cleanup_is_by_hand_unless_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn cleanup_at_intervals() {
-    let shop = Workshop::default();
-    let options = PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..options() };
+    let shop = TestFactory::default();
+    let options =
+        BackendPoolOptions { cleanup: IdleBackendCleanup::at_default_interval(), ..options() };
     let pool = shop.pool(options);
     turns().await;
     drop(pool.acquire(keyed("first")).await.unwrap());
@@ -84,14 +85,15 @@ async fn cleanup_at_intervals() {
     drop(pool.acquire(keyed("second")).await.unwrap());
     advance(DEFAULT_BACKEND_IDLE_TIMEOUT + DEFAULT_IDLE_CLEANUP_INTERVAL).await;
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], BackendPoolStats::default()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_task_that_looks_ends_with_the_pool() {
     let alive = || Handle::current().metrics().num_alive_tasks();
-    let shop = Workshop::default();
-    let options = || PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..options() };
+    let shop = TestFactory::default();
+    let options =
+        || BackendPoolOptions { cleanup: IdleBackendCleanup::at_default_interval(), ..options() };
     let pool = shop.pool(options());
     turns().await;
     assert_eq!(alive(), 1);
@@ -108,9 +110,9 @@ async fn the_task_that_looks_ends_with_the_pool() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cleanup_that_is_given_up_goes_on() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { idle_timeout: Duration::ZERO, ..options() });
-    let closing = shop.plan_closing(Manner::Fine);
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { idle_timeout: Duration::ZERO, ..options() });
+    let closing = shop.plan_closing(CloseBehaviour::Fine);
     drop(pool.acquire(keyed("ada")).await.unwrap());
     let own = pool.clone();
     let cleaning = tokio::spawn(async move { own.destroy_idle().await });
@@ -120,5 +122,5 @@ async fn a_cleanup_that_is_given_up_goes_on() {
     assert_eq!(pool.stats().destroying, 1);
     closing.allow();
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1], PoolStats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1], BackendPoolStats::default()));
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ab_testkit::expect::expect_error;
-use agent_backend::pool::{LeaseRequest, PoolOptions};
+use agent_backend::pool::{BackendLeaseRequest, BackendPoolOptions};
 use agent_backend::{ConnectionStatus, Driver, ErrorCode, ErrorKind};
 
 use ConnectionStatus::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 
-use super::{Manner, Plan, Workshop, ask, keyed, options, turns};
+use super::{CloseBehaviour, Plan, TestFactory, ask, keyed, options, turns};
 
 #[tokio::test]
 async fn only_what_was_connected_can_be_dead_before_it_is_destroyed() {
@@ -24,7 +24,7 @@ async fn only_what_was_connected_can_be_dead_before_it_is_destroyed() {
         (&[Connecting, Connected, Disconnected], 2),
     ];
     for (statuses, calls) in table {
-        let shop = Workshop::default();
+        let shop = TestFactory::default();
         let pool = shop.pool(options());
         shop.plan(Plan::Starts(statuses[0]));
         let first = pool.acquire(keyed("ada")).await.unwrap();
@@ -42,8 +42,8 @@ async fn only_what_was_connected_can_be_dead_before_it_is_destroyed() {
 
 #[tokio::test]
 async fn a_dead_one_is_replaced_at_once_and_destroyed_with_its_last_user() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { max_backends: 1, ..options() });
     let users =
         [pool.acquire(keyed("ada")).await.unwrap(), pool.acquire(keyed("ada")).await.unwrap()];
     shop.driver(0).status_publisher().set(Disconnected, None);
@@ -66,7 +66,7 @@ async fn a_dead_one_is_replaced_at_once_and_destroyed_with_its_last_user() {
 
 #[tokio::test]
 async fn a_dead_one_that_nobody_uses_goes_when_it_is_found() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     drop(pool.acquire(keyed("ada")).await.unwrap());
     shop.driver(0).status_publisher().set(Disconnected, None);
@@ -91,9 +91,9 @@ async fn the_end_of_a_dead_one_holds_nobody_up() {
         Cleanup,
     }
     for finder in [Finder::NextCaller, Finder::LastUser, Finder::Cleanup] {
-        let shop = Workshop::default();
-        let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
-        let closing = shop.plan_closing(Manner::Fine);
+        let shop = TestFactory::default();
+        let pool = shop.pool(BackendPoolOptions { max_backends: 1, ..options() });
+        let closing = shop.plan_closing(CloseBehaviour::Fine);
         let lease = pool.acquire(keyed("ada")).await.unwrap();
         let lose = || shop.driver(0).status_publisher().set(Disconnected, None);
         match finder {
@@ -125,7 +125,7 @@ async fn the_end_of_a_dead_one_holds_nobody_up() {
 
 #[tokio::test]
 async fn one_that_its_user_destroyed_is_replaced() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let first = pool.acquire(keyed("ada")).await.unwrap();
     first.destroy().await.unwrap();
@@ -138,9 +138,9 @@ async fn one_that_its_user_destroyed_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_dead_one_goes_to_who_waits() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
-    for request in [keyed("ada"), LeaseRequest::single_use()] {
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { max_backends: 1, ..options() });
+    for request in [keyed("ada"), BackendLeaseRequest::single_use()] {
         let held = pool.acquire(request).await.unwrap();
         let waiting = ask(&pool, keyed("grace"));
         turns().await;
@@ -156,7 +156,7 @@ async fn the_place_of_a_dead_one_goes_to_who_waits() {
 
 #[tokio::test]
 async fn one_that_is_made_destroyed_is_refused() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     shop.plan(Plan::Starts(Destroyed));
     let error = expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Destroyed);
@@ -166,8 +166,8 @@ async fn one_that_is_made_destroyed_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn cleanup_takes_the_dead_without_waiting_for_the_timeout() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { idle_timeout: Duration::from_secs(5), ..options() });
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { idle_timeout: Duration::from_secs(5), ..options() });
     let used = pool.acquire(keyed("used")).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     for at in [0, 1] {

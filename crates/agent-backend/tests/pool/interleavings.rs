@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ab_testkit::{RecordingDriver, fuzz};
-use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::pool::{BackendLeaseRequest, BackendPool, BackendPoolOptions, BackendPoolStats};
 use agent_backend::{Backend, BackendLease, ConnectionStatus, Driver, Result};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::advance;
 
-use super::{Closing, Manner, failed, panic_quietly, turns};
+use super::{CloseBehaviour, Closing, failed, panic_quietly, turns};
 
 const MAX_BACKENDS: usize = 3;
 const KEYS: u8 = 3;
@@ -127,7 +127,8 @@ impl Shop {
             Outcome::Fails => return Err(failed("no backend today")),
             Outcome::Panics => panic_quietly(),
         }
-        let closing = Arc::new(Closing { manner: Manner::Fine, permits: Semaphore::new(0) });
+        let closing =
+            Arc::new(Closing { close_behaviour: CloseBehaviour::Fine, permits: Semaphore::new(0) });
         let driver = RecordingDriver::new();
         let backend = Backend::new(driver.clone());
         backend.register_closeable(closing.clone()).await?;
@@ -189,14 +190,14 @@ impl World {
     async fn play(acts: Vec<Act>) -> Result<(), TestCaseError> {
         let shop = Shop::default();
         let own = shop.clone();
-        let options = PoolOptions {
+        let options = BackendPoolOptions {
             max_backends: MAX_BACKENDS,
             idle_timeout: Duration::from_secs(10),
             acquire_timeout: Duration::from_secs(20),
             create_timeout: Duration::from_secs(25),
             // A backend that is given up is not destroyed, which is what this is about.
             destroy_timeout: Duration::from_secs(1_000_000),
-            ..PoolOptions::new(None)
+            ..BackendPoolOptions::new(None)
         };
         let pool = Arc::new(BackendPool::new(move |key| own.clone().make(key), options)?);
         let mut world = World { shop, pool, asking: Vec::new(), leases: Vec::new() };
@@ -213,8 +214,8 @@ impl World {
         match act {
             Act::Ask(key) => {
                 let request = match key {
-                    Some(key) => LeaseRequest::keyed(key.to_string()),
-                    None => LeaseRequest::single_use(),
+                    Some(key) => BackendLeaseRequest::for_key(key.to_string()),
+                    None => BackendLeaseRequest::single_use(),
                 };
                 let request =
                     request.configure_if_created(move |config: &mut Option<u8>| *config = key);
@@ -318,7 +319,7 @@ impl World {
             made.closing.allow();
         }
         self.pool.destroy_all().await?;
-        prop_assert_eq!(self.pool.stats(), PoolStats::default());
+        prop_assert_eq!(self.pool.stats(), BackendPoolStats::default());
         let books = self.shop.books();
         for (at, made) in books.made.iter().enumerate() {
             prop_assert_eq!(made.driver.close_count(), 1, "backend {} of key {:?}", at, made.key);

@@ -6,34 +6,34 @@ use std::time::Duration;
 use ab_testkit::crowd;
 use ab_testkit::expect::expect_error;
 use agent_backend::pool::{
-    BackendPool, DEFAULT_BACKEND_ACQUIRE_TIMEOUT, DEFAULT_BACKEND_CREATE_TIMEOUT,
+    BackendLeaseRequest, BackendPool, BackendPoolOptions, BackendPoolStats,
+    DEFAULT_BACKEND_ACQUIRE_TIMEOUT, DEFAULT_BACKEND_CREATE_TIMEOUT,
     DEFAULT_BACKEND_DESTROY_TIMEOUT, DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL,
-    DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS, IdleCleanup, LeaseRequest, PoolOptions,
-    PoolStats,
+    DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS, IdleBackendCleanup,
 };
 use agent_backend::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use tokio::time::{Instant, advance};
 
-use super::{Config, Manner, Plan, Workshop, ask, keyed, options, turns};
+use super::{CloseBehaviour, Config, Plan, TestFactory, ask, keyed, options, turns};
 
-fn at_most(max_backends: usize) -> PoolOptions<Config> {
-    PoolOptions { max_backends, ..options() }
+fn at_most(max_backends: usize) -> BackendPoolOptions<Config> {
+    BackendPoolOptions { max_backends, ..options() }
 }
 
 #[test]
 fn the_bounds_have_defaults() {
-    let options = PoolOptions::<Config>::default();
+    let options = BackendPoolOptions::<Config>::default();
     assert_eq!(
         (options.max_backends, options.max_waiting_callers),
         (DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS)
     );
     assert_eq!(
         (options.idle_timeout, options.cleanup),
-        (DEFAULT_BACKEND_IDLE_TIMEOUT, IdleCleanup::Manual)
+        (DEFAULT_BACKEND_IDLE_TIMEOUT, IdleBackendCleanup::Manual)
     );
     assert_eq!(
-        IdleCleanup::at_default_interval(),
-        IdleCleanup::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
+        IdleBackendCleanup::at_default_interval(),
+        IdleBackendCleanup::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
     );
     let times = (options.acquire_timeout, options.create_timeout, options.destroy_timeout);
     assert_eq!(
@@ -50,11 +50,14 @@ fn the_bounds_have_defaults() {
 async fn options_that_make_no_sense_are_refused() {
     let zero = Duration::ZERO;
     let table = [
-        ("max_backends", PoolOptions { max_backends: 0, ..options() }),
-        ("max_waiting", PoolOptions { max_waiting_callers: 0, ..options() }),
-        ("create_timeout", PoolOptions { create_timeout: zero, ..options() }),
-        ("destroy_timeout", PoolOptions { destroy_timeout: zero, ..options() }),
-        ("the cleanup interval", PoolOptions { cleanup: IdleCleanup::Every(zero), ..options() }),
+        ("max_backends", BackendPoolOptions { max_backends: 0, ..options() }),
+        ("max_waiting", BackendPoolOptions { max_waiting_callers: 0, ..options() }),
+        ("create_timeout", BackendPoolOptions { create_timeout: zero, ..options() }),
+        ("destroy_timeout", BackendPoolOptions { destroy_timeout: zero, ..options() }),
+        (
+            "the cleanup interval",
+            BackendPoolOptions { cleanup: IdleBackendCleanup::Every(zero), ..options() },
+        ),
     ];
     for (name, options) in table {
         let error = expect_error(
@@ -62,7 +65,7 @@ async fn options_that_make_no_sense_are_refused() {
             ErrorKind::Invalid,
         );
         assert_eq!(error.code(), ErrorCode::InvalidConfiguration);
-        assert_eq!(error.to_string(), format!("make a pool: {name} is zero"));
+        assert_eq!(error.to_string(), format!("cannot create a pool: {name} is zero"));
     }
 }
 
@@ -72,12 +75,12 @@ fn a_pool_needs_a_runtime() {
         BackendPool::new(async |_| Ok(agent_backend::memory()), options()),
         ErrorKind::Invalid,
     );
-    assert_eq!(error.to_string(), "make a pool: it needs a tokio runtime");
+    assert_eq!(error.to_string(), "cannot create a pool: there is no tokio runtime");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_one_idle_longest_makes_room() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(3));
     for key in ["first", "second", "third"] {
         drop(pool.acquire(keyed(key)).await.unwrap());
@@ -92,14 +95,14 @@ async fn the_one_idle_longest_makes_room() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_make_room_than_are_wanted() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(4));
     for key in ["a", "b", "c", "d"] {
         drop(pool.acquire(keyed(key)).await.unwrap());
         advance(Duration::from_secs(1)).await;
     }
     // Three wait for one key, one for a fresh backend: two places.
-    let asking = [keyed("e"), keyed("e"), LeaseRequest::single_use(), keyed("e")];
+    let asking = [keyed("e"), keyed("e"), BackendLeaseRequest::single_use(), keyed("e")];
     let asking = asking.map(|request| ask(&pool, request));
     let mut leases = Vec::new();
     for asking in asking {
@@ -110,9 +113,9 @@ async fn no_more_make_room_than_are_wanted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_is_made_when_the_last_is_gone() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
-    let closing = shop.plan_closing(Manner::Fine);
+    let closing = shop.plan_closing(CloseBehaviour::Fine);
     drop(pool.acquire(keyed("ada")).await.unwrap());
     let asking = ask(&pool, keyed("grace"));
     turns().await;
@@ -125,10 +128,10 @@ async fn the_next_is_made_when_the_last_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_taken_until_its_backend_is_gone() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let idle_timeout = Duration::ZERO;
-    let pool = shop.pool(PoolOptions { idle_timeout, ..options() });
-    let closing = shop.plan_closing(Manner::Fine);
+    let pool = shop.pool(BackendPoolOptions { idle_timeout, ..options() });
+    let closing = shop.plan_closing(CloseBehaviour::Fine);
     drop(pool.acquire(keyed("ada")).await.unwrap());
     let cleaning = tokio::spawn({
         let pool = pool.clone();
@@ -148,13 +151,16 @@ async fn a_key_is_taken_until_its_backend_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_first_is_served_first() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
-    let mut held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let mut held = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     let mut line = Vec::new();
     for number in 0..6 {
-        let request =
-            if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::single_use() };
+        let request = if number % 2 == 0 {
+            keyed(&format!("{number}"))
+        } else {
+            BackendLeaseRequest::single_use()
+        };
         let request =
             request.configure_if_created(move |config: &mut Config| config.size = 100 + number);
         line.push(ask(&pool, request));
@@ -171,7 +177,7 @@ async fn who_comes_first_is_served_first() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_for_one_key_take_one_place() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
     let held = pool.acquire(keyed("held")).await.unwrap();
     let waiting: Vec<_> = (0..3).map(|_| ask(&pool, keyed("ada"))).collect();
@@ -188,9 +194,9 @@ async fn those_who_wait_for_one_key_take_one_place() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_room_ends() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let held = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     let started = Instant::now();
     let error = expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Timeout);
     assert_eq!(
@@ -207,9 +213,9 @@ async fn waiting_for_room_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_in_line_is_not_the_time_of_making() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let acquire_timeout = Duration::from_secs(1);
-    let pool = shop.pool(PoolOptions { acquire_timeout, ..at_most(1) });
+    let pool = shop.pool(BackendPoolOptions { acquire_timeout, ..at_most(1) });
     let open = shop.plan_gate();
     let asking = ask(&pool, keyed("ada"));
     turns().await;
@@ -222,9 +228,9 @@ async fn the_time_in_line_is_not_the_time_of_making() {
 
 #[tokio::test(start_paused = true)]
 async fn without_time_to_wait_a_full_pool_answers_at_once() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let acquire_timeout = Duration::ZERO;
-    let pool = shop.pool(PoolOptions { acquire_timeout, ..at_most(1) });
+    let pool = shop.pool(BackendPoolOptions { acquire_timeout, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
     let started = Instant::now();
     expect_error(pool.acquire(keyed("grace")).await, ErrorKind::Timeout);
@@ -234,9 +240,9 @@ async fn without_time_to_wait_a_full_pool_answers_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_leaves_the_line() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let held = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     let (gone, stays) = (ask(&pool, keyed("gone")), ask(&pool, keyed("stays")));
     turns().await;
     assert_eq!(pool.stats().waiting, 2);
@@ -251,14 +257,18 @@ async fn who_goes_away_leaves_the_line() {
 
 #[tokio::test(start_paused = true)]
 async fn one_more_than_may_wait_is_refused_at_once() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { max_waiting_callers: 2, ..at_most(1) });
+    let shop = TestFactory::default();
+    let pool = shop.pool(BackendPoolOptions { max_waiting_callers: 2, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
-    let waiting = [ask(&pool, LeaseRequest::single_use()), ask(&pool, LeaseRequest::single_use())];
+    let waiting = [
+        ask(&pool, BackendLeaseRequest::single_use()),
+        ask(&pool, BackendLeaseRequest::single_use()),
+    ];
     turns().await;
     let started = Instant::now();
-    let error = expect_error(pool.acquire(LeaseRequest::single_use()).await, ErrorKind::Timeout);
-    assert_eq!(error.to_string(), "connect: 2 callers wait for the pool already");
+    let error =
+        expect_error(pool.acquire(BackendLeaseRequest::single_use()).await, ErrorKind::Timeout);
+    assert_eq!(error.to_string(), "connect: too many callers: 2 already wait for the pool");
     assert_eq!((error.code(), started.elapsed()), (ErrorCode::Timeout, Duration::ZERO));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     drop(held);
@@ -269,7 +279,7 @@ async fn one_more_than_may_wait_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_making_gives_its_place_to_the_next() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
     shop.plan(Plan::Fails(super::failed("no backend today")));
     let (first, second) = (ask(&pool, keyed("first")), ask(&pool, keyed("second")));
@@ -279,25 +289,28 @@ async fn a_failed_making_gives_its_place_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_does_not_end_gives_its_place_back() {
-    for manner in [Manner::Fine, Manner::PanicsWhenGivenUp] {
-        let shop = Workshop::default();
+    for close_behaviour in [CloseBehaviour::Fine, CloseBehaviour::PanicsWhenGivenUp] {
+        let shop = TestFactory::default();
         let pool = shop.pool(at_most(1));
-        let _never = shop.plan_closing(manner);
+        let _never = shop.plan_closing(close_behaviour);
         drop(pool.acquire(keyed("ada")).await.unwrap());
         let started = Instant::now();
         drop(pool.acquire(keyed("grace")).await.unwrap());
         assert_eq!(started.elapsed().as_secs(), DEFAULT_BACKEND_DESTROY_TIMEOUT.as_secs());
         assert_eq!((pool.stats().failed_destroys, pool.stats().total), (1, 1));
         pool.destroy_all().await.unwrap();
-        assert_eq!(pool.stats(), PoolStats { failed_destroys: 1, ..PoolStats::default() });
+        assert_eq!(
+            pool.stats(),
+            BackendPoolStats { failed_destroys: 1, ..BackendPoolStats::default() }
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_fails_to_end_gives_its_place_back() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(at_most(1));
-    let closing = shop.plan_closing(Manner::Fails);
+    let closing = shop.plan_closing(CloseBehaviour::Fails);
     closing.allow();
     drop(pool.acquire(keyed("ada")).await.unwrap());
     drop(pool.acquire(keyed("grace")).await.unwrap());
@@ -322,14 +335,15 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
         })
     };
     let pool = Arc::new(
-        BackendPool::new(factory, PoolOptions { max_backends: 3, ..Default::default() }).unwrap(),
+        BackendPool::new(factory, BackendPoolOptions { max_backends: 3, ..Default::default() })
+            .unwrap(),
     );
     crowd::run_on_threads(8, |number| {
         let pool = pool.clone();
         async move {
             for round in 0..ROUNDS {
                 let key = (number * 7 + round * 5) % 6;
-                let request = LeaseRequest::keyed(key.to_string())
+                let request = BackendLeaseRequest::for_key(key.to_string())
                     .configure_if_created(move |own| *own = key);
                 let lease = pool.acquire(request).await.unwrap();
                 lease.touch(&format!("{number}-{round}")).await.unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ab_remote::{HostKey, SshAccess, SshServer};
-use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::pool::{BackendLeaseRequest, BackendPool, BackendPoolOptions, BackendPoolStats};
 use agent_backend::remote::{ByteStream, Connector, ReconnectPolicy, RemoteEndpoint};
 use agent_backend::{
     Backend, ConnectionStatus, ConnectionStatusChange, ErrorCode, ErrorKind, RemoteConfig, Result,
@@ -69,7 +69,7 @@ struct Config {
 
 impl Far {
     fn new() -> Far {
-        let key = HostKey::ephemeral("a test").unwrap();
+        let key = HostKey::generate_ephemeral("a test").unwrap();
         let server = SshServer::new(
             agent_backend::memory(),
             ab_remote::SshServerSettings::new(key, SshAccess::Any),
@@ -89,10 +89,10 @@ impl Far {
 
     fn pool_with(
         &self,
-        set: impl FnOnce(PoolOptions<Config>) -> PoolOptions<Config>,
+        set: impl FnOnce(BackendPoolOptions<Config>) -> BackendPoolOptions<Config>,
     ) -> Arc<BackendPool<Config>> {
         let config = Config { far: self.clone(), max_retries: 0, connects: false };
-        Arc::new(BackendPool::new(make, set(PoolOptions::new(config))).unwrap())
+        Arc::new(BackendPool::new(make, set(BackendPoolOptions::new(config))).unwrap())
     }
 
     /// Cuts every connection.
@@ -126,8 +126,8 @@ async fn make(config: Config) -> Result<Backend> {
     Ok(backend)
 }
 
-fn keyed(key: &str) -> LeaseRequest<Config> {
-    LeaseRequest::keyed(key)
+fn keyed(key: &str) -> BackendLeaseRequest<Config> {
+    BackendLeaseRequest::for_key(key)
 }
 
 /// Waits for a status, from now on or already.
@@ -217,8 +217,8 @@ async fn without_a_key_each_has_a_connection_of_its_own_that_goes_with_it() {
     let far = Far::new();
     let pool = far.pool();
     let (one, other) = (
-        pool.acquire(LeaseRequest::single_use()).await.unwrap(),
-        pool.acquire(LeaseRequest::single_use()).await.unwrap(),
+        pool.acquire(BackendLeaseRequest::single_use()).await.unwrap(),
+        pool.acquire(BackendLeaseRequest::single_use()).await.unwrap(),
     );
     one.connect().await.unwrap();
     other.connect().await.unwrap();
@@ -262,7 +262,7 @@ async fn one_that_has_given_up_is_replaced() {
     assert_eq!((far.made(), next.status()), (2, ConnectionStatus::Connected));
     // Who had the old one keeps it, until it lets go.
     assert_eq!(lost.status(), ConnectionStatus::Disconnected);
-    let stats: PoolStats = pool.stats();
+    let stats: BackendPoolStats = pool.stats();
     assert_eq!((stats.total, stats.by_key["ada"]), (2, 1));
 }
 
@@ -270,7 +270,7 @@ async fn one_that_has_given_up_is_replaced() {
 async fn cleanup_closes_the_connections_of_the_idle() {
     let far = Far::new();
     let idle_timeout = Duration::from_secs(5);
-    let pool = far.pool_with(|options| PoolOptions { idle_timeout, ..options });
+    let pool = far.pool_with(|options| BackendPoolOptions { idle_timeout, ..options });
     let used = pool.acquire(keyed("used")).await.unwrap();
     used.connect().await.unwrap();
     pool.with_backend(keyed("idle"), async |backend: &Backend| backend.connect().await)

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use ab_testkit::crowd;
 use ab_testkit::expect::assert_content;
-use agent_backend::pool::{LeaseRequest, PoolStats};
+use agent_backend::pool::{BackendLeaseRequest, BackendPoolStats};
 use agent_backend::{ConnectionStatus, Error};
 
-use super::{Config, Workshop, ask, failed, keyed, options, panic_quietly, turns};
+use super::{Config, TestFactory, ask, failed, keyed, options, panic_quietly, turns};
 
 #[tokio::test]
 async fn a_key_has_one_backend() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let first = pool.acquire(keyed("ada")).await.unwrap();
     let second = pool.acquire(keyed("ada")).await.unwrap();
@@ -26,7 +26,7 @@ async fn a_key_has_one_backend() {
 
 #[tokio::test]
 async fn a_key_without_a_backend_gets_a_new_one() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let ada = pool.acquire(keyed("ada")).await.unwrap();
     let grace = pool.acquire(keyed("grace")).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_key_without_a_backend_gets_a_new_one() {
 
 #[tokio::test]
 async fn those_who_ask_meanwhile_share_what_is_being_made() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let open = shop.plan_gate();
     let asking: Vec<_> = (0..10).map(|_| ask(&pool, keyed("ada"))).collect();
@@ -55,12 +55,12 @@ async fn those_who_ask_meanwhile_share_what_is_being_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let roots = crowd::run_on_threads(48, |number| {
         let (pool, key) = (pool.clone(), format!("key-{}", number % 3));
         let name = key.clone();
-        let request = LeaseRequest::keyed(&*key)
+        let request = BackendLeaseRequest::for_key(&*key)
             .configure_if_created(move |config: &mut Config| config.name = name);
         async move {
             let lease = pool.acquire(request).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     assert_eq!(shop.calls(), 3);
     assert_eq!(roots.iter().collect::<BTreeSet<_>>().len(), 3);
     for key in ["key-0", "key-1", "key-2"] {
-        let lease = pool.acquire(LeaseRequest::keyed(key)).await.unwrap();
+        let lease = pool.acquire(BackendLeaseRequest::for_key(key)).await.unwrap();
         assert_eq!(lease.readdir(".").await.unwrap().len(), 16);
     }
     pool.destroy_all().await.unwrap();
@@ -81,10 +81,10 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
 
 #[tokio::test]
 async fn no_key_means_fresh_and_not_pooled() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
-    let first = pool.acquire(LeaseRequest::single_use()).await.unwrap();
-    let second = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let first = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
+    let second = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     first.write("file", "mine").await.unwrap();
     assert!(!second.exists("file").await.unwrap());
     assert_eq!((pool.stats().active, pool.stats().by_key.len()), (2, 0));
@@ -94,28 +94,28 @@ async fn no_key_means_fresh_and_not_pooled() {
     assert_eq!(second.status(), ConnectionStatus::Connected);
     drop(second);
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], BackendPoolStats::default()));
 }
 
 #[tokio::test]
 async fn acquiring_and_releasing_count() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let by_key = |entries: &[(&str, usize)]| -> BTreeMap<String, usize> {
         entries.iter().map(|(key, users)| ((*key).to_owned(), *users)).collect()
     };
-    assert_eq!(pool.stats(), PoolStats::default());
+    assert_eq!(pool.stats(), BackendPoolStats::default());
     let first = pool.acquire(keyed("ada")).await.unwrap();
     let second = pool.acquire(keyed("ada")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let fresh = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     let grace = pool.acquire(keyed("grace")).await.unwrap();
     drop(grace);
-    let expect = PoolStats {
+    let expect = BackendPoolStats {
         total: 3,
         active: 2,
         idle: 1,
         by_key: by_key(&[("ada", 2), ("grace", 0)]),
-        ..PoolStats::default()
+        ..BackendPoolStats::default()
     };
     assert_eq!(pool.stats(), expect);
     drop(first);
@@ -123,18 +123,18 @@ async fn acquiring_and_releasing_count() {
     drop(fresh);
     drop(second);
     turns().await;
-    let expect = PoolStats {
+    let expect = BackendPoolStats {
         total: 2,
         idle: 2,
         by_key: by_key(&[("ada", 0), ("grace", 0)]),
-        ..PoolStats::default()
+        ..BackendPoolStats::default()
     };
     assert_eq!(pool.stats(), expect);
 }
 
 #[tokio::test]
 async fn a_request_changes_what_it_names_and_keeps_the_rest() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let change = keyed("ada")
         .configure_if_created(|config: &mut Config| config.size = 7)
@@ -145,7 +145,7 @@ async fn a_request_changes_what_it_names_and_keeps_the_rest() {
         keyed("ada").configure_if_created(|config: &mut Config| config.name = "late".to_owned());
     let again = pool.acquire(late).await.unwrap();
     assert_eq!(again.info().root_aliases, ["/default-8"], "it was made already");
-    let named = LeaseRequest::single_use()
+    let named = BackendLeaseRequest::single_use()
         .configure_if_created(|config: &mut Config| config.name = "other".to_owned());
     let _fresh = pool.acquire(named).await.unwrap();
     let _plain = pool.acquire(keyed("grace")).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_request_changes_what_it_names_and_keeps_the_rest() {
 
 #[tokio::test]
 async fn a_function_gets_a_backend_that_is_released_after_it() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let length = pool
         .with_backend(keyed("ada"), async |backend| {
@@ -180,7 +180,7 @@ async fn a_function_that_fails_or_panics_releases_too() {
             Self::Pool(error)
         }
     }
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let refused = pool.with_backend(keyed("ada"), async |_| Err::<(), _>(Own::Work)).await;
     assert!(matches!(refused, Err(Own::Work)));
@@ -190,7 +190,7 @@ async fn a_function_that_fails_or_panics_releases_too() {
     // In a task of its own, as servers do: the future can be sent.
     let task = tokio::spawn(async move {
         let work = async |_: &_| -> Result<(), Own> { panic_quietly() };
-        panicking.with_backend(LeaseRequest::keyed("ada"), work).await
+        panicking.with_backend(BackendLeaseRequest::for_key("ada"), work).await
     });
     assert!(task.await.unwrap_err().is_panic());
     assert_eq!((pool.stats().active, pool.stats().idle, shop.calls()), (0, 1, 1));
@@ -202,7 +202,7 @@ async fn a_function_that_fails_or_panics_releases_too() {
 
 #[tokio::test]
 async fn a_function_that_is_given_up_releases_too() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
     let own = pool.clone();
     let task = tokio::spawn(async move {
@@ -218,9 +218,9 @@ async fn a_function_that_is_given_up_releases_too() {
 
 #[tokio::test]
 async fn a_lease_may_be_dropped_where_there_is_no_runtime() {
-    let shop = Workshop::default();
+    let shop = TestFactory::default();
     let pool = shop.pool(options());
-    let lease = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let lease = pool.acquire(BackendLeaseRequest::single_use()).await.unwrap();
     std::thread::spawn(move || drop(lease)).join().unwrap();
     pool.destroy_all().await.unwrap();
     assert_eq!((shop.closes(), Arc::strong_count(&pool)), (vec![1], 1));

@@ -19,7 +19,7 @@ use crate::step::quoted;
 const PORT: u16 = 3001;
 
 /// If the server takes longer to answer, it counts as broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The label of the line with the link.
 const LINK: &str = "browser";
@@ -177,7 +177,7 @@ fn opens(link: &str) -> Result<()> {
     let (host, path) = rest.split_once('/').context("the link has no path")?;
     let port: u16 = host.rsplit(':').next().unwrap_or_default().parse().context("find the port")?;
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("reach the server")?;
-    stream.set_read_timeout(Some(PATIENCE)).context("set the timeout of the connection")?;
+    stream.set_read_timeout(Some(TIMEOUT)).context("set the timeout of the connection")?;
     write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
         .context("ask the server")?;
     let mut answer = String::new();

@@ -3,9 +3,9 @@
 use std::env;
 use std::time::Instant;
 
+use ab_acp::agent_readiness::{HostEnvironment, ReadinessProblem, readiness_problems};
 use ab_acp::catalog::AgentCatalogEntry;
-use ab_acp::install::{AgentInstallDir, InstallError, InstallStep, Installation, Reinstall};
-use ab_acp::resolve::{HostEnvironment, ReadinessProblem, readiness_problems};
+use ab_acp::install::{AgentInstallDir, InstallError, InstallResult, InstallStep, Reinstall};
 use ab_core::{Error, ErrorCode, ErrorKind};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -217,7 +217,7 @@ pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result
         let begun = Instant::now();
         let mut tell = |step: InstallStep| terminal.note(&step_text(&step));
         let installed = agents.directory.install(entry, &agents.host, again, &mut tell).await;
-        let Installation { agent: installed, was_there } =
+        let InstallResult { agent: installed, was_there } =
             installed.map_err(|error| failed(&entry.id, &error))?;
         if terminal.format() == Format::Json {
             values.push(json!({

@@ -1,9 +1,9 @@
 //! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
 
+use ab_acp::session_update::{PlanEntry, PlanEntryStatus, SessionUpdate};
 use ab_acp::tool_call::{
-    FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCalls, ToolKind,
+    FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallTracker, ToolCallUpdate, ToolKind,
 };
-use ab_acp::update::{PlanEntry, PlanEntryStatus, SessionUpdate};
 use ab_acp::{PermissionQuestion, StopReason, TurnEnd};
 use ab_core::edit::unified_diff;
 use ab_core::error::escape_unprintable;
@@ -35,7 +35,7 @@ enum Running {
 
 #[derive(Debug, Default)]
 pub(super) struct View {
-    calls: ToolCalls,
+    calls: ToolCallTracker,
     running: Option<Running>,
     /// Whether the last line has no line end yet.
     is_open: bool,

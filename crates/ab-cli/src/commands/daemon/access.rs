@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ab_server::{AccessToken, HttpAccessPolicy, Origin};
+use ab_server::{AccessToken, AllowedWebOrigin, HttpAccessPolicy};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub(crate) struct Access {
 
     /// Origin whose web pages may call, such as https://app.example.com
     #[arg(long = "allowed-origin", value_name = "ORIGIN", value_delimiter = ',')]
-    allowed_origins: Vec<Origin>,
+    allowed_origins: Vec<AllowedWebOrigin>,
 }
 
 /// Parses a host name. A scheme, a port or a path is an error.

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlKind, PolicyControlStrength};
+use ab_core::effective_policy::{
+    EffectivePolicy, Isolation, PolicyControlKind, PolicyControlStrength,
+};
 use ab_server::RunningHttpServer;
 
 use super::logs::LogFormat;
-use super::ssh::Beside;
+use super::ssh::SshServers;
 use super::{Daemon, Kind};
 use crate::failure::Failure;
 use crate::terminal::talk;
@@ -24,13 +26,13 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) fn of(beside: &Beside, encrypted: bool) -> Known {
+    pub(crate) fn of(ssh_servers: &SshServers, encrypted: bool) -> Known {
         Known {
             encrypted,
             guarded: false,
-            socket: beside.socket.is_some(),
-            ssh: beside.address(),
-            fingerprint: beside.fingerprint.clone(),
+            socket: ssh_servers.socket.is_some(),
+            ssh: ssh_servers.address(),
+            fingerprint: ssh_servers.fingerprint.clone(),
         }
     }
 
@@ -54,7 +56,7 @@ pub(crate) async fn tell(
     opened: &mut RunningHttpServer,
     known: &Known,
 ) -> Result<(), Failure> {
-    let Some(policy) = opened.workspace_effective_policy().await? else { return Ok(()) };
+    let Some(policy) = opened.wait_for_effective_policy().await? else { return Ok(()) };
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ab_core::process::{ExecLimits, PathRestrictions};
 use ab_core::{Backend, ConcurrentCommandLimit};
-use ab_host::ExecSettings;
+use ab_host::LocalExecSettings;
 use ab_mcp::McpHttpSettings;
-use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_remote::{HostKey, SshAccess, SshConnectionThreads, SshServer, SshServerSettings};
 use ab_server::{DaemonRoutes, ServedDirectory};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 
@@ -28,7 +28,7 @@ pub(crate) struct ServedRoot {
     /// The data directory, if it is inside.
     hidden: Option<String>,
     ssh: SshServer,
-    lanes: ConnectionThreads,
+    lanes: SshConnectionThreads,
 }
 
 impl ServedRoot {
@@ -54,11 +54,11 @@ impl ServedRoot {
         }
         let asked = ExecLimits::default();
         let mut config = LocalWorkspaceConfig::new(&root);
-        config.options.exec = ExecSettings {
+        config.options.exec = LocalExecSettings {
             limits: defaults::completed(asked),
             optional_limits: defaults::unasked(asked),
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
-            ..ExecSettings::default()
+            ..LocalExecSettings::default()
         };
         config.policy = CommandPolicySettings {
             profile: PolicyProfile::Guarded,
@@ -80,7 +80,7 @@ impl ServedRoot {
         let key = HostKey::load_or_create(&data.join(HOST_KEY)).map_err(|error| {
             Failure::input(format!("use the SSH host key {}", data.join(HOST_KEY).display()), error)
         })?;
-        let lanes = ConnectionThreads::start(process::threads())
+        let lanes = SshConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         // A caller that reaches the upgrade has sent the token.
         let settings = SshServerSettings::new(key, SshAccess::Any);

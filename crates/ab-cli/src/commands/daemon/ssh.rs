@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, ConnectionThreads, HostKey, HostKeyOrigin, ListenerOptions, SshAccess,
+    HostKey, HostKeyOrigin, SshAccess, SshConnectionEnd, SshConnectionThreads, SshListenerOptions,
     SshServer, SshServerSettings, SshUsers,
 };
 use clap::Args;
@@ -85,19 +85,28 @@ pub(crate) struct Ssh {
 }
 
 /// The SSH servers that run beside HTTP.
-pub(crate) struct Beside {
+pub(crate) struct SshServers {
     /// The server for SSH over WebSockets.
     pub(crate) socket: Option<SshServer>,
     /// The server on its own port.
     conventional: Option<(SshServer, TcpListener)>,
     pub(crate) fingerprint: Option<String>,
-    lanes: Option<ConnectionThreads>,
+    lanes: Option<SshConnectionThreads>,
 }
 
 impl Ssh {
-    pub(crate) async fn open(&self, backend: &Backend, host: IpAddr) -> Result<Beside, Failure> {
+    pub(crate) async fn open(
+        &self,
+        backend: &Backend,
+        host: IpAddr,
+    ) -> Result<SshServers, Failure> {
         if self.disable_ssh_ws && !self.conventional_ssh {
-            return Ok(Beside { socket: None, conventional: None, fingerprint: None, lanes: None });
+            return Ok(SshServers {
+                socket: None,
+                conventional: None,
+                fingerprint: None,
+                lanes: None,
+            });
         }
         let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
         let key = self.host_key()?;
@@ -106,7 +115,7 @@ impl Ssh {
         }
         let fingerprint = Some(key.fingerprint());
         let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
-        let lanes = ConnectionThreads::start(process::threads())
+        let lanes = SshConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         let server = |access| {
             let settings =
@@ -126,7 +135,7 @@ impl Ssh {
                 Some((server(SshAccess::Users(users)), listener))
             }
         };
-        Ok(Beside { socket, conventional, fingerprint, lanes: Some(lanes) })
+        Ok(SshServers { socket, conventional, fingerprint, lanes: Some(lanes) })
     }
 
     fn host_key(&self) -> Result<HostKey, Failure> {
@@ -144,7 +153,8 @@ impl Ssh {
                 if path == Path::new(HOST_KEY)
                     && error.kind() == std::io::ErrorKind::PermissionDenied =>
             {
-                HostKey::ephemeral(format!("read {}: {error}", path.display())).map_err(unusable)
+                HostKey::generate_ephemeral(format!("read {}: {error}", path.display()))
+                    .map_err(unusable)
             }
             loaded => loaded.map_err(unusable),
         }
@@ -252,7 +262,7 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
     Ok(users)
 }
 
-impl Beside {
+impl SshServers {
     /// Returns a guard that must be dropped last. Commands that were started over SSH run on these
     /// threads and must end there.
     pub(crate) fn lanes(&self) -> LastOfAll {
@@ -268,14 +278,17 @@ impl Beside {
     /// Starts to accept SSH connections.
     pub(crate) fn serve(self) -> Serving {
         let Some((server, listener)) = self.conventional else { return Serving(None) };
-        let ended = Arc::new(|peer: SocketAddr, ended: &ConnectionEnd| {
+        let ended = Arc::new(|peer: SocketAddr, ended: &SshConnectionEnd| {
             tracing::info!(%peer, %ended, "an SSH connection ended");
         });
-        let listening = ListenerOptions { on_connection_end: ended, ..ListenerOptions::default() };
+        let listening =
+            SshListenerOptions { on_connection_end: ended, ..SshListenerOptions::default() };
         let task = tokio::spawn({
             let server = server.clone();
             async move {
-                if let Err(error) = ab_remote::serve_listener(listener, server, listening).await {
+                if let Err(error) =
+                    ab_remote::serve_ssh_on_listener(listener, server, listening).await
+                {
                     tracing::error!(%error, "the SSH server has stopped");
                 }
             }
@@ -285,7 +298,7 @@ impl Beside {
 }
 
 /// Stops the SSH threads when it is dropped, and waits for them.
-pub(crate) struct LastOfAll(Option<ConnectionThreads>);
+pub(crate) struct LastOfAll(Option<SshConnectionThreads>);
 
 impl Drop for LastOfAll {
     fn drop(&mut self) {

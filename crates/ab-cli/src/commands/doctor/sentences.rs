@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ab_core::effective::{
+use ab_core::effective_policy::{
     EffectivePolicy, EffectivePolicyControl, PolicyControlKind, PolicyControlStrength,
 };
 use ab_core::process::ExecLimits;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_core::effective::{EffectivePolicy, Isolation, NetworkAccess};
+use ab_core::effective_policy::{EffectivePolicy, Isolation, NetworkAccess};
 use ab_core::process::{ExecLimits, HostDirectory, HostDirectoryAccess, PathRestrictions};
-use ab_host::{ExecSettings, OutputSpoolLimits, SandboxRequirement, Shell};
+use ab_host::{CommandShell, LocalExecSettings, OutputSpoolLimits, SandboxRequirement};
 use clap::{Args, ValueEnum};
 
 use super::amount;
@@ -19,7 +19,7 @@ use crate::workspace::path_text;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sandbox")]
-pub(crate) struct Walls {
+pub(crate) struct SandboxFlags {
     /// Isolation of commands [default: the strongest that works here]
     ///
     /// From strong to weak: bwrap, landlock, software, none. auto chooses the strongest one that works.
@@ -149,8 +149,11 @@ impl Limits {
 }
 
 /// Refuses flags for isolation and rules if the workspace is remote: its daemon sets them.
-pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Failure> {
-    match walls.built_here().or_else(|| rules.made_here()) {
+pub(crate) fn refuse_local_sandbox_flags(
+    sandbox: &SandboxFlags,
+    rules: &RuleFlags,
+) -> Result<(), Failure> {
+    match sandbox.built_here().or_else(|| rules.made_here()) {
         Some(flag) => Err(daemon_decides(flag)),
         None => Ok(()),
     }
@@ -225,17 +228,17 @@ impl From<NetworkChoice> for NetworkAccess {
     }
 }
 
-impl From<ShellChoice> for Shell {
+impl From<ShellChoice> for CommandShell {
     fn from(choice: ShellChoice) -> Self {
         match choice {
-            ShellChoice::Auto => Shell::Auto,
-            ShellChoice::Bash => Shell::Bash,
-            ShellChoice::Sh => Shell::Sh,
+            ShellChoice::Auto => CommandShell::Auto,
+            ShellChoice::Bash => CommandShell::Bash,
+            ShellChoice::Sh => CommandShell::Sh,
         }
     }
 }
 
-impl Walls {
+impl SandboxFlags {
     /// The first given flag that only the machine with the workspace can apply.
     pub(crate) fn built_here(&self) -> Option<&'static str> {
         let given = [
@@ -251,8 +254,8 @@ impl Walls {
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 
-    pub(crate) fn settings(&self) -> Result<ExecSettings, Failure> {
-        Ok(ExecSettings {
+    pub(crate) fn settings(&self) -> Result<LocalExecSettings, Failure> {
+        Ok(LocalExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
             minimum_isolation: self.floor.map_or(Isolation::None, Isolation::from),
             network: self.network.into(),
@@ -261,7 +264,7 @@ impl Walls {
             temporary_dir: crate::workspace::temporary_dir(),
             accept_unenforced: self.accepted(),
             cache_dir: self.cache_dir.clone(),
-            ..ExecSettings::default()
+            ..LocalExecSettings::default()
         })
     }
 

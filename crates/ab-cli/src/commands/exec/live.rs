@@ -25,7 +25,7 @@ const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
 /// How long to wait until a killed command has ended. The machine of a remote one may be
 /// unreachable.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
 
@@ -73,10 +73,10 @@ pub(crate) async fn follow(
     let mut signals = Signals::watch();
     let mut over = Over::default();
     let mut asked = 0;
-    let mut patience = None;
+    let mut time_limit = None;
     loop {
-        let patience_ends = async {
-            match patience {
+        let time_limit_ends = async {
+            match time_limit {
                 Some(end) => sleep_until(end).await,
                 None => std::future::pending().await,
             }
@@ -91,7 +91,7 @@ pub(crate) async fn follow(
             },
             control = signals.next() => control,
             // The killed command did not end in time. Its machine may be unreachable.
-            () = patience_ends => return Ok(over),
+            () = time_limit_ends => return Ok(over),
         };
         // The first signal is passed on, the second kills the command, and the third ends the wait.
         let control = match control {
@@ -105,7 +105,7 @@ pub(crate) async fn follow(
                     1 => ProcessControlMessage::Signal(signal),
                     2 => {
                         over.left = Some(left_by(signal));
-                        patience = Some(Instant::now() + PATIENCE);
+                        time_limit = Some(Instant::now() + TIMEOUT);
                         ProcessControlMessage::Signal(KILL)
                     }
                     _ => return Ok(over),

@@ -56,16 +56,16 @@ impl Write {
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct InputOptions {
     /// Files with more bytes than this are written in pieces.
     pub(crate) at_once: u64,
     pub(crate) progress: Wanted,
 }
 
-impl Manner {
+impl InputOptions {
     /// Large files are written to a remote workspace in pieces, so that progress can be shown.
-    pub(crate) fn of(elsewhere: bool, progress: Wanted) -> Manner {
-        Manner { at_once: if elsewhere { PIECEWISE } else { input::LIMIT }, progress }
+    pub(crate) fn of(elsewhere: bool, progress: Wanted) -> InputOptions {
+        InputOptions { at_once: if elsewhere { PIECEWISE } else { input::LIMIT }, progress }
     }
 }
 
@@ -75,7 +75,7 @@ const PIECEWISE: u64 = 16 * 1024 * 1024;
 pub(crate) async fn run(
     command: &Write,
     backend: &Backend,
-    manner: Manner,
+    input_options: InputOptions,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
@@ -92,7 +92,7 @@ pub(crate) async fn run(
         }
         None => {
             input::announce(&io::stdin(), terminal);
-            from_input(command, backend, path, manner, (&mut signals, terminal)).await?
+            from_input(command, backend, path, input_options, (&mut signals, terminal)).await?
         }
     };
     match terminal.format() {
@@ -111,13 +111,13 @@ async fn from_input(
     command: &Write,
     backend: &Backend,
     path: &str,
-    manner: Manner,
+    input_options: InputOptions,
     (signals, terminal): (&mut Signals, &mut Terminal),
 ) -> Result<Stat, Failure> {
     let mut blocks = Blocks::of_stdin()?;
     let mut begun = Vec::new();
     let whole = async {
-        let more = blocks.fill(&mut begun, manner.at_once).await?;
+        let more = blocks.fill(&mut begun, input_options.at_once).await?;
         let in_pieces = more && large::possible(command, backend, path).await?;
         if in_pieces {
             return Ok(None);
@@ -140,7 +140,7 @@ async fn from_input(
     match written {
         Some(stat) => Ok(stat),
         None => {
-            let progress = Progress::new(manner.progress, blocks.total());
+            let progress = Progress::new(input_options.progress, blocks.total());
             let whom = (signals, terminal);
             large::write(command, backend, path, (begun, blocks), progress, whom).await
         }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ab_core::environment::{self, CodeLoadingVariablePolicy};
+use ab_core::environment::{self, CodeLoadingEnvVariablePolicy};
 use ab_core::process::StdinMode;
 use ab_core::{
     Backend, CommandLineCheckContext, EnforcedControls, Error, Isolation, PolicyControlKind,
     Verdict,
 };
-use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
+use ab_host::{LocalExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
 use agent_backend::policy::{
-    CommandCheckContext, CommandStdin, HomeLocation, Judgement, PolicyProfile,
+    CommandCheckContext, CommandStdin, HomeDirectoryMeaning, PolicyJudgement, PolicyProfile,
 };
 use agent_backend::{LocalDriverOptions, LocalWorkspaceConfig};
 use clap::Args;
@@ -100,7 +100,7 @@ pub(crate) struct CheckedCommand<'a> {
 
 /// What the rules decide about a command line.
 pub(crate) struct Decision {
-    pub(crate) judgement: Judgement,
+    pub(crate) judgement: PolicyJudgement,
     /// Why the check of isolation `software` refuses it.
     pub(crate) screened: Option<Error>,
 }
@@ -117,9 +117,9 @@ impl CheckedCommand<'_> {
         let walled = self.rules.profile() == PolicyProfile::Guarded
             && surroundings.enforced.contains(PolicyControlKind::Files);
         let code = if walled {
-            CodeLoadingVariablePolicy::Allowed
+            CodeLoadingEnvVariablePolicy::Allowed
         } else {
-            CodeLoadingVariablePolicy::Refused
+            CodeLoadingEnvVariablePolicy::Refused
         };
         for (name, value) in env {
             environment::check_env_variable(name, value, code)?;
@@ -129,7 +129,7 @@ impl CheckedCommand<'_> {
             .roots
             .iter()
             .fold(CommandCheckContext::new(), named)
-            .with_home(HomeLocation::StartDirectory);
+            .with_home(HomeDirectoryMeaning::StartDirectory);
         let input = match self.input.mode() {
             StdinMode::Piped => CommandStdin::Unseen,
             StdinMode::Closed => CommandStdin::Closed,
@@ -220,10 +220,10 @@ async fn surroundings(check: &Check) -> Surroundings {
         enforced: EnforcedControls::fully_enforced_by(wanted),
         roots: vec![root.to_string_lossy().into_owned()],
     };
-    let exec = ExecSettings {
+    let exec = LocalExecSettings {
         isolation: wanted,
         temporary_dir: crate::workspace::temporary_dir(),
-        ..ExecSettings::default()
+        ..LocalExecSettings::default()
     };
     let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
     let config = LocalWorkspaceConfig { options, ..LocalWorkspaceConfig::new(root) };
@@ -243,7 +243,7 @@ async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
     Some((policy.isolation?, EnforcedControls::from_policy(&policy)))
 }
 
-fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> {
+fn print(judgement: &PolicyJudgement, terminal: &mut Terminal) -> Result<(), Failure> {
     let decisive = judgement.decisive_rule();
     let rule = decisive.map(|hit| format!("  {}", hit.rule.id)).unwrap_or_default();
     terminal.line(&format!("{}{rule}", judgement.verdict))?;
@@ -336,7 +336,7 @@ pub(crate) fn value(checked: &CheckedCommand<'_>, decision: &Decision) -> Value 
         "isolation": surroundings.isolation.as_str(),
         "verdict": decision.verdict().as_str(),
         "code": rule
-            .map(|rule| rule.category.refusal_code())
+            .map(|rule| rule.category.refusal_error_code())
             .or(screened.map(Error::code))
             .map(|code| code.as_str()),
         "rule": rule.map(|rule| &rule.id),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_backend::policy::{Policy, PolicyProfile, PolicyTestSuite, RuleFile};
+use agent_backend::policy::{CommandPolicy, PolicyProfile, PolicyRuleFile, PolicyTestSuite};
 use clap::Args;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
     }
     let own = match &examples.rules {
         Some(path) => rules_in(path, &text_of(path)?)?,
-        None => RuleFile::default(),
+        None => PolicyRuleFile::default(),
     };
     let corpus = PolicyTestSuite::parse(&text).map_err(|error| in_file(&examples.file, error))?;
     let named = examples.rules.as_deref().unwrap_or(&examples.file);
@@ -68,9 +68,9 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
 }
 
 /// Checks a rule file. Loading it checks every example.
-fn rules(path: &Path, file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
+fn rules(path: &Path, file: &PolicyRuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
     for profile in [PolicyProfile::Guarded, PolicyProfile::Strict] {
-        Policy::with_user_rules(profile, file).map_err(|error| in_file(path, error))?;
+        CommandPolicy::with_user_rules(profile, file).map_err(|error| in_file(path, error))?;
     }
     let examples: usize =
         file.rules.iter().map(|rule| rule.matches.len() + rule.not_match.len()).sum();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ab_api::{ApprovalId, ApprovalStatus, Run, RunId, RunStatus, SpaceId};
 use ab_core::process::OutputChannel;
 use ab_spaces::{EventsMessage, MessageStatus, Operation, ProtocolEvent};
-use agent_backend::SessionClient;
-use agent_backend::serve_client::{OutputChannelName, RunUpdate};
+use agent_backend::ServeClient;
+use agent_backend::serve_client::{OperationOutputChannel, RunUpdate};
 use serde_json::Value;
 
 use super::view::{OutputSource, RunView};
@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// A run to follow.
 pub(super) struct FollowedRun<'a> {
-    pub(super) client: &'a SessionClient,
+    pub(super) client: &'a ServeClient,
     pub(super) run: RunId,
     pub(super) space: SpaceId,
     /// Everything up to the question with this id was shown before.
@@ -37,7 +37,7 @@ pub(super) async fn follow(
     terminal: &mut Terminal,
 ) -> Result<EventsMessage, Failure> {
     let FollowedRun { client, run, space, mut after, operations, approve, server_flags } = followed;
-    let mut updates = client.run_updates(run);
+    let mut updates = client.follow_run(run);
     let mut signals = Signals::watch();
     let mut questions = Questions::new(client.clone(), approve, Titles::Repeated, terminal);
     let mut view = RunView::new(OutputSource::Server, operations);
@@ -92,8 +92,8 @@ pub(super) async fn follow(
             RunUpdate::Operation(operation) => view.begin(&operation.operation_id),
             RunUpdate::Output(output) => {
                 let channel = match output.channel {
-                    OutputChannelName::Stdout => OutputChannel::Stdout,
-                    OutputChannelName::Stderr => OutputChannel::Stderr,
+                    OperationOutputChannel::Stdout => OutputChannel::Stdout,
+                    OperationOutputChannel::Stderr => OutputChannel::Stderr,
                 };
                 view.output(&output.operation_id, channel, output.text.as_bytes())
             }
@@ -150,7 +150,7 @@ fn tell_waiting(run: RunId, approval: ApprovalId, server_flags: &str, terminal: 
 
 /// Tells why nothing happens, where another run of the space waits for a person.
 async fn tell_turn(
-    client: &SessionClient,
+    client: &ServeClient,
     run: RunId,
     space: SpaceId,
     terminal: &mut Terminal,
@@ -158,7 +158,7 @@ async fn tell_turn(
     if client.run(run).await?.status != RunStatus::Queued {
         return Ok(());
     }
-    let shown = client.call("GET", &format!("/v1/spaces/{space}"), None).await?;
+    let shown = client.send_request("GET", &format!("/v1/spaces/{space}"), None).await?;
     let why = if shown["data"]["status"] == "paused" {
         "another run of the space waits for an approval: agent-backend approvals list shows it"
     } else {

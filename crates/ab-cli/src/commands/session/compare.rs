@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ab_api::{Session, SessionStatus};
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ struct Column {
 }
 
 pub(super) async fn run(
-    client: &SessionClient,
+    client: &ServeClient,
     ids: &[SessionRef],
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
@@ -47,7 +47,7 @@ pub(super) async fn run(
     for session in sessions {
         // A session without a workspace has no changes.
         let has_files = session.workspace.mount_path.is_some() || session.status.is_terminal();
-        let diff = if has_files { client.diff(session.id).await.ok() } else { None };
+        let diff = if has_files { client.session_diff(session.id).await.ok() } else { None };
         let files = diff.map(|diff| changed_files(&String::from_utf8_lossy(&diff)));
         columns.push(Column { session, files: files.unwrap_or_default() });
     }
@@ -96,7 +96,7 @@ pub(super) fn usage_text(session: &Session) -> Option<String> {
     };
     let seconds =
         (usage.wall_millis > 0).then(|| format!("{} s", usage.wall_millis.div_ceil(1000)));
-    let tokens = usage.tokens().map(|tokens| format!("{tokens} tokens"));
+    let tokens = usage.total_tokens().map(|tokens| format!("{tokens} tokens"));
     let cost = usage.cost_micros.map(|micros| format!("${:.2}", micros as f64 / 1e6));
     let parts: Vec<String> = [Some(turns), seconds, tokens, cost].into_iter().flatten().collect();
     Some(parts.join(", "))

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use ab_api::{Ide, LocalWorkspaceAccess, OpenIdeRequest, OpenIdeResponse, SshWorkspaceAccess};
 use ab_core::{Error, ErrorCode, ErrorKind};
-use ab_host::tool::HostProgram;
-use agent_backend::SessionClient;
+use ab_host::host_program::HostProgram;
+use agent_backend::ServeClient;
 use clap::Args;
 use serde_json::json;
 
@@ -42,7 +42,7 @@ pub(super) struct RunSession {
 }
 
 pub(super) async fn run(
-    client: &SessionClient,
+    client: &ServeClient,
     run: RunSession,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {

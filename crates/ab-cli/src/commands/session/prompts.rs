@@ -1,7 +1,7 @@
 //! The prompts of a session, as a table.
 
 use ab_api::{SessionId, SessionPrompt, Time};
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use serde_json::json;
 
 use super::{age, shortened};
@@ -10,14 +10,14 @@ use crate::terminal::{Format, Terminal};
 
 /// Prints all prompts of a session: those that were sent, then the queue in its order.
 pub(super) async fn list(
-    client: &SessionClient,
+    client: &ServeClient,
     id: SessionId,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let mut prompts = Vec::new();
     let mut next = Some(1);
     while let Some(page) = next {
-        let part = client.prompts(id, page).await?;
+        let part = client.session_prompts(id, page).await?;
         prompts.extend(part.items);
         next = part.next_page;
     }

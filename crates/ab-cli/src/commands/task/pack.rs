@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::tar::{TarDecoder, TarEntry, TarEntryKind, encode};
-use ab_host::tool::{HostProgram, HostProgramRequest};
+use ab_host::host_program::{HostProgram, HostProgramRequest};
 use ignore::WalkBuilder;
 
 use crate::failure::Failure;

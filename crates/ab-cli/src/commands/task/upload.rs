@@ -9,7 +9,7 @@ use ab_api::{
     TaskAttachment, TaskRequest, Upload, UploadId, UploadKind, UploadRequest, UploadStatus,
 };
 use ab_core::{Error, ErrorCode, ErrorKind};
-use agent_backend::SessionClient;
+use agent_backend::ServeClient;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 ///
 /// A file cannot be read, or the server does not take it. Then nothing is left on the server.
 pub(super) async fn add_uploads(
-    client: &SessionClient,
+    client: &ServeClient,
     request: &mut TaskRequest,
     directory: Option<&Path>,
     files: &[std::path::PathBuf],
@@ -45,7 +45,7 @@ pub(super) async fn add_uploads(
 }
 
 /// Removes uploads that no task will use. Those that remain expire.
-pub(super) async fn remove(client: &SessionClient, uploads: &[UploadId]) {
+pub(super) async fn remove(client: &ServeClient, uploads: &[UploadId]) {
     for id in uploads {
         if let Err(error) = client.remove_upload(*id).await {
             tracing::debug!(%error, "cannot remove an upload");
@@ -54,7 +54,7 @@ pub(super) async fn remove(client: &SessionClient, uploads: &[UploadId]) {
 }
 
 async fn add(
-    client: &SessionClient,
+    client: &ServeClient,
     request: &mut TaskRequest,
     directory: Option<&Path>,
     files: &[std::path::PathBuf],
@@ -93,7 +93,7 @@ async fn add(
 
 /// Sends all pieces of one upload.
 async fn send(
-    client: &SessionClient,
+    client: &ServeClient,
     about: &UploadRequest,
     sent: &mut Vec<UploadId>,
     wanted: Wanted,
@@ -124,7 +124,7 @@ async fn send(
 
 /// Sends one piece. After a lost connection it continues where the server has the content.
 async fn send_piece(
-    client: &SessionClient,
+    client: &ServeClient,
     mut upload: Upload,
     piece: Bytes,
 ) -> Result<Upload, Failure> {

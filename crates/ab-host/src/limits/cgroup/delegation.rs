@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::facilities::Lack;
+use crate::host_features::Lack;
 
 /// The subgroup that our process moves into. Its name differs from those of command groups, so that
 /// a cleanup of those does not kill our process.

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use super::directory::{Directory, PAUSE, TRIES, Version, below};
 use super::{Group, Groups, sweep};
 use crate::blocking;
-use crate::facilities::Lack;
+use crate::host_features::Lack;
 use crate::limits::hierarchy::FREEZER;
 use crate::process::watchdog;
 
@@ -51,7 +51,7 @@ const MEMORY: u64 = 2 * 1024 * 1024 * 1024;
 
 impl ControlGroupLimits {
     /// Half of the memory of this host and 2,048 processes; processor time is not limited.
-    pub fn for_this_host() -> Self {
+    pub fn default_for_this_host() -> Self {
         let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory = total_memory(&told).map_or(MEMORY, |bytes| bytes / 2);
         Self { memory: Some(memory), processes: Some(PROCESSES), cpu_millis: None }
@@ -466,7 +466,7 @@ mod tests {
         let text = "MemTotal:        8024600 kB\nMemFree:          121320 kB\n";
         assert_eq!(total_memory(text), Some(8_024_600 * 1024));
         assert_eq!(total_memory(""), None);
-        assert!(ControlGroupLimits::for_this_host().memory >= Some(64 * MIB));
+        assert!(ControlGroupLimits::default_for_this_host().memory >= Some(64 * MIB));
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::io;
 
 use super::ControlGroupLimits;
 use super::directory::{Directory, Version};
-use crate::facilities::Lack;
+use crate::host_features::Lack;
 
 /// The kernel has no more process ids than this, and refuses a higher limit.
 const MOST_PROCESSES: u64 = 4 * 1024 * 1024;

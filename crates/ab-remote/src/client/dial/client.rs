@@ -156,15 +156,15 @@ impl Handler for Client {
         reason: DisconnectReason<Self::Error>,
     ) -> Result<(), Self::Error> {
         match reason {
-            DisconnectReason::ReceivedDisconnect(goodbye) => {
-                let said = ab_core::error::escape_unprintable(goodbye.message.trim());
+            DisconnectReason::ReceivedDisconnect(disconnect) => {
+                let said = ab_core::error::escape_unprintable(disconnect.message.trim());
                 let why = match said.as_str() {
-                    "" => "it said goodbye".to_owned(),
+                    "" => "it disconnected".to_owned(),
                     said => format!("it said '{said}'"),
                 };
                 // OpenSSH reports too many login attempts as a protocol error.
                 let refused = matches!(
-                    goodbye.reason_code,
+                    disconnect.reason_code,
                     Disconnect::ProtocolError | Disconnect::NoMoreAuthMethodsAvailable
                 );
                 self.ended(&why, refused);

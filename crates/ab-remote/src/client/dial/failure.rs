@@ -13,13 +13,13 @@ use crate::client::context::later;
 
 /// A failed attempt to connect.
 #[derive(Clone, Debug)]
-pub struct DialError {
+pub struct ConnectError {
     pub error: Error,
     /// Whether a retry may succeed without a change of the configuration.
     pub retryable: bool,
 }
 
-impl DialError {
+impl ConnectError {
     /// The connection was refused or lost. A retry may succeed.
     pub(super) fn lost(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
@@ -27,8 +27,8 @@ impl DialError {
     }
 
     /// A step did not finish in time.
-    fn late(act: &str, who: &str, patience: Duration) -> Self {
-        let message = format!("cannot {act} {who}: no answer within {patience:?}");
+    fn late(act: &str, who: &str, time_left: Duration) -> Self {
+        let message = format!("cannot {act} {who}: no answer within {time_left:?}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
     }
 
@@ -59,26 +59,26 @@ impl DialError {
     }
 }
 
-impl From<Error> for DialError {
+impl From<Error> for ConnectError {
     fn from(error: Error) -> Self {
         let retryable = error.retry_advice() == RetryAdvice::Safe;
         Self { error, retryable }
     }
 }
 
-impl From<DialError> for Error {
-    fn from(failure: DialError) -> Self {
+impl From<ConnectError> for Error {
+    fn from(failure: ConnectError) -> Self {
         failure.error
     }
 }
 
-impl fmt::Display for DialError {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl StdError for DialError {
+impl StdError for ConnectError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.error.source()
     }
@@ -86,12 +86,12 @@ impl StdError for DialError {
 
 /// The time that remains for all steps of an attempt together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct TimeLeft {
     whole: Duration,
     end: Instant,
 }
 
-impl Patience {
+impl TimeLeft {
     pub(super) fn new(whole: Duration) -> Self {
         Self { whole, end: later(Instant::now(), whole) }
     }
@@ -102,9 +102,9 @@ impl Patience {
         act: &str,
         who: &str,
         step: impl Future<Output = T>,
-    ) -> Result<T, DialError> {
+    ) -> Result<T, ConnectError> {
         let done = timeout_at(self.end, step).await;
-        done.map_err(|_| DialError::late(act, who, self.whole))
+        done.map_err(|_| ConnectError::late(act, who, self.whole))
     }
 }
 

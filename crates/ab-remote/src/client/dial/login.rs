@@ -9,10 +9,10 @@ use russh::{MethodKind, MethodSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::failure::{DialError, Patience};
+use super::failure::{ConnectError, TimeLeft};
 use super::{Client, Dialled};
 use crate::client::endpoint::Credential;
-use crate::client::secret::Secret;
+use crate::client::secret::SecretText;
 
 /// Most rounds of prompts that a server may send before it accepts a password.
 const MAX_QUESTIONS: usize = 8;
@@ -23,9 +23,9 @@ pub(super) async fn without_name(
     dialled: &mut Dialled,
     who: &str,
     user: &str,
-    token: Option<&Secret>,
-    patience: Patience,
-) -> Result<(), DialError> {
+    token: Option<&SecretText>,
+    time_left: TimeLeft,
+) -> Result<(), ConnectError> {
     let mut login = Login::new(dialled, who, user);
     let trying = async {
         if login.without().await? {
@@ -38,7 +38,7 @@ pub(super) async fn without_name(
         }
         Err(login.refused())
     };
-    patience.spend("log in to", who, trying).await?
+    time_left.spend("log in to", who, trying).await?
 }
 
 /// Logs in as a user with credentials.
@@ -47,8 +47,8 @@ pub(super) async fn with_credentials(
     who: &str,
     user: &str,
     credentials: &[Credential],
-    patience: Patience,
-) -> Result<(), DialError> {
+    time_left: TimeLeft,
+) -> Result<(), ConnectError> {
     let mut login = Login::new(dialled, who, user);
     let trying = async {
         // The answer also lists the methods that the server accepts.
@@ -69,7 +69,7 @@ pub(super) async fn with_credentials(
         }
         Err(login.refused())
     };
-    patience.spend("log in to", who, trying).await?
+    time_left.spend("log in to", who, trying).await?
 }
 
 struct Login<'a> {
@@ -89,13 +89,13 @@ impl<'a> Login<'a> {
         Self { dialled, who, user, methods: MethodSet::empty(), tried: Vec::new(), silent: None }
     }
 
-    async fn without(&mut self) -> Result<bool, DialError> {
+    async fn without(&mut self) -> Result<bool, ConnectError> {
         let user = self.user;
         let answer = self.handle().authenticate_none(user).await;
         self.heard(answer).await
     }
 
-    async fn password(&mut self, password: &Secret) -> Result<bool, DialError> {
+    async fn password(&mut self, password: &SecretText) -> Result<bool, ConnectError> {
         let mut asked = false;
         if self.takes(MethodKind::Password) {
             asked = true;
@@ -114,7 +114,7 @@ impl<'a> Login<'a> {
         Ok(false)
     }
 
-    async fn answers(&mut self, password: &Secret) -> Result<bool, DialError> {
+    async fn answers(&mut self, password: &SecretText) -> Result<bool, ConnectError> {
         let user = self.user;
         let mut answer = self.handle().authenticate_keyboard_interactive_start(user, None).await;
         for _ in 0..MAX_QUESTIONS {
@@ -140,8 +140,12 @@ impl<'a> Login<'a> {
         Ok(false)
     }
 
-    async fn key(&mut self, text: &Secret, passphrase: Option<&Secret>) -> Result<bool, DialError> {
-        let passphrase = passphrase.map(Secret::reveal);
+    async fn key(
+        &mut self,
+        text: &SecretText,
+        passphrase: Option<&SecretText>,
+    ) -> Result<bool, ConnectError> {
+        let passphrase = passphrase.map(SecretText::reveal);
         let key = russh::keys::decode_secret_key(text.reveal(), passphrase)
             .map_err(|error| unreadable(&error, passphrase.is_some()))?;
         if !self.takes(MethodKind::PublicKey) {
@@ -155,7 +159,7 @@ impl<'a> Login<'a> {
         self.heard(answer).await
     }
 
-    async fn agent(&mut self, socket: &Path) -> Result<bool, DialError> {
+    async fn agent(&mut self, socket: &Path) -> Result<bool, ConnectError> {
         let binding = self.dialled.handle.agent_session_binding();
         let asking = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
@@ -201,7 +205,7 @@ impl<'a> Login<'a> {
     }
 
     /// The hash for signatures of a key: the best that the server supports, never SHA-1.
-    async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, DialError> {
+    async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, ConnectError> {
         if !matches!(algorithm, Algorithm::Rsa { .. }) {
             return Ok(None);
         }
@@ -213,7 +217,10 @@ impl<'a> Login<'a> {
     }
 
     /// Interprets the server's answer: whether the user is logged in.
-    async fn heard(&mut self, answer: Result<AuthResult, russh::Error>) -> Result<bool, DialError> {
+    async fn heard(
+        &mut self,
+        answer: Result<AuthResult, russh::Error>,
+    ) -> Result<bool, ConnectError> {
         match answer {
             Ok(AuthResult::Success) => Ok(true),
             // russh reports a lost connection as a failure without remaining methods.
@@ -245,17 +252,17 @@ impl<'a> Login<'a> {
 
     /// The error for a closed connection. A server that hangs up after too many attempts refused
     /// the login.
-    async fn gone(&mut self) -> DialError {
+    async fn gone(&mut self) -> ConnectError {
         match (&mut self.dialled.gone).await {
             Ok(gone) if gone.refused && !self.tried.is_empty() => {
                 self.refused().with_hint(gone.error.message())
             }
-            Ok(gone) => DialError::lost("log in to", self.who, gone.error.message()),
-            Err(_) => DialError::lost("log in to", self.who, "the connection was closed"),
+            Ok(gone) => ConnectError::lost("log in to", self.who, gone.error.message()),
+            Err(_) => ConnectError::lost("log in to", self.who, "the connection was closed"),
         }
     }
 
-    fn refused(&self) -> DialError {
+    fn refused(&self) -> ConnectError {
         let Self { user, who, .. } = self;
         if let (Some(silent), []) = (&self.silent, self.tried.as_slice()) {
             return silent.clone().into();
@@ -269,7 +276,7 @@ impl<'a> Login<'a> {
             Some(silent) => format!("{message}; {}", silent.message()),
             None => message,
         };
-        let denied = DialError::denied(message);
+        let denied = ConnectError::denied(message);
         if taken.is_empty() {
             denied
         } else {
@@ -278,7 +285,7 @@ impl<'a> Login<'a> {
     }
 }
 
-fn unreadable(error: &russh::keys::Error, has_passphrase: bool) -> DialError {
+fn unreadable(error: &russh::keys::Error, has_passphrase: bool) -> ConnectError {
     let message = match (error, has_passphrase) {
         (russh::keys::Error::KeyIsEncrypted, false) => {
             "the private key is encrypted, and there is no passphrase".to_owned()

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::failure::{DialError, Patience, lower};
+use super::failure::{ConnectError, TimeLeft, lower};
 use super::page::{self, LOOKED_AT, Page};
 use super::tcp;
 use crate::client::address::HostPort;
@@ -23,34 +23,34 @@ const PAGE_TIME: Duration = Duration::from_secs(2);
 pub(super) async fn connect(
     proxy: &Proxy,
     host: &HostPort,
-    patience: Patience,
-) -> Result<TcpStream, DialError> {
-    let mut stream = tcp::connect(&proxy.host, patience).await?;
+    time_left: TimeLeft,
+) -> Result<TcpStream, ConnectError> {
+    let mut stream = tcp::connect(&proxy.host, time_left).await?;
     let who = format!("{host} by the proxy {}", proxy.host);
     let asking = async {
         stream.write_all(request(proxy, host).as_bytes()).await?;
         answer(&mut stream).await
     };
-    let asked = patience.spend("reach", &who, asking).await?;
+    let asked = time_left.spend("reach", &who, asking).await?;
     let answer = asked.map_err(|error| {
-        DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
+        ConnectError::lost("reach", &who, lower(&error.to_string())).with_source(error)
     })?;
     match status(&answer) {
         Some(200..=299) if !is_page(&answer) => Ok(stream),
-        Some(407) => Err(DialError::denied(format!(
+        Some(407) => Err(ConnectError::denied(format!(
             "cannot reach {who}: the proxy requires a login (HTTP status 407)"
         ))
         .with_hint("add a user and a password to its URL: http://user:password@proxy:port")),
         Some(status) => {
-            let body = patience.spend("reach", &who, body(&mut stream, &answer)).await?;
+            let body = time_left.spend("reach", &who, body(&mut stream, &answer)).await?;
             let content_type = header(&answer, "content-type").map(str::as_bytes);
             let page = Page { status, content_type, body: &body };
             let secret = proxy.credentials.iter().map(|(_, password)| password.reveal());
             let why = page.describe("the proxy", "connecting", secret);
-            let error = DialError::lost("reach", &who, why);
+            let error = ConnectError::lost("reach", &who, why);
             Err(if page.is_html() { error.with_hint(page::PROXY_HINT) } else { error })
         }
-        None => Err(DialError::lost("reach", &who, "the proxy does not speak HTTP")),
+        None => Err(ConnectError::lost("reach", &who, "the proxy does not speak HTTP")),
     }
 }
 

@@ -12,9 +12,9 @@ use russh::{Preferred, SshId, cipher, compression, kex};
 use tokio::sync::oneshot;
 
 use super::Dialled;
-use super::brisk::Brisk;
 use super::client::{Client, Failure, apart};
-use super::failure::{DialError, Patience, lower, words};
+use super::failure::{ConnectError, TimeLeft, lower, words};
+use super::nonblocking_shutdown::NonblockingShutdown;
 use crate::backlog::Backlog;
 use crate::client::address::HostPort;
 use crate::client::endpoint::ByteStream;
@@ -66,41 +66,41 @@ pub(super) async fn greet(
     who: &str,
     check: &HostKeyCheck,
     stream: impl ByteStream + 'static,
-    patience: Patience,
-) -> Result<Dialled, DialError> {
+    time_left: TimeLeft,
+) -> Result<Dialled, ConnectError> {
     let host = settings.host();
     let wanted = match &host {
         Some(host) => wanted(check, host).await?,
         None => Vec::new(),
     };
     let config = Arc::new(config(settings.keepalive, &wanted));
-    let (stream, cut) = Cuttable::new(Brisk(Backlog::with_limit(stream, BACKLOG)));
+    let (stream, cut) = Cuttable::new(NonblockingShutdown(Backlog::with_limit(stream, BACKLOG)));
     let (over, gone) = oneshot::channel();
     let check = host.map(|host| (check.clone(), host));
     let lines = Arc::<Lines>::default();
     let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
-    let greeted = patience.spend("greet", who, greeting).await;
+    let greeted = time_left.spend("greet", who, greeting).await;
     let greeted = greeted.map_err(|late| late.with_detail(ErrorCause::NoSshHandshake))?;
     let handle = greeted.map_err(|failure| match failure {
-        Failure::HostKey(error) => DialError::from(error),
+        Failure::HostKey(error) => ConnectError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
     })?;
     Ok(Dialled { handle, lines, who: who.to_owned(), gone, cut })
 }
 
-fn ungreeted(who: &str, error: russh::Error) -> DialError {
+fn ungreeted(who: &str, error: russh::Error) -> ConnectError {
     let why = words(&error);
     let failure = match &error {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => {
             let kind = lower(&format!("{kind:?}"));
             let why = format!("no {kind} algorithm in common; it has {}", theirs.join(", "));
-            DialError::foreign("greet", who, ab_core::error::escape_unprintable(&why))
+            ConnectError::foreign("greet", who, ab_core::error::escape_unprintable(&why))
         }
-        russh::Error::WrongServerSig => DialError::denied(format!(
+        russh::Error::WrongServerSig => ConnectError::denied(format!(
             "cannot connect to {who}: it could not prove that it owns its host key"
         )),
-        _ => DialError::lost("greet", who, why).with_detail(ErrorCause::NoSshHandshake),
+        _ => ConnectError::lost("greet", who, why).with_detail(ErrorCause::NoSshHandshake),
     };
     failure.with_source(error)
 }

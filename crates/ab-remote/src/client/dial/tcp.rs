@@ -5,20 +5,23 @@ use std::net::SocketAddr;
 use ab_core::ErrorCause;
 use tokio::net::{TcpStream, lookup_host};
 
-use super::failure::{DialError, Patience, lower};
+use super::failure::{ConnectError, TimeLeft, lower};
 use crate::client::address::HostPort;
 
-pub(super) async fn connect(host: &HostPort, patience: Patience) -> Result<TcpStream, DialError> {
+pub(super) async fn connect(
+    host: &HostPort,
+    time_left: TimeLeft,
+) -> Result<TcpStream, ConnectError> {
     let who = host.to_string();
     let failed = |error: std::io::Error| {
-        DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
+        ConnectError::lost("reach", &who, lower(&error.to_string())).with_source(error)
     };
     let looking_up = lookup_host((host.host(), host.port()));
-    let addresses = patience.spend("reach", &who, looking_up).await?;
+    let addresses = time_left.spend("reach", &who, looking_up).await?;
     let addresses: Vec<SocketAddr> =
         addresses.map_err(|error| failed(error).with_detail(ErrorCause::HostNotFound))?.collect();
     let connecting = TcpStream::connect(&*addresses);
-    let stream = patience.spend("reach", &who, connecting).await?.map_err(failed)?;
+    let stream = time_left.spend("reach", &who, connecting).await?.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }

@@ -16,7 +16,7 @@ use crate::client::{ByteStream, ClientSettings, Connector, RemoteEndpoint};
 use crate::{HostKey, SshAccess, SshServer};
 
 /// How long a step may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connector that serves every stream in this process.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl Connector for InProcess {
 }
 
 fn server() -> SshServer {
-    let host_key = HostKey::ephemeral("a test").unwrap();
+    let host_key = HostKey::generate_ephemeral("a test").unwrap();
     SshServer::new(agent_backend::memory(), crate::SshServerSettings::new(host_key, SshAccess::Any))
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
+    tokio::time::timeout(TIMEOUT, future).await.expect("took too long")
 }
 
 async fn dialled(server: &SshServer) -> Dialled {

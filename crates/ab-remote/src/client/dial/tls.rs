@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::failure::{DialError, Patience, lower};
+use super::failure::{ConnectError, TimeLeft, lower};
 use crate::client::address::{HostPort, invalid};
 use crate::client::endpoint::TrustRoots;
 
@@ -19,18 +19,18 @@ pub(super) async fn wrap(
     stream: TcpStream,
     host: &HostPort,
     roots: &TrustRoots,
-    patience: Patience,
-) -> Result<TlsStream<TcpStream>, DialError> {
+    time_left: TimeLeft,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
     let who = host.to_string();
     let name = ServerName::try_from(host.host().to_owned())
         .map_err(|_| invalid(format!("'{}' cannot be the name in a certificate", host.host())))?;
     let roots = roots.clone();
     // Reading the system's certificates is slow.
     let made = tokio::task::spawn_blocking(move || config(&roots));
-    let config = patience.spend("trust", &who, made).await?;
-    let config = config.map_err(|error| DialError::lost("trust", &who, error))??;
+    let config = time_left.spend("trust", &who, made).await?;
+    let config = config.map_err(|error| ConnectError::lost("trust", &who, error))??;
     let shaking = TlsConnector::from(config).connect(name, stream);
-    let shaken = patience.spend("greet", &who, shaking).await?;
+    let shaken = time_left.spend("greet", &who, shaking).await?;
     shaken.map_err(|error| unshaken(&who, error))
 }
 
@@ -75,28 +75,29 @@ fn config(roots: &TrustRoots) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-fn unshaken(who: &str, error: io::Error) -> DialError {
+fn unshaken(who: &str, error: io::Error) -> ConnectError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let failure = match inner {
         Some(rustls::Error::InvalidCertificate(what)) => {
             let (what, hint) = wrong(what);
-            DialError::denied(format!("the certificate of {who} {what}"))
+            ConnectError::denied(format!("the certificate of {who} {what}"))
                 .with_detail(ErrorCause::CertificateRefused)
                 .with_hint(hint)
         }
         Some(rustls::Error::InvalidMessage(_)) => {
-            DialError::lost("greet", who, "it does not speak TLS").with_detail(ErrorCause::NotTls)
+            ConnectError::lost("greet", who, "it does not speak TLS")
+                .with_detail(ErrorCause::NotTls)
         }
-        Some(rustls::Error::PeerIncompatible(why)) => DialError::foreign(
+        Some(rustls::Error::PeerIncompatible(why)) => ConnectError::foreign(
             "greet",
             who,
             lower(&format!("no common TLS version or cipher: {why:?}")),
         ),
-        Some(other) => DialError::lost("greet", who, lower(&other.to_string())),
+        Some(other) => ConnectError::lost("greet", who, lower(&other.to_string())),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            DialError::lost("greet", who, "it hung up")
+            ConnectError::lost("greet", who, "it hung up")
         }
-        None => DialError::lost("greet", who, lower(&error.to_string())),
+        None => ConnectError::lost("greet", who, lower(&error.to_string())),
     };
     failure.with_source(error)
 }

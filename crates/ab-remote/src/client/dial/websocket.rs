@@ -9,13 +9,13 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
 
-use super::failure::{DialError, Patience, lower};
+use super::failure::{ConnectError, TimeLeft, lower};
 use super::page::{self, Page};
 use super::threshold::Threshold;
 use super::{proxy, tcp, tls};
 use crate::client::address::{TransportSecurity, invalid};
 use crate::client::endpoint::{ByteStream, WebSocketEndpoint};
-use crate::client::secret::Secret;
+use crate::client::secret::SecretText;
 use crate::websocket::{CloseFrame, WebSocketByteStream};
 
 /// The close code that a daemon sends to clients with a missing or wrong token.
@@ -25,56 +25,58 @@ pub(super) type Opened = WebSocketByteStream<Box<dyn ByteStream>>;
 
 pub(super) async fn open(
     endpoint: &WebSocketEndpoint,
-    patience: Patience,
-) -> Result<Opened, DialError> {
+    time_left: TimeLeft,
+) -> Result<Opened, ConnectError> {
     endpoint.check_cleartext_credentials()?;
     let who = endpoint.address.to_string();
     let request = request(endpoint)?;
-    let stream = Threshold::new(reach(endpoint, patience).await?);
-    let opened = patience.spend("open", &who, client_async(request, stream)).await?;
+    let stream = Threshold::new(reach(endpoint, time_left).await?);
+    let opened = time_left.spend("open", &who, client_async(request, stream)).await?;
     let (handshake, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
     let (stream, beyond) = handshake.into_inner().cross();
-    let mut socket = WebSocketByteStream::client_side(stream).with_unread_bytes(&beyond);
+    let mut socket = WebSocketByteStream::new_client(stream).with_unread_bytes(&beyond);
     // The daemon sends first: its SSH identification, or a close frame.
-    match patience.spend("open", &who, socket.wait_for_message()).await? {
+    match time_left.spend("open", &who, socket.wait_for_message()).await? {
         Ok(true) => return Ok(socket),
         Ok(false) => {}
-        Err(_) => return Err(DialError::lost("open", &who, "it does not speak SSH")),
+        Err(_) => return Err(ConnectError::lost("open", &who, "it does not speak SSH")),
     }
     Err(match socket.close_frame() {
         Some(CloseFrame { code: Some(UNAUTHORIZED), .. }) => unknown(&who, endpoint),
         Some(CloseFrame { code: Some(code), reason }) => {
             let why = format!("it was closed with code {code} {}", lower(reason));
-            DialError::lost("open", &who, why.trim_end())
+            ConnectError::lost("open", &who, why.trim_end())
         }
-        Some(CloseFrame { code: None, .. }) | None => DialError::lost("open", &who, "it hung up"),
+        Some(CloseFrame { code: None, .. }) | None => {
+            ConnectError::lost("open", &who, "it hung up")
+        }
     })
 }
 
 /// Opens the byte stream below the WebSocket, to the server that answers HTTP.
 pub(super) async fn reach(
     endpoint: &WebSocketEndpoint,
-    patience: Patience,
-) -> Result<Box<dyn ByteStream>, DialError> {
+    time_left: TimeLeft,
+) -> Result<Box<dyn ByteStream>, ConnectError> {
     let host = endpoint.address.host();
     let stream = match &endpoint.proxy {
-        Some(proxy) => proxy::connect(proxy, host, patience).await?,
-        None => tcp::connect(host, patience).await?,
+        Some(proxy) => proxy::connect(proxy, host, time_left).await?,
+        None => tcp::connect(host, time_left).await?,
     };
     Ok(match endpoint.address.security() {
         TransportSecurity::Plain => Box::new(stream),
         TransportSecurity::Tls => {
-            Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?)
+            Box::new(tls::wrap(stream, host, &endpoint.roots, time_left).await?)
         }
     })
 }
 
-fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
+fn request(endpoint: &WebSocketEndpoint) -> Result<Request, ConnectError> {
     let url = endpoint.address.url();
     let request = url.into_client_request();
     let mut request = request.map_err(|_| {
         let message = format!("'{}' is not a WebSocket URL", endpoint.address);
-        DialError::from(invalid(message))
+        ConnectError::from(invalid(message))
     })?;
     let headers = request.headers_mut();
     for (name, value) in endpoint.headers.as_header_map() {
@@ -83,7 +85,7 @@ fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
     if let Some(token) = &endpoint.token {
         let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
         let mut value = value.map_err(|_| {
-            DialError::from(invalid(
+            ConnectError::from(invalid(
                 "the token contains characters that are not allowed in a header",
             ))
         })?;
@@ -93,36 +95,36 @@ fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
     Ok(request)
 }
 
-fn unknown(who: &str, endpoint: &WebSocketEndpoint) -> DialError {
+fn unknown(who: &str, endpoint: &WebSocketEndpoint) -> ConnectError {
     let refused = if endpoint.token.is_none() { "requires a token" } else { "refused the token" };
-    DialError::denied(format!("cannot connect to {who}: the daemon {refused}"))
+    ConnectError::denied(format!("cannot connect to {who}: the daemon {refused}"))
 }
 
-fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> DialError {
+fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> ConnectError {
     match error {
         SocketError::Http(response) => unwelcome(who, endpoint, &response),
         SocketError::Io(error) => {
-            DialError::lost("open", who, lower(&error.to_string())).with_source(error)
+            ConnectError::lost("open", who, lower(&error.to_string())).with_source(error)
         }
         SocketError::ConnectionClosed | SocketError::AlreadyClosed => {
-            DialError::lost("open", who, "it hung up")
+            ConnectError::lost("open", who, "it hung up")
         }
         SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
-            DialError::lost("open", who, "the connection was closed during the handshake")
+            ConnectError::lost("open", who, "the connection was closed during the handshake")
                 .with_detail(ErrorCause::HandshakeCut)
         }
         SocketError::Protocol(error) => {
             let why =
                 format!("it does not speak the WebSocket protocol: {}", lower(&error.to_string()));
-            DialError::lost("open", who, why).with_detail(ErrorCause::NotWebSocket)
+            ConnectError::lost("open", who, why).with_detail(ErrorCause::NotWebSocket)
         }
-        error => DialError::lost("open", who, lower(&error.to_string())),
+        error => ConnectError::lost("open", who, lower(&error.to_string())),
     }
 }
 
 /// The error for an HTTP response that is not an upgrade. Only the part of the body that arrived
 /// with the head is known.
-fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> DialError {
+fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> ConnectError {
     let status = response.status();
     let page = Page {
         status: status.as_u16(),
@@ -132,7 +134,7 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Di
     let host = endpoint.address.host().to_string();
     let why = page.describe(&host, "upgrading to a websocket", secrets(endpoint));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return DialError::denied(format!("cannot open {who}: {why}"))
+        return ConnectError::denied(format!("cannot open {who}: {why}"))
             .with_hint("pass the token, or the headers that a proxy in front requires");
     }
     let hint = match (status.is_redirection(), page.is_html()) {
@@ -140,12 +142,12 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Di
         (false, true) => page::HINT,
         (false, false) => "check the path of the URL: the WebSocket of a daemon is at /ssh",
     };
-    DialError::lost("open", who, why).with_hint(hint)
+    ConnectError::lost("open", who, why).with_hint(hint)
 }
 
 /// The secrets of the request, so that a quoted page does not repeat them.
 fn secrets(endpoint: &WebSocketEndpoint) -> impl Iterator<Item = &str> {
-    let token = endpoint.token.iter().map(Secret::reveal);
+    let token = endpoint.token.iter().map(SecretText::reveal);
     let headers = endpoint.headers.as_header_map().values().filter_map(|value| value.to_str().ok());
     token.chain(headers).chain(endpoint.address.query())
 }

@@ -85,7 +85,7 @@ impl Plain {
             let below = self.inside(target, path.innermost_scope_root().as_str());
             return below.is_some_and(|below| climbs_from(0, below));
         }
-        climbs_from(path.text_below_scope_root().split('/').count() - 1, target)
+        climbs_from(path.part_below_scope_root().split('/').count() - 1, target)
     }
 
     pub(crate) async fn create_dir(

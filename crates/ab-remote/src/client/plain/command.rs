@@ -21,10 +21,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use self::carry::carry;
 use super::Plain;
-use super::ear::{Ear, Silence};
 use super::lacks;
 use super::line::{self, Line, Scene};
 use super::markers::{Event, Identity, Markers};
+use super::output_buffer::{EndOfOutput, OutputBuffer};
 use super::spot::Final;
 use crate::client::carrier::{HalfChannel, Unopened};
 use crate::client::context::CallContext;
@@ -74,7 +74,7 @@ impl Plain {
             stdin: request.stdin,
             terminal: request.terminal,
             wall: request.limits.wall_time,
-            until: context.until(session.patience),
+            until: context.until(session.time_limit),
             permit,
         };
         let (tell, told) = oneshot::channel();
@@ -113,7 +113,7 @@ impl Plain {
         };
         let line = line::line(&request.command, &scene)?;
         let turn = self.commands.clone().acquire_owned();
-        let Some(Ok(permit)) = context.within(session.patience, turn).await else {
+        let Some(Ok(permit)) = context.within(session.time_limit, turn).await else {
             let message = format!("{} commands run already", super::COMMANDS);
             return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
                 .with_verb(Verb::Exec)
@@ -140,7 +140,7 @@ struct Begin {
 struct Running {
     session: Arc<Session>,
     half: Option<HalfChannel>,
-    ear: Arc<Ear>,
+    output_buffer: Arc<OutputBuffer>,
     stdout: Markers,
     stderr: Markers,
     /// Output that arrived before the start was reported.
@@ -177,7 +177,7 @@ async fn run(
     };
     match began {
         Ok(running) => {
-            let (process, feed) = Process::new_with_driver_side(id, stdin);
+            let (process, feed) = Process::new_with_driver_channels(id, stdin);
             // If the caller is gone, this drops the process, which ends the command.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
@@ -192,12 +192,12 @@ impl Begin {
         let Self { session, line, word, stdin, terminal, permit, .. } = self;
         let failed = |why: Unopened| unopened(&session, &why);
         let half = open(&session).await.map_err(failed)?;
-        let ear = Arc::new(Ear::default());
-        session.lines.add(half.id(), ear.clone());
+        let output_buffer = Arc::new(OutputBuffer::default());
+        session.lines.add(half.id(), output_buffer.clone());
         let mut running = Running {
             session: session.clone(),
             half: Some(half),
-            ear,
+            output_buffer,
             stdout: Markers::new(&word),
             stderr: Markers::new(&word),
             early: VecDeque::new(),
@@ -257,7 +257,7 @@ impl Running {
     /// Waits until the wrapper reports that the command has started.
     async fn begun(&mut self) -> Result<()> {
         while self.identity.group == 0 {
-            let (channel, bytes) = match self.ear.next().await {
+            let (channel, bytes) = match self.output_buffer.next().await {
                 Ok(piece) => piece,
                 Err(silence) => return Err(self.never_began(silence)),
             };
@@ -285,18 +285,18 @@ impl Running {
         };
         // Bytes that are not passed on to the reader do not count as unread.
         let passed: usize = events.iter().map(Event::len).sum();
-        self.ear.taken(length.saturating_sub(passed));
+        self.output_buffer.taken(length.saturating_sub(passed));
         events
     }
 
-    fn never_began(&self, silence: Silence) -> Error {
+    fn never_began(&self, silence: EndOfOutput) -> Error {
         let who = &self.session.who;
         if self.session.is_over() {
             return self.session.lost(Verb::Exec).with_lost_call_effect(effect(true), None);
         }
         let message = match silence {
-            Silence::Refused => format!("{who} runs no commands"),
-            Silence::Over | Silence::Full => {
+            EndOfOutput::Refused => format!("{who} runs no commands"),
+            EndOfOutput::Over | EndOfOutput::Full => {
                 let noise = [self.stderr.noise(), self.stdout.noise()].join(" ");
                 let said = ab_core::error::escape_unprintable(noise.trim());
                 format!("{who} did not run the command: {said}")

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::act::Act;
-use super::whereabouts::Whereabout;
+use super::open_file_paths::OpenFilePath;
 use super::{Plain, change, look};
 use crate::client::context::{CallContext, Changes};
 use crate::client::file::RemoteFile;
@@ -27,7 +27,7 @@ pub(super) struct PlainFile {
     file: RemoteFile,
     path: WsPath,
     /// The current path, which determines the file's version.
-    whereabout: Arc<Whereabout>,
+    open_file_path: Arc<OpenFilePath>,
     access: FileAccess,
 }
 
@@ -36,11 +36,11 @@ impl PlainFile {
         session: &Arc<Session>,
         file: RemoteFile,
         path: &WsPath,
-        whereabout: Arc<Whereabout>,
+        open_file_path: Arc<OpenFilePath>,
         options: OpenOptions,
     ) -> Self {
         let (session, path) = (session.clone(), path.clone());
-        Self { session, file, path, whereabout, access: options.access }
+        Self { session, file, path, open_file_path, access: options.access }
     }
 
     fn plain(&self, verb: Verb) -> Result<&Plain> {
@@ -68,9 +68,9 @@ impl PlainFile {
         if !self.access.can_write() {
             return Err(self.not_open_for(act.verb, "writing"));
         }
-        act.plain.marks.change(&self.whereabout.real());
+        act.plain.marks.change(&self.open_file_path.real());
         let done = act.context.judged(change.await);
-        act.plain.marks.change(&self.whereabout.real());
+        act.plain.marks.change(&self.open_file_path.real());
         done
     }
 }
@@ -121,7 +121,7 @@ impl File for PlainFile {
     async fn stat(&self) -> Result<Stat> {
         let act = self.act(CallContext::NONE, Verb::Stat)?;
         let found = act.fstat(self.file.handle()).await?;
-        Ok(look::stat(act.plain, &self.whereabout.real(), &found))
+        Ok(look::stat(act.plain, &self.open_file_path.real(), &found))
     }
 
     async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
@@ -136,13 +136,13 @@ impl File for PlainFile {
             act.fstat(self.file.handle()).await
         };
         let found = self.changing(act, dressing).await?;
-        Ok(look::stat(act.plain, &self.whereabout.real(), &found))
+        Ok(look::stat(act.plain, &self.open_file_path.real(), &found))
     }
 
     async fn sync(&self) -> Result<()> {
         let act = self.act(CallContext::NONE, Verb::Write)?;
         if !act.plain.can.fsync {
-            let error = Error::unsupported(ab_core::BackendKind::Remote, Verb::Write);
+            let error = Error::for_unsupported_verb(ab_core::BackendKind::Remote, Verb::Write);
             return Err(act.named(error));
         }
         self.file.sync().await.map_err(|error| act.named(error))

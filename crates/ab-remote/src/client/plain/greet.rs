@@ -8,7 +8,7 @@ use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
 use crate::client::settings::ClientSettings;
 use crate::sftp::extended::ExtendedRequest;
-use crate::sftp::packet::{PacketReader, SftpRequest, TruncatedField};
+use crate::sftp::packet::{SftpRequest, SshFieldReader, TruncatedField};
 
 /// Bytes of one READ or WRITE that every server accepts.
 pub(super) const LEAST_DATA: usize = 32 * 1024;
@@ -51,13 +51,13 @@ async fn data_limit(session: &Session) -> Result<usize> {
     let reply =
         session.ask(CallContext::NONE, Verb::Connect, &extended(&ExtendedRequest::Limits)).await?;
     let Reply::Extended(body) = reply else { return Ok(LEAST_DATA) };
-    let read = |mut fields: PacketReader| -> Result<u64, TruncatedField> {
-        let _packet = fields.u64()?;
-        let (read, write) = (fields.u64()?, fields.u64()?);
+    let read = |mut fields: SshFieldReader| -> Result<u64, TruncatedField> {
+        let _packet = fields.read_u64()?;
+        let (read, write) = (fields.read_u64()?, fields.read_u64()?);
         Ok(read.min(write))
     };
     // A missing limit, or zero, means that it is unknown.
-    let limit = read(PacketReader::new(body)).ok().filter(|limit| *limit > 0);
+    let limit = read(SshFieldReader::new(body)).ok().filter(|limit| *limit > 0);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
     Ok(limit.map_or(LEAST_DATA, |limit| limit.min(MOST_DATA)))
 }

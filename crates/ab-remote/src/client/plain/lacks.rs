@@ -22,7 +22,7 @@ pub(super) fn runs_nothing(who: &str) -> Error {
 fn unsupported(message: String, verb: Verb) -> Error {
     Error::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
         .with_verb(verb)
-        .with_backend(BackendKind::Remote)
+        .with_backend_kind(BackendKind::Remote)
 }
 
 #[cfg(test)]

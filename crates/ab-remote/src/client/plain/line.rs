@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{self, CodeLoadingVariablePolicy};
+use ab_core::environment::{self, CodeLoadingEnvVariablePolicy};
 use ab_core::process::{Command, StderrMode};
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
@@ -54,7 +54,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         return Err(too_long(LONGEST_COMMAND));
     }
     for (name, value) in scene.env {
-        environment::check_env_variable(name, value, CodeLoadingVariablePolicy::Refused)?;
+        environment::check_env_variable(name, value, CodeLoadingEnvVariablePolicy::Refused)?;
     }
     let (run, check) = match command {
         Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),

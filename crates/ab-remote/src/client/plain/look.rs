@@ -15,7 +15,7 @@ use crate::client::reply::Reply;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
 use crate::sftp::extended::ExtendedRequest;
-use crate::sftp::packet::{PacketReader, TruncatedField};
+use crate::sftp::packet::{SshFieldReader, TruncatedField};
 
 impl Plain {
     pub(crate) async fn stat(
@@ -56,25 +56,25 @@ impl Plain {
         context: CallContext<'_>,
     ) -> Result<DiskSpace> {
         if !self.can.statvfs {
-            return Err(Error::unsupported(BackendKind::Remote, Verb::DiskSpace));
+            return Err(Error::for_unsupported_verb(BackendKind::Remote, Verb::DiskSpace));
         }
         let root = WsPath::root();
         let act = self.act(session, context, Verb::DiskSpace, &root);
         let request = extended(&ExtendedRequest::Statvfs { path: self.at("").into() });
         match act.ask(&request).await? {
-            Reply::Extended(body) => room(PacketReader::new(body)).map_err(|_| act.nonsense()),
+            Reply::Extended(body) => room(SshFieldReader::new(body)).map_err(|_| act.nonsense()),
             Reply::Status(status) => Err(act.refused(&status)),
             _ => Err(act.nonsense()),
         }
     }
 }
 
-fn room(mut fields: PacketReader) -> Result<DiskSpace, TruncatedField> {
-    let _preferred = fields.u64()?;
-    let block = fields.u64()?;
-    let blocks = fields.u64()?;
-    let _free = fields.u64()?;
-    let available = fields.u64()?;
+fn room(mut fields: SshFieldReader) -> Result<DiskSpace, TruncatedField> {
+    let _preferred = fields.read_u64()?;
+    let block = fields.read_u64()?;
+    let blocks = fields.read_u64()?;
+    let _free = fields.read_u64()?;
+    let available = fields.read_u64()?;
     let bytes = |count: u64| count.saturating_mul(block);
     Ok(DiskSpace { total: bytes(blocks), available: bytes(available.min(blocks)) })
 }

@@ -37,7 +37,7 @@ impl Plain {
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
             if options.may_modify() && spot.place.is_write_protected() {
-                return Err(Error::write_protected(Verb::Open, path));
+                return Err(Error::for_write_protected_path(Verb::Open, path));
             }
             let handle = match &spot.found {
                 Some(found) => {
@@ -56,8 +56,8 @@ impl Plain {
             if let Some(handle) = handle {
                 let place = Place::new(&WsPath::root(), path);
                 let file = RemoteFile::new(session.clone(), handle, place);
-                let whereabout = self.whereabouts.opened(spot.real);
-                return Ok(Box::new(PlainFile::new(session, file, path, whereabout, options)));
+                let open_file_path = self.open_file_paths.opened(spot.real);
+                return Ok(Box::new(PlainFile::new(session, file, path, open_file_path, options)));
             }
         }
         Err(act.error(ErrorKind::Conflict, "the file is created and removed repeatedly"))

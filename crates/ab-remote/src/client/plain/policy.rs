@@ -1,6 +1,6 @@
 //! The effective policy of commands on a plain server: almost nothing is enforced.
 
-use ab_core::effective::{
+use ab_core::effective_policy::{
     EffectivePolicy, EffectivePolicyControl, Isolation, PolicyControlKind, PolicyControlStrength,
 };
 

@@ -60,7 +60,7 @@ impl Plain {
         };
         self.marks.change(&spot.real);
         if removed.is_ok() {
-            self.whereabouts.gone(&spot.real);
+            self.open_file_paths.gone(&spot.real);
         }
         removed.map(|count| RemoveOutcome { count })
     }

@@ -70,7 +70,7 @@ impl Plain {
             Moved::InSteps => false,
             Moved::Refused(status) => return Err(act.refused(&status)),
         };
-        self.whereabouts.moved(&source.real, &place.real);
+        self.open_file_paths.moved(&source.real, &place.real);
         Ok(RenameOutcome { atomic })
     }
 

@@ -60,14 +60,14 @@ impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
         let confined = self.path.split_at_scope_roots();
         let mut trail = Trail::default();
-        let mut base = WsPath::root()
-            .with_access_rules_anchored_at_end(self.path.access_rules_of_scope_root(0));
+        let mut base =
+            WsPath::root().add_access_rules_for_subtree(self.path.access_rules_of_scope_root(0));
         for (index, scope_root) in confined.scopes.into_iter().enumerate() {
             self.walk(&mut trail, scope_root, Final::Follow).await?;
             let below = trail.names[trail.base..].join("/");
             base = base
                 .join_unchecked(&below)
-                .with_access_rules_anchored_at_end(self.path.access_rules_of_scope_root(index + 1));
+                .add_access_rules_for_subtree(self.path.access_rules_of_scope_root(index + 1));
             trail.base = trail.names.len();
         }
         self.walk(&mut trail, confined.rest, last).await?;
@@ -75,7 +75,8 @@ impl Act<'_> {
         let real = names.join("/");
         let place = base.join_unchecked(&names[top..].join("/"));
         self.judge(&place)?;
-        let place = place.with_access_rules_anchored_at_end(self.path.access_rules_if_scope_root());
+        let place =
+            place.add_access_rules_for_subtree(self.path.access_rules_if_path_is_scope_root());
         let found = match (missing, found) {
             (0, None) => Some(self.root_or_parent(&real).await?),
             (0, found) => found,
@@ -96,7 +97,7 @@ impl Act<'_> {
             _ => false,
         };
         match (changes, place.is_hidden()) {
-            (true, _) => Err(Error::write_protected(self.verb, self.path)),
+            (true, _) => Err(Error::for_write_protected_path(self.verb, self.path)),
             (false, true) => Err(self.missing()),
             (false, false) => Ok(()),
         }

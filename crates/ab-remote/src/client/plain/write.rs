@@ -39,7 +39,7 @@ impl Plain {
     ) -> Result<Stat> {
         let act = self.act(session, context, Verb::Write, path);
         if options.durability == Durability::Power && !self.can.fsync {
-            return Err(Error::unsupported(BackendKind::Remote, Verb::Write));
+            return Err(Error::for_unsupported_verb(BackendKind::Remote, Verb::Write));
         }
         let spot = act.spot(Final::Follow).await?;
         let _turn = self.turns.of(&spot.real).await;
@@ -92,7 +92,7 @@ impl Plain {
                 (_, _) => Err(act.exists()),
             };
         }
-        self.whereabouts.gone(&spot.real);
+        self.open_file_paths.gone(&spot.real);
         Ok(act.described(spot, &attributes))
     }
 }

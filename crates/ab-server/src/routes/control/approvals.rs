@@ -44,7 +44,7 @@ pub(crate) struct ApprovalQuery {
         ApprovalQuery,
         PageRequest,
         CursorParams,
-        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the client received; overrides `after`")
     ),
     responses(
         (status = OK, description = "The approvals", content(
@@ -76,9 +76,9 @@ pub(crate) async fn list(
         });
         return Ok(sse::answer(events, app.shutdown(), SseOptions::default()));
     }
-    let approvals = store.approvals(filter, page).await;
+    let approvals = store.list_approvals(filter, page).await;
     let (approvals, total) = approvals.map_err(|error| of_task(ControlPlaneError::from(error)))?;
-    Ok(Json(page.build_page(approvals, total)).into_response())
+    Ok(Json(page.build_response_page(approvals, total)).into_response())
 }
 
 /// Show an approval
@@ -93,7 +93,7 @@ pub(crate) async fn show(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<ApprovalId>,
 ) -> Result<Json<Approval>, Problem> {
-    let approval = app.control()?.control.store().approval(id).await;
+    let approval = app.control()?.control.store().get_approval(id).await;
     approval.map(Json).map_err(|error| of_approval(id, error.into()))
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn show(
         (status = BAD_REQUEST, description = "The body is not a decision", body = ErrorEnvelope),
         (status = CONFLICT, description = "It was decided before, or has expired", body = ErrorEnvelope),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ErrorEnvelope),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ErrorEnvelope),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ErrorEnvelope),
         ApprovalProblems
     )
 )]

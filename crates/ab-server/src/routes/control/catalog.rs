@@ -19,7 +19,7 @@ use crate::problem::{Problem, ProblemKind};
 
 /// What tasks can request, beside the executor's own description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskCatalog {
+pub struct TaskChoices {
     pub agents: Vec<AgentDescription>,
     /// The settings of each agent type.
     pub settings: BTreeMap<String, Vec<AgentSetting>>,
@@ -42,7 +42,7 @@ pub struct TaskDefaults {
     pub keep_open: bool,
 }
 
-impl Default for TaskCatalog {
+impl Default for TaskChoices {
     /// No agents, and the runtime `local`.
     fn default() -> Self {
         let local = RuntimeDescription {
@@ -137,5 +137,5 @@ pub(crate) async fn runtimes(
 pub(crate) async fn executors(
     State(app): State<HttpApp>,
 ) -> Result<Json<Items<ExecutorDescription>>, Problem> {
-    Ok(Json(Items { items: vec![app.control()?.control.executor().describe()] }))
+    Ok(Json(Items { items: vec![app.control()?.control.executor().describe_executor()] }))
 }

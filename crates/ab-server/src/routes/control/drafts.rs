@@ -25,12 +25,12 @@ use crate::problem::{Problem, ProblemDocument, ProblemKind};
     post,
     path = "/api/v1/drafts",
     tag = "sessions",
-    params(("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")),
+    params(("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect")),
     request_body = DraftContent,
     responses(
         (status = CREATED, description = "The draft is stored", body = DraftCreatedResponse),
         (status = PAYLOAD_TOO_LARGE, description = "The draft has more than 512 KiB", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -72,8 +72,9 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<Draft>>, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
-    let (drafts, total) = store.drafts(&owner(&principal), page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(drafts, total)))
+    let (drafts, total) =
+        store.list_drafts(&owner(&principal), page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(drafts, total)))
 }
 
 /// Show a draft
@@ -89,7 +90,7 @@ pub(crate) async fn show(
     Extension(principal): Extension<Principal>,
     PathParams(id): PathParams<DraftId>,
 ) -> Result<Json<Draft>, Problem> {
-    let draft = app.control()?.control.store().draft(&owner(&principal), id).await;
+    let draft = app.control()?.control.store().get_draft(&owner(&principal), id).await;
     draft.map(Json).map_err(|error| of_draft(id, error))
 }
 
@@ -103,7 +104,7 @@ pub(crate) async fn show(
     responses(
         (status = OK, body = Draft),
         (status = PAYLOAD_TOO_LARGE, description = "The draft has more than 512 KiB", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
 )]

@@ -53,14 +53,14 @@ pub(crate) struct HistoryQuery {
         ("id" = SessionId, Path),
         CursorParams,
         HistoryQuery,
-        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the client received; overrides `after`")
     ),
     responses(
         (status = OK, description = "The events", content(
             (String = "text/event-stream"),
             (EventHistory = "application/json")
         )),
-        (status = NO_CONTENT, description = "The session has ended, and the reader has every event"),
+        (status = NO_CONTENT, description = "The session has ended, and the client has received every event"),
         SessionProblems
     )
 )]
@@ -86,7 +86,7 @@ pub(crate) async fn follow(
         let records = control.store().event_records(scope, after, limit).await.map_err(failed)?;
         let last_event_id = records.last().map_or(after, |record| record.seq);
         let rest = control.store().event_records(scope, last_event_id, 1).await.map_err(failed)?;
-        let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
+        let items = records.iter().map(|record| record.parse_event()).collect::<Result<_, _>>();
         let items = items.map_err(failed)?;
         return Ok(
             Json(EventHistory { items, last_event_id, has_more: !rest.is_empty() }).into_response()
@@ -98,7 +98,7 @@ pub(crate) async fn follow(
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let records = control.subscribe(scope, after).into_stream();
+    let records = control.follow_events(scope, after).into_stream();
     let events = records
         .map(|record| record.map(|record| SseEvent { id: record.seq, json: record.json.clone() }));
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
@@ -113,7 +113,7 @@ pub(crate) async fn follow(
     tag = "sessions",
     params(
         CursorParams,
-        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the client received; overrides `after`")
     ),
     responses(
         (status = OK, description = "The events", body = String, content_type = "text/event-stream"),
@@ -132,11 +132,11 @@ pub(crate) async fn follow_all(
             last.map_err(|error| of_task(ControlPlaneError::from(error)))?
         }
     };
-    let records = control.subscribe(EventLogScope::All, after).into_stream();
+    let records = control.follow_events(EventLogScope::All, after).into_stream();
     // The log also has the events of runs and spaces.
     let events = records.filter_map(|record| {
         let event = match record {
-            Ok(record) if record.stream.session().is_none() => None,
+            Ok(record) if record.stream.session_id().is_none() => None,
             Ok(record) => {
                 Some(Ok(SseEvent { id: record.position, json: record.json_with_session_id() }))
             }

@@ -8,7 +8,7 @@ use ab_api::{
     check_repo_url,
 };
 use ab_executor::{CleanupToken, SessionAttempt};
-use ab_store::{InventoryFilter, StoreError};
+use ab_store::{RepoListFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
@@ -36,8 +36,8 @@ pub(crate) struct InventoryQuery {
 }
 
 impl InventoryQuery {
-    fn filter(self) -> InventoryFilter {
-        InventoryFilter { tenant: self.tenant_id, project: self.project_id }
+    fn filter(self) -> RepoListFilter {
+        RepoListFilter { tenant: self.tenant_id, project: self.project_id }
     }
 }
 
@@ -56,8 +56,8 @@ pub(crate) async fn projects(
 ) -> Result<Json<Page<ProjectSummary>>, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
-    let (items, total) = store.projects(&query.filter(), page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(items, total)))
+    let (items, total) = store.list_projects(&query.filter(), page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(items, total)))
 }
 
 /// List the repositories that sessions worked on or that were imported
@@ -75,8 +75,8 @@ pub(crate) async fn repos(
 ) -> Result<Json<Page<RepoSummary>>, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
-    let (items, total) = store.repos(&query.filter(), page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(items, total)))
+    let (items, total) = store.list_repos(&query.filter(), page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(items, total)))
 }
 
 /// Import a repository into the list
@@ -92,7 +92,7 @@ pub(crate) async fn repos(
         (status = BAD_GATEWAY, description = "The repository cannot be read", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "Only callers on this machine can name a local path", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
 )]
@@ -129,7 +129,7 @@ pub(crate) struct RefsQuery {
     params(RefsQuery),
     responses(
         (status = OK, body = RepoRefs),
-        (status = BAD_GATEWAY, description = "The repository cannot be read, and never was", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = BAD_GATEWAY, description = "The repository cannot be read, and nothing is stored about it", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "Only callers on this machine can name a local path", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -144,7 +144,7 @@ pub(crate) async fn refs(
     let offers = surface.offers(Locality::of(peer.0, &headers));
     check_repo_url(&url, "url", &offers).map_err(|violations| violated(&violations))?;
     let store = surface.control.store();
-    let stored = store.stored_refs(&url).await.map_err(store_failed)?;
+    let stored = store.get_repo_refs(&url).await.map_err(store_failed)?;
     if let Some(refs) = &stored
         && Time::now() < refs.fetched_at.saturating_add(REFS_LIFETIME)
     {
@@ -152,7 +152,7 @@ pub(crate) async fn refs(
     }
     match (asked(surface, &url).await, stored) {
         (Ok(refs), _) => {
-            store.store_refs(refs.clone()).await.map_err(store_failed)?;
+            store.put_repo_refs(refs.clone()).await.map_err(store_failed)?;
             Ok(Json(refs))
         }
         (Err(_), Some(stored)) => Ok(Json(stored)),
@@ -161,7 +161,7 @@ pub(crate) async fn refs(
 }
 
 async fn asked(surface: &ControlPlaneRoutes, url: &str) -> Result<RepoRefs, Problem> {
-    let branches = surface.control.executor().branches(url).await;
+    let branches = surface.control.executor().list_repo_branches(url).await;
     let branches = branches
         .map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail).coded("repository"))?;
     let items = branches.branches.into_iter();
@@ -203,8 +203,8 @@ pub(crate) async fn workspaces(
         violations.add_invalid("status", message);
         violated(&violations)
     })?;
-    let (items, total) = store.workspaces(status, page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(items, total)))
+    let (items, total) = store.list_workspaces(status, page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(items, total)))
 }
 
 /// Show a workspace with its storage use and the sessions that worked in it
@@ -228,7 +228,7 @@ pub(crate) async fn workspace(
     let control = &app.control()?.control;
     let missing = |error| match error {
         StoreError::NotFound => {
-            let detail = format!("there is no workspace {id}: it was removed, or never made");
+            let detail = format!("there is no workspace {id}: it was removed, or never existed");
             Problem::new(ProblemKind::NotFound, detail).coded("workspace_not_found")
         }
         error => store_failed(error),
@@ -236,7 +236,7 @@ pub(crate) async fn workspace(
     let record = control.store().session_record(id).await.map_err(missing)?;
     let job = SessionAttempt { session: record.session, generation: record.progress.generation };
     let CleanupToken(token) = control.executor().cleanup_token(&job);
-    let (summary, history) = control.store().workspace(&token).await.map_err(missing)?;
+    let (summary, history) = control.store().get_workspace(&token).await.map_err(missing)?;
     let storage = control.executor().workspace_storage(&CleanupToken(token)).await;
     let storage = storage.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))?;
     let history = history.into_iter().map(|session| WorkspaceTask {

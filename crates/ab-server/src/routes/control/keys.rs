@@ -35,7 +35,7 @@ const SECRET_PREFIX: &str = "abk_";
         (status = CREATED, description = "The key works", body = ApiKeyCreatedResponse),
         (status = CONFLICT, description = "A key that is not revoked has this name", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
 )]
@@ -49,7 +49,7 @@ pub(crate) async fn create(
     let ApiKeyRequest { name } =
         ApiKeyRequest::parse(&body).map_err(|violations| violated(&violations))?;
     let random = random_text()
-        .map_err(|_| Problem::new(ProblemKind::Internal, "the system gives no random numbers"))?;
+        .map_err(|_| Problem::new(ProblemKind::Internal, "the system provides no random bytes"))?;
     let secret = format!("{SECRET_PREFIX}{random}");
     let id = ApiKeyId::generate();
     let api_key = ApiKey { id, name, created_at: Time::now(), revoked_at: None };
@@ -80,8 +80,8 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<ApiKey>>, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
-    let (keys, total) = store.api_keys(page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(keys, total)))
+    let (keys, total) = store.list_api_keys(page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(keys, total)))
 }
 
 /// Revoke an API key

@@ -30,9 +30,9 @@ use crate::routes::mcp;
     request_body(content = serde_json::Value, content_type = "application/json"),
     responses(
         (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
-        (status = ACCEPTED, description = "Nothing to answer"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
-        (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
+        (status = ACCEPTED, description = "Accepted; there is no response"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list both response types"),
+        (status = REQUEST_TIMEOUT, description = "The body did not arrive in time"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
         EndpointProblems
@@ -56,9 +56,9 @@ pub(crate) async fn call(
         ("Mcp-Session-Id" = Option<String>, Header, description = "The MCP session")
     ),
     responses(
-        (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
+        (status = OK, description = "The messages of the server", body = String, content_type = "text/event-stream"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list text/event-stream"),
         EndpointProblems
     )
 )]
@@ -114,6 +114,7 @@ pub(super) async fn running(
     if session.status.is_terminal() {
         return Err(of_session(id, ControlPlaneError::Ended(session.status)));
     }
-    let detail = format!("the agent of the session does not run: it is {}", session.status);
+    let detail =
+        format!("the agent of the session is not running: the session is {}", session.status);
     Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"))
 }

@@ -108,7 +108,10 @@ pub(crate) struct SessionProblems;
 
 impl IntoResponses for SessionProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        described(Rendering::Document, "There is no such session, or no sessions are served here")
+        described(
+            Rendering::Document,
+            "There is no such session, or sessions are not enabled on this server",
+        )
     }
 }
 
@@ -120,10 +123,10 @@ impl IntoResponses for EndpointProblems {
         let mut all = SessionProblems::responses();
         all.extend(
             [
-                (StatusCode::BAD_REQUEST, "No message, or headers that make no sense"),
+                (StatusCode::BAD_REQUEST, "No message, or invalid headers"),
                 (
                     StatusCode::CONFLICT,
-                    "The session does not run, the call's id is in use, or a client listens already",
+                    "The session does not run, the call's id is in use, or a client already listens",
                 ),
                 (StatusCode::GONE, "The session has ended"),
             ]
@@ -138,7 +141,10 @@ pub(crate) struct ApprovalProblems;
 
 impl IntoResponses for ApprovalProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        described(Rendering::Envelope, "There is no such approval, or no sessions are served here")
+        described(
+            Rendering::Envelope,
+            "There is no such approval, or sessions are not enabled on this server",
+        )
     }
 }
 
@@ -147,7 +153,7 @@ pub(crate) struct PageProblems;
 
 impl IntoResponses for PageProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        let not_found = "There is nothing of that name, or no sessions are served here";
+        let not_found = "Nothing has this name, or sessions are not enabled on this server";
         described(Rendering::of("/ui"), not_found)
     }
 }

@@ -32,7 +32,7 @@ use crate::problem::{Problem, ProblemDocument};
     tag = "sessions",
     params(
         ("id" = SessionId, Path),
-        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated"),
+        ("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect"),
     ),
     request_body = PromptRequest,
     responses(
@@ -94,7 +94,7 @@ pub(crate) async fn list(
     found(control, id).await?;
     let listed = control.store().session_prompts(id, status, page).await;
     let (prompts, total) = listed.map_err(|error| super::of_task(error.into()))?;
-    Ok(Json(page.build_page(prompts, total)))
+    Ok(Json(page.build_response_page(prompts, total)))
 }
 
 /// Show a prompt and its receipt
@@ -109,7 +109,7 @@ pub(crate) async fn show(
     State(app): State<HttpApp>,
     PathParams((id, number)): PathParams<(SessionId, u32)>,
 ) -> Result<Json<SessionPrompt>, Problem> {
-    answered(id, app.control()?.control.prompt(id, number).await)
+    answered(id, app.control()?.control.session_prompt(id, number).await)
 }
 
 /// Change the text of a queued prompt
@@ -134,7 +134,7 @@ pub(crate) async fn rewrite(
 ) -> Result<Json<SessionPrompt>, Problem> {
     let PromptEdit { prompt } =
         PromptEdit::parse(&body).map_err(|violations| violated(&violations))?;
-    answered(id, app.control()?.control.rewrite_prompt(id, number, prompt).await)
+    answered(id, app.control()?.control.replace_queued_prompt(id, number, prompt).await)
 }
 
 /// Withdraw a queued prompt
@@ -154,7 +154,7 @@ pub(crate) async fn withdraw(
     State(app): State<HttpApp>,
     PathParams((id, number)): PathParams<(SessionId, u32)>,
 ) -> Result<Json<SessionPrompt>, Problem> {
-    answered(id, app.control()?.control.withdraw_prompt(id, number).await)
+    answered(id, app.control()?.control.withdraw_queued_prompt(id, number).await)
 }
 
 fn answered(

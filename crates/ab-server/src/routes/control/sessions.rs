@@ -90,8 +90,8 @@ pub(crate) async fn list(
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
     let filter = query.filter().map_err(|violations| violated(&violations))?;
-    let (sessions, total) = store.sessions(&filter, page).await.map_err(store_failed)?;
-    Ok(Json(page.build_page(sessions, total)))
+    let (sessions, total) = store.list_sessions(&filter, page).await.map_err(store_failed)?;
+    Ok(Json(page.build_response_page(sessions, total)))
 }
 
 /// Show a session
@@ -123,7 +123,7 @@ pub(crate) async fn cancel(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let session = app.control()?.control.cancel(id).await;
+    let session = app.control()?.control.cancel_session(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn stop(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let session = app.control()?.control.stop(id).await;
+    let session = app.control()?.control.stop_session(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn stop(
     tag = "sessions",
     params(
         ("id" = SessionId, Path),
-        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated"),
+        ("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect"),
     ),
     request_body = ContinueRequest,
     responses(
@@ -202,7 +202,7 @@ pub(crate) async fn finish(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let session = app.control()?.control.finish(id).await;
+    let session = app.control()?.control.finish_session(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -226,7 +226,7 @@ pub(crate) async fn pause(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let session = app.control()?.control.pause(id).await;
+    let session = app.control()?.control.pause_session(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -247,7 +247,7 @@ pub(crate) async fn resume(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let session = app.control()?.control.resume(id).await;
+    let session = app.control()?.control.resume_session(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -303,7 +303,7 @@ pub(crate) async fn logs(
     found(control, id).await?;
     let records = control.store().last_event_records(id, Some("log"), tail).await;
     let records = records.map_err(store_failed)?;
-    let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
+    let items = records.iter().map(|record| record.parse_event()).collect::<Result<_, _>>();
     Ok(Json(Items { items: items.map_err(store_failed)? }))
 }
 
@@ -339,20 +339,22 @@ pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Resul
     let record = control.store().session_record(id).await;
     let record = record.map_err(|error| of_session(id, error.into()))?;
     if record.session.status.is_terminal() {
-        return control.store().artifact(id, "diff").await.map_err(|error| match error {
-            StoreError::NotFound => {
-                let detail = "the session ended before there was anything to compare";
-                Problem::new(ProblemKind::NotFound, detail).coded("diff_not_found")
-            }
-            error => store_failed(error),
-        });
+        return control.store().get_session_artifact(id, "diff").await.map_err(
+            |error| match error {
+                StoreError::NotFound => {
+                    let detail = "the session ended before there was anything to compare";
+                    Problem::new(ProblemKind::NotFound, detail).coded("diff_not_found")
+                }
+                error => store_failed(error),
+            },
+        );
     }
     if record.session.workspace.mount_path.is_none() {
         let detail = "the session has no workspace yet";
         return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_provisioned"));
     }
     let job = SessionAttempt { session: record.session, generation: record.progress.generation };
-    let diff = control.executor().diff(&job).await;
+    let diff = control.executor().session_diff(&job).await;
     diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
 }
 

@@ -46,8 +46,8 @@ impl SessionSsh {
         ("token" = Option<String>, Query, description = "The token, where no header can be sent")
     ),
     responses(
-        (status = SWITCHING_PROTOCOLS, description = "The bytes of SSH follow"),
-        (status = UPGRADE_REQUIRED, description = "A WebSocket of another version", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = SWITCHING_PROTOCOLS, description = "SSH over WebSocket messages follows"),
+        (status = UPGRADE_REQUIRED, description = "Unsupported WebSocket version", body = ProblemDocument, content_type = "application/problem+json"),
         EndpointProblems
     )
 )]
@@ -60,7 +60,7 @@ pub(crate) async fn connect(
     let surface = app.control()?;
     let workspace = running(surface, id).await?;
     let Some(ssh) = &surface.ssh else {
-        let detail = "SSH into sessions is not served here";
+        let detail = "SSH into sessions is not enabled on this server";
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
     let backend = workspace.backend.narrow(NarrowOptions::for_actor(principal))?;

@@ -24,11 +24,11 @@ use crate::routes::Peer;
     path = "/api/v1/tasks",
     tag = "sessions",
     request_body = TaskRequest,
-    params(("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")),
+    params(("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect")),
     responses(
         (status = CREATED, description = "The session exists and waits for its turn", body = TaskCreatedResponse),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The task is well formed, but this server cannot do it; or its key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -70,7 +70,7 @@ pub(crate) async fn create(
             })?,
         };
     let Some(id) = session_ids.first().copied() else {
-        return Err(Problem::new(ProblemKind::Internal, "the task made no session"));
+        return Err(Problem::new(ProblemKind::Internal, "the task created no session"));
     };
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();

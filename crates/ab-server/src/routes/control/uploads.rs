@@ -91,7 +91,7 @@ pub(crate) async fn list(
     page.check().map_err(|violations| violated(&violations))?;
     let (records, total) = store.uploads(principal.id(), page).await.map_err(store_failed)?;
     let uploads = records.into_iter().map(|record| record.upload).collect();
-    Ok(Json(page.build_page(uploads, total)))
+    Ok(Json(page.build_response_page(uploads, total)))
 }
 
 /// Show an upload, with a new signed address for the rest of its content

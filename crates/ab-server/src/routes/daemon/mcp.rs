@@ -20,7 +20,7 @@ use crate::routes::Peer;
     tag = "mcp",
     params(
         ("session" = Option<bool>, Query, description = "Begin a session with this initialize"),
-        ("X-Root-Dir" = Option<String>, Header, description = "The root that the client believes in; another one is refused"),
+        ("X-Root-Dir" = Option<String>, Header, description = "The root directory that the client expects; another one is refused"),
         ("X-Scope-Path" = Option<String>, Header, description = "Work inside this directory of the workspace"),
         ("MCP-Protocol-Version" = Option<String>, Header, description = "The revision of the protocol"),
         ("Mcp-Session-Id" = Option<String>, Header, description = "The session, if there is one")
@@ -28,17 +28,17 @@ use crate::routes::Peer;
     request_body(content = serde_json::Value, content_type = "application/json"),
     responses(
         (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
-        (status = ACCEPTED, description = "Nothing to answer"),
-        (status = BAD_REQUEST, description = "No message, or headers that make no sense", body = Refusal),
-        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = ACCEPTED, description = "Accepted; there is no response"),
+        (status = BAD_REQUEST, description = "No message, or invalid headers", body = Refusal),
+        (status = FORBIDDEN, description = "The Host, Origin or root directory is not allowed", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session, or the revision has no such method"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
-        (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list both response types"),
+        (status = REQUEST_TIMEOUT, description = "The body did not arrive in time"),
         (status = CONFLICT, description = "A call with this id is not answered yet in this session"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed"),
-        (status = SERVICE_UNAVAILABLE, description = "No room for another large body, for another large answer, or for another session")
+        (status = SERVICE_UNAVAILABLE, description = "Too many large bodies, large answers or sessions at the same time")
     )
 )]
 pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Response {
@@ -54,13 +54,13 @@ pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Respon
     tag = "mcp",
     params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
     responses(
-        (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
-        (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
-        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = OK, description = "The messages of the server", body = String, content_type = "text/event-stream"),
+        (status = BAD_REQUEST, description = "Invalid headers, or another scope than that of the session", body = Refusal),
+        (status = FORBIDDEN, description = "The Host, Origin or root directory is not allowed", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
-        (status = CONFLICT, description = "Somebody listens to this session already"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list text/event-stream"),
+        (status = CONFLICT, description = "Another client already listens to this session"),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
@@ -76,8 +76,8 @@ pub(crate) async fn listen(State(app): State<HttpApp>, request: Request) -> Resp
     params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
     responses(
         (status = ACCEPTED, description = "It has ended"),
-        (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
-        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = BAD_REQUEST, description = "Invalid headers, or another scope than that of the session", body = Refusal),
+        (status = FORBIDDEN, description = "The Host, Origin or root directory is not allowed", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
@@ -95,7 +95,7 @@ async fn answer(app: &HttpApp, mut request: Request) -> Response {
     let address = CallerAddress(Peer::of(&request));
     request.extensions_mut().insert(address);
     match daemon.view(request.headers()) {
-        Ok(backend) => daemon.mcp.handle(backend, request).await.map(Body::new),
+        Ok(backend) => daemon.mcp.handle_request(backend, request).await.map(Body::new),
         Err(problem) => problem.into_response(),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::websocket::WebSocketByteStream;
-use ab_remote::{ConnectionEnd, SshServer};
+use ab_remote::{SshConnectionEnd, SshServer};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -56,15 +56,15 @@ const GOODBYE: Duration = Duration::from_secs(1);
     tag = "ssh",
     params(
         ("token" = Option<String>, Query, description = "The token, where no header can be sent"),
-        ("X-Root-Dir" = Option<String>, Header, description = "The root that the client believes in; another than ours is refused"),
+        ("X-Root-Dir" = Option<String>, Header, description = "The root directory that the client expects; another one is refused"),
         ("X-Scope-Path" = Option<String>, Header, description = "The directory of the workspace that the connection is confined to")
     ),
     responses(
-        (status = SWITCHING_PROTOCOLS, description = "The bytes of SSH follow"),
-        (status = UPGRADE_REQUIRED, description = "A WebSocket of another version", body = Refusal),
-        (status = BAD_REQUEST, description = "An upgrade or a scope that makes no sense", body = Refusal),
-        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
-        (status = NOT_FOUND, description = "SSH is not served here", body = Refusal)
+        (status = SWITCHING_PROTOCOLS, description = "SSH over WebSocket messages follows"),
+        (status = UPGRADE_REQUIRED, description = "Unsupported WebSocket version", body = Refusal),
+        (status = BAD_REQUEST, description = "An invalid upgrade or scope", body = Refusal),
+        (status = FORBIDDEN, description = "The Host, Origin or root directory is not allowed", body = Refusal),
+        (status = NOT_FOUND, description = "SSH is not enabled on this server", body = Refusal)
     )
 )]
 pub(crate) async fn connect(
@@ -77,7 +77,7 @@ pub(crate) async fn connect(
         Err(problem) => return problem.into_response(),
     };
     let Some(ssh) = daemon.ssh.clone() else {
-        let detail = "SSH over WebSockets is not served here";
+        let detail = "SSH over WebSockets is not enabled on this server";
         return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
     // A caller without the right token must learn nothing about the workspace.
@@ -145,13 +145,13 @@ pub(in crate::routes) fn accept_ssh(
 }
 
 fn not_a_websocket() -> Response {
-    let message = "this path is for WebSockets that carry SSH";
+    let message = "this path accepts only WebSockets that carry SSH";
     Problem::new(ProblemKind::Invalid, message).titled("Not a WebSocket").into_response()
 }
 
 fn another_version() -> Response {
-    let message = "WebSockets of version 13 are spoken here";
-    let problem = Problem::new(ProblemKind::UpgradeRequired, message).titled("Another version");
+    let message = "only WebSocket version 13 is supported";
+    let problem = Problem::new(ProblemKind::UpgradeRequired, message).titled("Unsupported version");
     ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
 }
 
@@ -176,7 +176,7 @@ async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
 async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     let ended = ssh.serve_with_backend(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
-    let reason = if ended == ConnectionEnd::ShutDown { CLOSING } else { ENDED };
+    let reason = if ended == SshConnectionEnd::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;
 }
 
@@ -201,7 +201,7 @@ struct Shared(Arc<Mutex<WebSocketByteStream<Beyond>>>);
 
 impl Shared {
     fn new(stream: Beyond) -> Self {
-        Self(Arc::new(Mutex::new(WebSocketByteStream::server_side(stream))))
+        Self(Arc::new(Mutex::new(WebSocketByteStream::new_server(stream))))
     }
 
     fn lock(&self) -> MutexGuard<'_, WebSocketByteStream<Beyond>> {

@@ -144,11 +144,11 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(malformed("is there twice")),
+        (Some(_), Some(_)) => Err(malformed("occurs twice")),
         (Some(value), None) => match str::from_utf8(value.as_bytes()) {
             Ok("") => Ok(None),
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(malformed("is no UTF-8 text")),
+            Err(_) => Err(malformed("is not UTF-8")),
         },
     }
 }

@@ -108,7 +108,7 @@ pub(crate) async fn post(
     }
     accepts(request.headers(), "application/json")?;
     let body = whole(request.into_body(), surface.max_message).await?;
-    let posted = surface.gateway.post(&id, agent.as_deref(), &body).await;
+    let posted = surface.gateway.post_message(&id, agent.as_deref(), &body).await;
     Ok(match posted.map_err(|error| of_server(&id, error))? {
         PostMessageOutcome::Response(line) => {
             ([(header::CONTENT_TYPE, "application/json")], line).into_response()
@@ -127,11 +127,11 @@ pub(crate) async fn post(
     tag = "agents",
     params(
         ("server_id" = String, Path, description = "Chosen by the client"),
-        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has")
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the client received")
     ),
     responses(
         (status = OK, description = "The messages", body = String, content_type = "text/event-stream"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not admit text/event-stream"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not allow text/event-stream"),
         GatewayProblems
     )
 )]
@@ -143,7 +143,8 @@ pub(crate) async fn follow(
     let surface = app.gateway()?;
     accepts(&headers, "text/event-stream")?;
     let last = last_event_id(&headers)?;
-    let events = surface.gateway.subscribe(&id, last).map_err(|error| of_server(&id, error))?;
+    let events =
+        surface.gateway.subscribe_to_messages(&id, last).map_err(|error| of_server(&id, error))?;
     let frames = unfold(events, |mut events| async move {
         let batch = events.next().await?;
         Some((framed(&batch), events))
@@ -227,7 +228,7 @@ fn accepts(headers: &HeaderMap, kind: &str) -> Result<(), Problem> {
     {
         return Ok(());
     }
-    let detail = format!("the answer is {kind}, which the Accept header does not admit");
+    let detail = format!("the response is {kind}, which the Accept header does not allow");
     Err(Problem::new(ProblemKind::NotAcceptable, detail))
 }
 

@@ -120,7 +120,7 @@ pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<GatewayAgent
     let agents = &gateway.settings().agents;
     let entries = agents.catalog.entries().iter();
     let mut listed: Vec<GatewayAgent> = entries.map(|entry| agent(gateway, entry)).collect();
-    for name in agents.names_of_agents_with_launcher() {
+    for name in agents.agents_with_launcher_program() {
         if let Some(known) = listed.iter_mut().find(|known| known.aliases.contains(&name)) {
             known.aliases.retain(|alias| *alias != name);
         }
@@ -154,9 +154,9 @@ impl utoipa::IntoResponses for InstallProblems {
     fn responses()
     -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
         described(&[
-            (StatusCode::NOT_FOUND, "No agents are served here"),
+            (StatusCode::NOT_FOUND, "Agents are not enabled on this server"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON"),
             (StatusCode::INTERNAL_SERVER_ERROR, "The installation failed"),
             (StatusCode::BAD_GATEWAY, "The server is closing"),
         ])
@@ -183,7 +183,7 @@ pub(crate) async fn install(
     let gateway = &app.gateway()?.gateway;
     request.check(gateway, &name)?;
     let again = if request.reinstall { Reinstall::Yes } else { Reinstall::No };
-    let artifact = gateway.install(&name, again).await;
+    let artifact = gateway.install_agent(&name, again).await;
     let artifact = artifact.map_err(|error| of_server(&name, error))?;
     let source = match artifact.origin {
         AgentProgramOrigin::Registry => "registry",

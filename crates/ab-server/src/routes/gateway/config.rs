@@ -33,11 +33,11 @@ pub(crate) struct ConfigProblems;
 impl IntoResponses for ConfigProblems {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         described(&[
-            (StatusCode::NOT_FOUND, "There is no such entry, or no files are served here"),
+            (StatusCode::NOT_FOUND, "There is no such entry, or this server serves no files"),
             (StatusCode::CONFLICT, "Other programs change the file at the same time"),
             (StatusCode::GONE, "The server is closing"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The entry or the file of entries is too large"),
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON"),
             (StatusCode::UNPROCESSABLE_ENTITY, "The file of entries cannot be used"),
             (StatusCode::SERVICE_UNAVAILABLE, "The file system is not available"),
             (StatusCode::GATEWAY_TIMEOUT, "The file system took too long"),

@@ -109,12 +109,12 @@ pub(crate) async fn read(
     params(
         PathQuery,
         ("if-match" = Option<String>, Header, description = "The ETag of the version that is replaced"),
-        ("if-none-match" = Option<String>, Header, description = "`*` if nothing may be there")
+        ("if-none-match" = Option<String>, Header, description = "`*` if the file must not exist")
     ),
     request_body(content = [u8], content_type = "application/octet-stream"),
     responses(
         (status = OK, body = FsWritten),
-        (status = PRECONDITION_FAILED, description = "The file is there, or is another version"),
+        (status = PRECONDITION_FAILED, description = "The file exists, or has another version"),
         FileProblems
     )
 )]
@@ -175,7 +175,7 @@ fn preconditions(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
         None => {}
         Some("*") => options.mode = WriteMode::CreateNew,
         Some(_) => {
-            let detail = "invalid If-None-Match: only * can be asked for here";
+            let detail = "invalid If-None-Match: must be *";
             return Err(Problem::new(ProblemKind::Invalid, detail));
         }
     }

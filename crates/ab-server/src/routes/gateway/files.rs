@@ -106,11 +106,11 @@ pub(crate) struct FileProblems;
 impl IntoResponses for FileProblems {
     fn responses() -> std::collections::BTreeMap<String, RefOr<Described>> {
         described(&[
-            (StatusCode::NOT_FOUND, "No files are served here"),
+            (StatusCode::NOT_FOUND, "This server serves no files"),
             (StatusCode::CONFLICT, "The directory is not empty, or the file was changed meanwhile"),
             (StatusCode::GONE, "The server is closing"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The request is too large"),
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON"),
             (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done with such a file"),
             (StatusCode::BAD_GATEWAY, "The file system failed"),
             (StatusCode::SERVICE_UNAVAILABLE, "The file system is not available"),
@@ -321,7 +321,7 @@ pub(crate) async fn rename(
         Err(error) => return Err(failed(error)),
     };
     if target.is_some() && !overwrite {
-        let detail = format!("{} is there already: set overwrite to replace it", moved.to);
+        let detail = format!("{} already exists: set overwrite to replace it", moved.to);
         return Err(Problem::new(ProblemKind::Invalid, detail));
     }
     if moved.from.starts_with(&format!("{}/", moved.to)) {

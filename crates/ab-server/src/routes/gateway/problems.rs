@@ -89,7 +89,7 @@ impl IntoResponses for GatewayProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         described(&[(
             StatusCode::NOT_FOUND,
-            "There is nothing of that name, or no agents are served here",
+            "Nothing has this name, or agents are not enabled on this server",
         )])
     }
 }
@@ -100,11 +100,14 @@ pub(crate) struct MessageProblems;
 impl IntoResponses for MessageProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         described(&[
-            (StatusCode::NOT_FOUND, "The agent is not installed, or no agents are served here"),
-            (StatusCode::NOT_ACCEPTABLE, "Accept does not admit JSON"),
+            (
+                StatusCode::NOT_FOUND,
+                "The agent is not installed, or agents are not enabled on this server",
+            ),
+            (StatusCode::NOT_ACCEPTABLE, "Accept does not allow JSON"),
             (StatusCode::CONFLICT, "The server runs another agent, or the id is in use"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The message is too large"),
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON"),
             (StatusCode::INTERNAL_SERVER_ERROR, "The agent could not be installed"),
             (StatusCode::BAD_GATEWAY, "The agent could not be started, or has ended"),
             (StatusCode::SERVICE_UNAVAILABLE, "There are too many servers or requests"),

@@ -36,7 +36,7 @@ impl<T> Enveloped<T> {
 impl<T> Enveloped<Vec<T>> {
     /// One page of a list.
     pub(crate) fn page(items: Vec<T>, total: u64, page: PageRequest, request: &RequestId) -> Self {
-        let built = page.build_page(items, total);
+        let built = page.build_response_page(items, total);
         let meta = AnswerMeta {
             request_id: request.to_string(),
             has_more: Some(built.next_page.is_some()),

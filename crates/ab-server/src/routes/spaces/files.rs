@@ -177,7 +177,7 @@ impl FromRequestParts<HttpApp> for SpaceFiles {
     async fn from_request_parts(parts: &mut Parts, app: &HttpApp) -> Result<Self, Problem> {
         let OnSpaces { spaces, id: FilePath { id, path }, request_id } =
             OnSpaces::from_request_parts(parts, app).await?;
-        let workspace = spaces.workspace(id).await.map_err(of_spaces)?;
+        let workspace = spaces.space_workspace(id).await.map_err(of_spaces)?;
         let narrow = match parts.extensions.get::<Principal>().cloned() {
             Some(principal) => NarrowOptions::for_actor(principal),
             None => NarrowOptions::default(),

@@ -22,9 +22,9 @@ use crate::routes::mcp;
     request_body(content = serde_json::Value, content_type = "application/json"),
     responses(
         (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
-        (status = ACCEPTED, description = "Nothing to answer"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
-        (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
+        (status = ACCEPTED, description = "Accepted; there is no response"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list both response types"),
+        (status = REQUEST_TIMEOUT, description = "The body did not arrive in time"),
         SpaceProblems
     )
 )]
@@ -43,9 +43,9 @@ pub(crate) async fn call(
     tag = "mcp",
     params(("id" = SpaceId, Path)),
     responses(
-        (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
+        (status = OK, description = "The messages of the server", body = String, content_type = "text/event-stream"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
-        (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not list text/event-stream"),
         SpaceProblems
     )
 )]
@@ -79,7 +79,7 @@ pub(crate) async fn end(
 
 async fn answer(app: &HttpApp, id: SpaceId, request: Request) -> Result<Response, Problem> {
     let surface = app.spaces()?;
-    let workspace = surface.spaces.workspace(id).await.map_err(of_spaces)?;
+    let workspace = surface.spaces.space_workspace(id).await.map_err(of_spaces)?;
     let endpoint = surface.endpoint(id, workspace.backend());
     mcp::pass(app, endpoint, workspace.backend(), request).await
 }

@@ -1,7 +1,8 @@
 //! `/v1/policies`: the presets, and what a policy says of an operation.
 
 use ab_policy::{
-    CommandCheckContext, DocumentAccess, DocumentHit, Policy, PolicyDocument, PolicyProfile,
+    CommandCheckContext, CommandPolicy, PolicyDocument, PolicyDocumentFileAccess,
+    PolicyDocumentMatch, PolicyProfile,
 };
 use ab_spaces::{InvalidMessage, Operation, ValidationIssue};
 use axum::extract::State;
@@ -105,7 +106,10 @@ pub(crate) async fn validate(
 }
 
 /// The verdict on an operation; `None` means that it is allowed.
-fn judged(document: &PolicyDocument, operation: &Operation) -> Option<(DocumentHit, String)> {
+fn judged(
+    document: &PolicyDocument,
+    operation: &Operation,
+) -> Option<(PolicyDocumentMatch, String)> {
     let file = |access, path: &str, size| {
         let hit = document.judge_file(access, path, size)?;
         let rule = hit.rule.to_owned();
@@ -113,7 +117,7 @@ fn judged(document: &PolicyDocument, operation: &Operation) -> Option<(DocumentH
     };
     match operation {
         Operation::Message { .. } => None,
-        Operation::ReadFile { path, .. } => file(DocumentAccess::Read, path, None),
+        Operation::ReadFile { path, .. } => file(PolicyDocumentFileAccess::Read, path, None),
         Operation::CreateFile { path, content, encoding, .. } => {
             let size = match encoding {
                 ab_spaces::ContentEncoding::Utf8 => content.len(),
@@ -122,18 +126,18 @@ fn judged(document: &PolicyDocument, operation: &Operation) -> Option<(DocumentH
                     decoded.map_or(0, |bytes| bytes.len())
                 }
             };
-            file(DocumentAccess::Write, path, Some(size as u64))
+            file(PolicyDocumentFileAccess::Write, path, Some(size as u64))
         }
         Operation::EditFile { path, .. } | Operation::DeleteFile { path, .. } => {
-            file(DocumentAccess::Write, path, None)
+            file(PolicyDocumentFileAccess::Write, path, None)
         }
         Operation::Shell { command, .. } => {
-            let policy = Policy::new(PolicyProfile::Guarded).ok()?;
+            let policy = CommandPolicy::new(PolicyProfile::Guarded).ok()?;
             let judgement = policy.judge(command, &CommandCheckContext::new());
             let own = document.judge_command(&judgement.analysis);
             let built_in = judgement.decisive_rule().map(|hit| {
                 let (reason, suggestion) = (hit.rule.reason.clone(), hit.rule.suggestion.clone());
-                let hit = DocumentHit {
+                let hit = PolicyDocumentMatch {
                     verdict: hit.verdict,
                     rule: "shell",
                     reason,
@@ -154,7 +158,7 @@ fn judged(document: &PolicyDocument, operation: &Operation) -> Option<(DocumentH
     }
 }
 
-fn evaluated(hit: Option<(DocumentHit, String)>) -> PolicyEvaluation {
+fn evaluated(hit: Option<(PolicyDocumentMatch, String)>) -> PolicyEvaluation {
     let Some((hit, rule)) = hit else {
         return PolicyEvaluation {
             allowed: true,

@@ -88,7 +88,7 @@ impl IntoResponses for SpaceProblems {
             (StatusCode::NOT_FOUND, "There is no such space, run or file, or no spaces are served"),
             (StatusCode::CONFLICT, "The state of the run or file does not allow it"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The body or the file is too large"),
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON"),
             (StatusCode::UNPROCESSABLE_ENTITY, "This server cannot do it"),
             (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
             (StatusCode::SERVICE_UNAVAILABLE, "The space is not ready, or the server ends"),

@@ -87,7 +87,7 @@ pub(crate) enum ApprovedOrDenied {
     tag = "spaces",
     params(
         ("id" = SpaceId, Path),
-        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated"),
+        ("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect"),
         ("prefer" = Option<String>, Header, description = "`respond-async`: do not wait for the run")
     ),
     request_body = OperationsMessage,
@@ -116,11 +116,11 @@ pub(crate) async fn create(
     let created = spaces.create_run(id, message, &principal, key).await.map_err(of_spaces)?;
     let location = [(header::LOCATION, format!("/v1/runs/{}", created.id))];
     if wants_no_wait(&headers) {
-        let shown = body_of(spaces.run(created.id).await, spaces, created.id).await?;
+        let shown = body_of(spaces.get_run(created.id).await, spaces, created.id).await?;
         let applied = [(PREFERENCE_APPLIED, RESPOND_ASYNC)];
         return Ok((StatusCode::ACCEPTED, location, applied, on.answer(shown)).into_response());
     }
-    let message = spaces.wait(created.id, 0).await.map_err(of_spaces)?;
+    let message = spaces.wait_for_run_events(created.id, 0).await.map_err(of_spaces)?;
     Ok((told(&message), location, on.answer(message)).into_response())
 }
 
@@ -144,8 +144,8 @@ pub(crate) async fn list(
     QueryParams(page): QueryParams<PageRequest>,
 ) -> Result<Json<Enveloped<Vec<Run>>>, Problem> {
     check(page)?;
-    on.spaces.space(on.id).await.map_err(of_spaces)?;
-    let runs = on.spaces.store().runs(on.id, page).await;
+    on.spaces.get_space(on.id).await.map_err(of_spaces)?;
+    let runs = on.spaces.store().list_runs(on.id, page).await;
     let (runs, total) = runs.map_err(|error| of_spaces(error.into()))?;
     Ok(Json(Enveloped::page(runs, total, page, &on.request_id)))
 }
@@ -162,9 +162,9 @@ pub(crate) async fn show(
     on: OnSpaces<RunId>,
     QueryParams(query): QueryParams<ShowQuery>,
 ) -> Result<Json<Enveloped<RunBody>>, Problem> {
-    let mut shown = body_of(on.spaces.run(on.id).await, &on.spaces, on.id).await?;
+    let mut shown = body_of(on.spaces.get_run(on.id).await, &on.spaces, on.id).await?;
     if query.operations == Some(true) {
-        shown.operations = Some(on.spaces.operations(on.id).await.map_err(of_spaces)?);
+        shown.operations = Some(on.spaces.run_operations(on.id).await.map_err(of_spaces)?);
     }
     Ok(on.answer(shown))
 }
@@ -175,7 +175,7 @@ async fn body_of(
     id: RunId,
 ) -> Result<RunBody, Problem> {
     let run = run.map_err(of_spaces)?;
-    let events = spaces.events(id).await.map_err(of_spaces)?;
+    let events = spaces.run_events(id).await.map_err(of_spaces)?;
     let protocol_version = ab_spaces::PROTOCOL_VERSION;
     Ok(RunBody { run, protocol_version, run_id: id, events, operations: None })
 }
@@ -206,7 +206,7 @@ pub(crate) async fn resume(
         ApprovedOrDenied::Denied => ApproveOrDeny::Deny,
     };
     let by = decided_by(&principal, &decision.into(), DecisionChannel::Api)?;
-    let resumed = on.spaces.resume(on.id, &operation_id, decision, reason, by).await;
+    let resumed = on.spaces.resume_run(on.id, &operation_id, decision, reason, by).await;
     let message = resumed.map_err(of_spaces)?;
     Ok((told(&message), on.answer(message)).into_response())
 }
@@ -222,7 +222,7 @@ pub(crate) async fn resume(
     responses((status = OK, body = Enveloped<RunBody>), SpaceProblems)
 )]
 pub(crate) async fn cancel(on: OnSpaces<RunId>) -> Result<Json<Enveloped<RunBody>>, Problem> {
-    let cancelled = on.spaces.cancel(on.id).await;
+    let cancelled = on.spaces.cancel_run(on.id).await;
     Ok(on.answer(body_of(cancelled, &on.spaces, on.id).await?))
 }
 
@@ -238,11 +238,11 @@ pub(crate) async fn cancel(on: OnSpaces<RunId>) -> Result<Json<Enveloped<RunBody
     params(
         ("id" = RunId, Path),
         CursorParams,
-        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the client received; overrides `after`")
     ),
     responses(
         (status = OK, description = "The events", body = String, content_type = "text/event-stream"),
-        (status = NO_CONTENT, description = "The run has ended, and the reader has every event"),
+        (status = NO_CONTENT, description = "The run has ended, and the client has received every event"),
         SpaceProblems
     )
 )]
@@ -251,7 +251,7 @@ pub(crate) async fn stream(
     OnSpaces { spaces, id, .. }: OnSpaces<RunId>,
     cursor: Cursor,
 ) -> Result<Response, Problem> {
-    let run = spaces.run(id).await.map_err(of_spaces)?;
+    let run = spaces.get_run(id).await.map_err(of_spaces)?;
     let (store, after) = (spaces.store(), cursor.0.unwrap_or_default());
     let scope = EventLogScope::Run(id);
     let rest = store.event_records(scope, after, 1).await;

@@ -2,7 +2,7 @@
 
 use ab_api::{PageRequest, Space, SpaceId};
 use ab_core::Principal;
-use ab_policy::{DocumentControl, PolicyDocument};
+use ab_policy::{PolicyDocument, PolicyDocumentRuleEnforcement};
 use ab_spaces::SpaceRequest;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -37,8 +37,9 @@ pub(crate) struct SpaceBody {
 impl SpaceBody {
     pub(crate) fn new(space: Space) -> Self {
         let document = serde_json::from_value::<PolicyDocument>(space.policy.clone());
-        let controls = document.map(|document| document.controls()).unwrap_or_default();
-        let policy_controls = controls.iter().map(|control: &DocumentControl| json!(control));
+        let controls = document.map(|document| document.rule_enforcement()).unwrap_or_default();
+        let policy_controls =
+            controls.iter().map(|control: &PolicyDocumentRuleEnforcement| json!(control));
         Self { policy_controls: policy_controls.collect(), space }
     }
 }
@@ -50,7 +51,7 @@ impl SpaceBody {
     post,
     path = "/v1/spaces",
     tag = "spaces",
-    params(("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")),
+    params(("idempotency-key" = Option<String>, Header, description = "Identifies the request, so that a retry has no further effect")),
     request_body(content = serde_json::Value, description = "name, description, policy, policyOverrides, backend, copyOf, env, metadata, ttlSeconds"),
     responses((status = CREATED, body = Enveloped<SpaceBody>), SpaceProblems)
 )]
@@ -90,7 +91,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Enveloped<Vec<SpaceBody>>>, Problem> {
     let surface = app.spaces()?;
     check(page)?;
-    let (spaces, total) = surface.spaces.spaces(page).await.map_err(of_spaces)?;
+    let (spaces, total) = surface.spaces.list_spaces(page).await.map_err(of_spaces)?;
     let bodies = spaces.into_iter().map(SpaceBody::new).collect();
     Ok(Json(Enveloped::page(bodies, total, page, &request_id)))
 }
@@ -104,7 +105,7 @@ pub(crate) async fn list(
     responses((status = OK, body = Enveloped<SpaceBody>), SpaceProblems)
 )]
 pub(crate) async fn show(on: OnSpaces<SpaceId>) -> Result<Json<Enveloped<SpaceBody>>, Problem> {
-    let space = on.spaces.space(on.id).await.map_err(of_spaces)?;
+    let space = on.spaces.get_space(on.id).await.map_err(of_spaces)?;
     Ok(on.answer(SpaceBody::new(space)))
 }
 

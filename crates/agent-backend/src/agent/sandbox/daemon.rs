@@ -11,7 +11,7 @@ use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
 use ab_host::MissingRootPolicy;
 use ab_host::child_program::{ChildInput, ChildLog, ChildProcess};
 use ab_local::LocalWorkspaceConfig;
-use ab_remote::client::{HostKeyCheck, Secret};
+use ab_remote::client::{HostKeyCheck, SecretText};
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -31,10 +31,10 @@ const HOME: &str = "home";
 /// loopback port.
 ///
 /// A daemon continues when its session ends; the next session with the same id uses it again.
-/// Daemons end with [`stop`](Self::stop), when the last clone of this value is dropped, and when this
+/// Daemons end with [`stop_daemon`](Self::stop_daemon), when the last clone of this value is dropped, and when this
 /// process ends, also if it is killed. The directories are kept.
 #[derive(Clone, Debug)]
-pub struct DaemonSandboxes {
+pub struct DaemonSandboxProvider {
     program: PathBuf,
     base: PathBuf,
     arguments: Vec<OsString>,
@@ -46,7 +46,7 @@ pub struct DaemonSandboxes {
 type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
 type Slot = Arc<Mutex<Option<RunningDaemon>>>;
 
-impl DaemonSandboxes {
+impl DaemonSandboxProvider {
     /// Sandboxes in directories below `base`, served by `program`: the path of agent-backend, or a
     /// name that is looked up in `PATH`.
     pub fn new(program: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
@@ -55,17 +55,20 @@ impl DaemonSandboxes {
     }
 
     /// More flags for every daemon, such as `--isolation` and `--network`.
-    pub fn arguments<T: Into<OsString>>(mut self, more: impl IntoIterator<Item = T>) -> Self {
+    pub fn add_program_arguments<T: Into<OsString>>(
+        mut self,
+        more: impl IntoIterator<Item = T>,
+    ) -> Self {
         self.arguments.extend(more.into_iter().map(Into::into));
         self
     }
 
     /// Ends the daemon of a session, if one runs.
-    pub async fn stop(&self, session: &AgentSessionId) {
+    pub async fn stop_daemon(&self, session: &AgentSessionId) {
         let stopped = self.slot(session).lock().await.take();
         if let Some(mut daemon) = stopped {
             drop(daemon.input.take());
-            daemon.process.wait_briefly_then_kill().await;
+            daemon.process.wait_for_exit_or_kill().await;
         }
     }
 
@@ -94,8 +97,11 @@ impl DaemonSandboxes {
 }
 
 #[async_trait]
-impl SandboxProvider for DaemonSandboxes {
-    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>> {
+impl SandboxProvider for DaemonSandboxProvider {
+    async fn find_existing(
+        &self,
+        session: &SessionContext,
+    ) -> Result<Option<Box<dyn ExternalSandbox>>> {
         let home = format!("{}/{HOME}", session.session_id);
         if !self.directories()?.exists(&home).await? {
             return Ok(None);
@@ -111,7 +117,7 @@ impl SandboxProvider for DaemonSandboxes {
 
 #[derive(Debug)]
 struct DaemonSandbox {
-    sandboxes: DaemonSandboxes,
+    sandboxes: DaemonSandboxProvider,
     session: AgentSessionId,
     directory: PathBuf,
     home: String,
@@ -132,7 +138,7 @@ impl ExternalSandbox for DaemonSandbox {
         Ok(())
     }
 
-    fn home(&self) -> &str {
+    fn working_directory(&self) -> &str {
         &self.home
     }
 
@@ -140,7 +146,7 @@ impl ExternalSandbox for DaemonSandbox {
         let slot = self.sandboxes.slot(&self.session);
         let config = slot.lock().await.as_ref().map(|daemon| daemon.config.clone());
         let Some(config) = config else {
-            let message = format!("the sandbox of session {} does not run", self.session);
+            let message = format!("the sandbox of session {} is not running", self.session);
             return Err(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message));
         };
         let backend = crate::remote_with(config)?;
@@ -162,7 +168,7 @@ struct RunningDaemon {
 
 impl RunningDaemon {
     async fn start(
-        sandboxes: &DaemonSandboxes,
+        sandboxes: &DaemonSandboxProvider,
         directory: &Path,
         home: &str,
     ) -> Result<RunningDaemon> {
@@ -187,7 +193,7 @@ impl RunningDaemon {
         // 80 random bits each.
         let token = format!("{}{}", SessionId::generate(), SessionId::generate());
         let fails = |error: std::io::Error| {
-            let message = format!("the daemon did not take its token: {error}");
+            let message = format!("cannot send the token to the daemon: {error}");
             Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
         };
         input.write_all(format!("{token}\n").as_bytes()).await.map_err(fails)?;
@@ -238,7 +244,7 @@ where
 fn config(notice: &Value, token: &str) -> Result<RemoteConfig> {
     let url = notice["url"].as_str().unwrap_or_default();
     let socket = format!("{}/ssh", url.replacen("http", "ws", 1));
-    let config = RemoteConfig::parse(&socket)?.token(Secret::from(token.to_owned()))?;
+    let config = RemoteConfig::parse(&socket)?.token(SecretText::from(token.to_owned()))?;
     match notice["host_key"].as_str().and_then(|key| key.parse().ok()) {
         Some(pin) => config.host_key_check(HostKeyCheck::Pin(pin)),
         None => Ok(config),

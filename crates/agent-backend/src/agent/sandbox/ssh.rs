@@ -10,12 +10,12 @@ use crate::agent::SessionContext;
 /// Directories on any SSH host, named by the ids of the sessions. The host and its user decide what
 /// a session may do there: a plain SSH server has no jail.
 #[derive(Clone, Debug)]
-pub struct SshSandboxes {
+pub struct SshSandboxProvider {
     config: RemoteConfig,
     base: String,
 }
 
-impl SshSandboxes {
+impl SshSandboxProvider {
     /// Directories below `base`, an absolute path on the host of `config`.
     pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
         let base = base.into();
@@ -36,8 +36,11 @@ impl SshSandboxes {
 }
 
 #[async_trait]
-impl SandboxProvider for SshSandboxes {
-    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>> {
+impl SandboxProvider for SshSandboxProvider {
+    async fn find_existing(
+        &self,
+        session: &SessionContext,
+    ) -> Result<Option<Box<dyn ExternalSandbox>>> {
         let base = self.base().await?;
         let home = base.stat(session.session_id.as_str()).await;
         base.destroy().await?;
@@ -70,7 +73,7 @@ impl ExternalSandbox for SshSandbox {
         Ok(())
     }
 
-    fn home(&self) -> &str {
+    fn working_directory(&self) -> &str {
         &self.home
     }
 

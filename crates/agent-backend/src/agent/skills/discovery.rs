@@ -52,7 +52,7 @@ impl fmt::Display for SkillProblem {
 
 /// The skills that were found, and the problems.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SkillDiscovery {
+pub struct DiscoveredSkills {
     /// Sorted by name.
     pub skills: Vec<Skill>,
     pub problems: Vec<SkillProblem>,
@@ -66,22 +66,22 @@ pub(super) enum Missing {
     Fine,
 }
 
-impl SkillDiscovery {
+impl DiscoveredSkills {
     /// Looks for skills in these directories of a workspace. If two have the same name, the one of
     /// the later directory is used, and a problem reports it.
-    pub async fn find<P: AsRef<str>>(backend: &Backend, directories: &[P]) -> SkillDiscovery {
+    pub async fn discover<P: AsRef<str>>(backend: &Backend, directories: &[P]) -> DiscoveredSkills {
         let places: Vec<(&str, Missing)> =
             directories.iter().map(|directory| (directory.as_ref(), Missing::Problem)).collect();
-        SkillDiscovery::find_in(backend, &places).await
+        DiscoveredSkills::find_in(backend, &places).await
     }
 
-    pub(super) async fn find_in(backend: &Backend, places: &[(&str, Missing)]) -> SkillDiscovery {
+    pub(super) async fn find_in(backend: &Backend, places: &[(&str, Missing)]) -> DiscoveredSkills {
         let mut search = Search { backend, found: BTreeMap::new(), problems: Vec::new() };
         for (place, missing) in places {
             search.place(place, *missing).await;
         }
         let skills = search.found.into_values().collect();
-        SkillDiscovery { skills, problems: search.problems }
+        DiscoveredSkills { skills, problems: search.problems }
     }
 }
 

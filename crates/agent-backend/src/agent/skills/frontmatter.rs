@@ -74,7 +74,7 @@ pub(super) fn parse(yaml: &str) -> Result<Frontmatter, String> {
     let parsed: Frontmatter = serde_saphyr::from_str(yaml).map_err(|error| {
         let text = error.to_string();
         let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        format!("the frontmatter is not as expected: {}", first.trim())
+        format!("invalid frontmatter: {}", first.trim())
     })?;
     check_name(&parsed.name)?;
     let description = parsed.description.trim();
@@ -146,9 +146,9 @@ mod tests {
             ("name: PDF\ndescription: b\n", "invalid name"),
             ("name: a--b\ndescription: b\n", "invalid name"),
             ("name: ../a\ndescription: b\n", "invalid name"),
-            ("name: [a\ndescription: b\n", "not as expected"),
-            ("just text", "not as expected"),
-            ("", "not as expected"),
+            ("name: [a\ndescription: b\n", "invalid frontmatter"),
+            ("just text", "invalid frontmatter"),
+            ("", "invalid frontmatter"),
             (long.as_str(), "at most 1024"),
         ] {
             let problem = parse(yaml).unwrap_err();

@@ -4,17 +4,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControlMessage,
-    ProcessDriverSide, ProcessExit,
+    DriverProcessChannels, ExitCause, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk,
+    ProcessControlMessage, ProcessExit,
 };
 use ab_core::{LostCallEffect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::super::ear::{Ear, Silence};
-use super::super::errand;
 use super::super::markers::{Event, Identity};
+use super::super::output_buffer::{EndOfOutput, OutputBuffer};
+use super::super::own_command;
 use super::Running;
 use crate::client::carrier::HalfChannel;
 use crate::client::lines::Exited;
@@ -28,17 +28,18 @@ const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) async fn carry(
     mut running: Running,
-    feed: ProcessDriverSide,
+    feed: DriverProcessChannels,
     wall: Option<Duration>,
     destroyed: impl Future<Output = ()>,
 ) {
-    let ProcessDriverSide { output, stdin, control, exit: ending, dropped: mut leash } = feed;
+    let DriverProcessChannels { output, stdin, control, exit: ending, dropped: mut resources } =
+        feed;
     let Some(half) = running.half.take() else { return };
-    let (session, ear) = (running.session.clone(), running.ear.clone());
+    let (session, output_buffer) = (running.session.clone(), running.output_buffer.clone());
     let (Identity { group, process }, terminal) = (running.identity, running.terminal);
     let (arrived, waiting) = mpsc::unbounded_channel();
     let mut destroyed = pin!(destroyed);
-    let mut delivering = pin!(deliver(&ear, output, waiting));
+    let mut delivering = pin!(deliver(&output_buffer, output, waiting));
     let living = async {
         let mut ears = pin!(listen(&mut running, arrived));
         match wall {
@@ -46,7 +47,7 @@ pub(super) async fn carry(
             Some(wall) => match timeout(wall, &mut ears).await {
                 Ok(heard) => (heard, ExitCause::Itself),
                 Err(_) => {
-                    errand::end_group(&session, group).await;
+                    own_command::end_group(&session, group).await;
                     (timeout(GRACE, ears).await.unwrap_or_default(), ExitCause::Timeout)
                 }
             },
@@ -56,7 +57,7 @@ pub(super) async fn carry(
     let lived = tokio::select! {
         biased;
         () = &mut destroyed => None,
-        _ = &mut leash => None,
+        _ = &mut resources => None,
         lived = living => Some(lived),
         () = speaking => None,
         () = &mut delivering => None,
@@ -65,9 +66,9 @@ pub(super) async fn carry(
         Some((heard, cause)) => {
             if heard.code.is_none() && cause == ExitCause::Itself {
                 // The wrapper died, so it did not kill the rest of the process group.
-                errand::end_group(&session, group).await;
+                own_command::end_group(&session, group).await;
             }
-            match heard.exit(&ear, cause) {
+            match heard.exit(&output_buffer, cause) {
                 Some(exit) => ending.send(exit),
                 None if session.is_over() => {
                     ending.send_process_lost(
@@ -82,17 +83,17 @@ pub(super) async fn carry(
             tokio::select! {
                 biased;
                 () = &mut destroyed => {}
-                _ = &mut leash => {}
+                _ = &mut resources => {}
                 () = &mut delivering => {}
             }
         }
         None => {
             ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
-            errand::end_group(&session, group).await;
+            own_command::end_group(&session, group).await;
         }
     }
     // The server frees the channel only when it has closed it.
-    let _ = timeout(GRACE, async { while ear.next().await.is_ok() {} }).await;
+    let _ = timeout(GRACE, async { while output_buffer.next().await.is_ok() {} }).await;
     running.half = Some(half);
 }
 
@@ -107,7 +108,7 @@ struct Heard {
 
 impl Heard {
     /// The exit of the command, or `None` if it is unknown.
-    fn exit(self, ear: &Ear, cause: ExitCause) -> Option<ProcessExit> {
+    fn exit(self, output_buffer: &OutputBuffer, cause: ExitCause) -> Option<ProcessExit> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let exit = ProcessExit {
             cause,
@@ -124,7 +125,7 @@ impl Heard {
                 ..exit
             });
         }
-        match (self.code, ear.exited(), cause) {
+        match (self.code, output_buffer.exited(), cause) {
             (Some(code), _, _) => Some(ProcessExit { code: Some(code), ..exit }),
             (None, Some(Exited::Signal(signal)), _) => {
                 Some(ProcessExit { signal: Some(signal.unwrap_or(KILL)), ..exit })
@@ -147,10 +148,10 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChun
     loop {
         let (channel, events) = match running.early.pop_front() {
             Some((channel, event)) => (channel, vec![event]),
-            None => match running.ear.next().await {
+            None => match running.output_buffer.next().await {
                 Ok((channel, bytes)) => (channel, running.heard(channel, bytes)),
                 Err(silence) => {
-                    heard.full = silence == Silence::Full;
+                    heard.full = silence == EndOfOutput::Full;
                     return heard;
                 }
             },
@@ -192,7 +193,7 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
 
 /// Passes output on at the reader's pace.
 async fn deliver(
-    ear: &Ear,
+    output_buffer: &OutputBuffer,
     output: mpsc::Sender<OutputChunk>,
     mut waiting: mpsc::UnboundedReceiver<OutputChunk>,
 ) {
@@ -200,7 +201,7 @@ async fn deliver(
         let length = piece.bytes.len();
         // If the reader is gone, discard the output so that the command does not block.
         let _ = output.send(piece).await;
-        ear.taken(length);
+        output_buffer.taken(length);
     }
 }
 
@@ -247,7 +248,7 @@ async fn speak(
                 ProcessControlMessage::CloseStdin => no_more.notify_one(),
                 ProcessControlMessage::Resize(size) => half.resize(size).await,
                 ProcessControlMessage::Signal(signal) => {
-                    errand::signal(session, process, signal).await
+                    own_command::signal(session, process, signal).await
                 }
             }
         }

@@ -1,0 +1,417 @@
+//! Resolves the name of an agent to a command on this machine, or to the reason why it cannot be
+//! started.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::catalog::{AgentCatalog, AgentCatalogEntry};
+use crate::install::AgentInstallDir;
+
+/// The directories of the system's programs, which every sandbox shows.
+const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
+
+/// The parts of this machine that agents may use.
+#[derive(Clone, Default)]
+pub struct HostEnvironment {
+    /// Variables of the server.
+    pub variables: BTreeMap<String, String>,
+    /// The directories in which programs are searched.
+    pub search_path: Vec<PathBuf>,
+    /// The operator's home directory, which contains the login files.
+    pub home: Option<PathBuf>,
+}
+
+impl HostEnvironment {
+    /// Reads the environment. Variables that are not UTF-8 are left out, and so are the server's
+    /// own variables, because one of them is its token.
+    pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let text = |(name, value): (OsString, OsString)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            (!name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX)).then_some((name, value))
+        };
+        let variables: BTreeMap<String, String> =
+            environment.into_iter().filter_map(text).collect();
+        let path = variables.get("PATH").map(std::env::split_paths);
+        let path = path.into_iter().flatten().filter(|entry| entry.is_absolute()).collect();
+        let home = variables.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        Self { variables, search_path: path, home }
+    }
+
+    /// Finds a program in the search path.
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+        self.search_path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
+    }
+
+    fn variable(&self, name: &str) -> Option<&String> {
+        self.variables.get(name).filter(|value| !value.is_empty())
+    }
+}
+
+/// Values are left out: they may be secrets.
+impl fmt::Debug for HostEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostEnvironment")
+            .field("variables", &self.variables.keys())
+            .field("path", &self.search_path)
+            .field("home", &self.home)
+            .finish()
+    }
+}
+
+/// An agent that can be started: its entry without placeholders, and its credentials.
+#[derive(Clone)]
+pub struct AgentReadyToLaunch {
+    /// `argv` is complete, `env` contains the inherited variables, and `toolchains` the directories
+    /// that the sandbox has to show.
+    pub entry: AgentCatalogEntry,
+    /// By variable name.
+    pub credentials: BTreeMap<String, String>,
+    pub login_files: Vec<LoginFile>,
+}
+
+/// Values of credentials are left out.
+impl fmt::Debug for AgentReadyToLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentReadyToLaunch")
+            .field("id", &self.entry.id)
+            .field("argv", &self.entry.argv)
+            .field("credentials", &self.credentials.keys())
+            .field("login_files", &self.login_files)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file with a login of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginFile {
+    pub source: PathBuf,
+    /// Its path below the session's home.
+    pub path: String,
+}
+
+/// Why an agent cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadinessProblem {
+    UnknownAgent {
+        name: String,
+        known: Vec<String>,
+    },
+    UnsupportedPlatform {
+        id: String,
+        platform: String,
+    },
+    NotInstalled {
+        id: String,
+        version: String,
+    },
+    /// Agents are installed with npm, which is not in the search path.
+    NoNpm {
+        id: String,
+    },
+    /// The Node.js with which the agent was installed no longer exists.
+    NodeMissing {
+        id: String,
+        node: PathBuf,
+    },
+    NoProgram {
+        id: String,
+        program: String,
+        get: String,
+    },
+    NoCredential {
+        id: String,
+        variables: Vec<String>,
+        login_files: Vec<String>,
+    },
+}
+
+impl fmt::Display for ReadinessProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadinessProblem::UnknownAgent { name, known } => {
+                write!(f, "unknown agent {name:?}; known: {}", known.join(", "))
+            }
+            ReadinessProblem::UnsupportedPlatform { id, platform } => {
+                write!(f, "agent {id:?} is not published for {platform}")
+            }
+            ReadinessProblem::NotInstalled { id, version } => write!(
+                f,
+                "agent {id:?} {version} is not installed: run `agent-backend agent install {id}`"
+            ),
+            ReadinessProblem::NoNpm { id } => write!(
+                f,
+                "agent {id:?} cannot be installed: npm was not found; install Node.js and npm"
+            ),
+            ReadinessProblem::NodeMissing { id, node } => write!(
+                f,
+                "agent {id:?}: the Node.js at {} no longer exists: run `agent-backend agent install {id} --again`",
+                node.display()
+            ),
+            ReadinessProblem::NoProgram { id, program, get } => {
+                write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
+            }
+            ReadinessProblem::NoCredential { id, variables, login_files } => {
+                write!(f, "agent {id:?} has no credential: set {}", variables.join(" or "))?;
+                match login_files.first() {
+                    Some(file) => write!(f, ", or log in so that ~/{file} exists"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl ReadinessProblem {
+    /// What to do about it, in one line without the agent's name, for tables with the name in
+    /// another column.
+    pub fn short_remedy(&self) -> String {
+        match self {
+            ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
+            ReadinessProblem::UnsupportedPlatform { platform, .. } => {
+                format!("not published for {platform}")
+            }
+            ReadinessProblem::NotInstalled { id, .. } => {
+                format!("not installed: agent-backend agent install {id}")
+            }
+            ReadinessProblem::NoNpm { .. } => "no npm: install Node.js and npm".to_owned(),
+            ReadinessProblem::NodeMissing { id, .. } => {
+                format!("its Node.js no longer exists: agent-backend agent install {id} --again")
+            }
+            ReadinessProblem::NoProgram { get, .. } => format!("not found: {get}"),
+            ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
+                [only] => format!("no key: set {only}"),
+                [first, ..] => format!("no key: set {first}, or see agent-backend agent show {id}"),
+                [] => format!("no login: see agent-backend agent show {id}"),
+            },
+        }
+    }
+}
+
+impl std::error::Error for ReadinessProblem {}
+
+/// The name of this platform in npm packages.
+pub(crate) fn npm_platform() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}-{arch}", std::env::consts::OS)
+}
+
+/// Resolves the agent with this id or alias.
+///
+/// # Errors
+///
+/// The first thing that is missing.
+pub fn resolve_agent(
+    catalog: &AgentCatalog,
+    name: &str,
+    directory: &AgentInstallDir,
+    host: &HostEnvironment,
+) -> Result<AgentReadyToLaunch, ReadinessProblem> {
+    let Some(entry) = catalog.find(name) else {
+        let known = catalog.entries().iter().map(|entry| entry.id.clone()).collect();
+        return Err(ReadinessProblem::UnknownAgent { name: name.to_owned(), known });
+    };
+    if let Some(missing) = readiness_problems(entry, directory, host).into_iter().next() {
+        return Err(missing);
+    }
+    Ok(given(resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone()), host))
+}
+
+/// Adds the parts of this machine that the entry names: inherited variables, credentials and login
+/// files.
+pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> AgentReadyToLaunch {
+    for name in &entry.inherit {
+        if let Some(value) = host.variable(name) {
+            entry.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    let credential = |name: &String| Some((name.clone(), host.variable(name)?.clone()));
+    let credentials = entry.credentials.iter().filter_map(credential).collect();
+    AgentReadyToLaunch { login_files: existing_login_files(&entry, host), entry, credentials }
+}
+
+/// The entry of an installed agent, with a command without placeholders and the directories that
+/// the sandbox has to show.
+pub(crate) fn resolve_installed_entry(
+    entry: &AgentCatalogEntry,
+    directory: &AgentInstallDir,
+) -> Option<AgentCatalogEntry> {
+    let installed = directory.find_installed(entry)?;
+    let mut placed = entry.clone();
+    let node = installed.node.as_deref();
+    for argument in &mut placed.argv {
+        *argument = filled(argument, &installed.path, node);
+    }
+    let bin = node.and_then(Path::parent).filter(|bin| !is_system(bin)).map(Path::to_owned);
+    placed.toolchains.push(installed.path.clone());
+    placed.toolchains.extend(bin);
+    Some(placed)
+}
+
+/// All reasons why an agent cannot be started.
+pub fn readiness_problems(
+    entry: &AgentCatalogEntry,
+    directory: &AgentInstallDir,
+    host: &HostEnvironment,
+) -> Vec<ReadinessProblem> {
+    let program = match entry.package {
+        Some(_) => missing_package(entry, directory),
+        None => missing_program(entry, host),
+    };
+    let npm = match &program {
+        Some(ReadinessProblem::NotInstalled { id, .. }) if host.program("npm").is_none() => {
+            Some(ReadinessProblem::NoNpm { id: id.clone() })
+        }
+        _ => None,
+    };
+    program.into_iter().chain(npm).chain(missing_credential(entry, host)).collect()
+}
+
+/// Why the package of an agent cannot be used.
+pub(crate) fn missing_package(
+    entry: &AgentCatalogEntry,
+    directory: &AgentInstallDir,
+) -> Option<ReadinessProblem> {
+    let (package, platform) = (entry.package.as_ref()?, npm_platform());
+    let id = entry.id.clone();
+    if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
+        return Some(ReadinessProblem::UnsupportedPlatform { id, platform });
+    }
+    let Some(installed) = directory.find_installed(entry) else {
+        return Some(ReadinessProblem::NotInstalled { id, version: package.version.clone() });
+    };
+    let gone = installed.node.filter(|node| !node.is_file())?;
+    Some(ReadinessProblem::NodeMissing { id, node: gone })
+}
+
+/// The problem that a program which the operator has to install is not in the search path.
+pub(crate) fn missing_program(
+    entry: &AgentCatalogEntry,
+    host: &HostEnvironment,
+) -> Option<ReadinessProblem> {
+    let get = entry.get.as_ref()?;
+    let program = entry.argv.first().cloned().unwrap_or_default();
+    let shown = |directory: &PathBuf| {
+        directory.join(&program).is_file() || directory.join("bin").join(&program).is_file()
+    };
+    if host.program(&program).is_some() || entry.toolchains.iter().any(shown) {
+        return None;
+    }
+    Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
+}
+
+/// The problem that an agent has none of the credentials of which it needs one.
+pub(crate) fn missing_credential(
+    entry: &AgentCatalogEntry,
+    host: &HostEnvironment,
+) -> Option<ReadinessProblem> {
+    if entry.needs_credential != Some(true) || has_credential(entry, host) {
+        return None;
+    }
+    Some(ReadinessProblem::NoCredential {
+        id: entry.id.clone(),
+        variables: entry.credentials.clone(),
+        login_files: entry.login_files.clone(),
+    })
+}
+
+/// Whether this machine has a variable or a login file of the agent.
+pub(crate) fn has_credential(entry: &AgentCatalogEntry, host: &HostEnvironment) -> bool {
+    entry.credentials.iter().any(|name| host.variable(name).is_some())
+        || !existing_login_files(entry, host).is_empty()
+}
+
+/// The login files of an agent that the operator has.
+pub fn existing_login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -> Vec<LoginFile> {
+    let Some(home) = &host.home else { return Vec::new() };
+    let found = entry.login_files.iter().map(|path| (home.join(path), path));
+    found
+        .filter(|(source, _)| fs::metadata(source).is_ok_and(|file| file.is_file()))
+        .map(|(source, path)| LoginFile { source, path: path.clone() })
+        .collect()
+}
+
+/// An argument with its placeholders replaced.
+pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> String {
+    let node = node.map(|node| node.to_string_lossy().into_owned());
+    argument
+        .replace("{agent}", &agent.to_string_lossy())
+        .replace("{node}", node.as_deref().unwrap_or("node"))
+        .replace("{platform}", &npm_platform())
+}
+
+/// Whether every sandbox shows the path.
+pub(crate) fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|system| path.starts_with(system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(variables: &[(&str, &str)], home: &Path) -> HostEnvironment {
+        let variables: BTreeMap<String, String> =
+            variables.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        HostEnvironment { variables, search_path: Vec::new(), home: Some(home.to_owned()) }
+    }
+
+    /// A catalog whose agent needs a key but no installation.
+    fn catalog() -> AgentCatalog {
+        let mut catalog = AgentCatalog::default();
+        let entry = AgentCatalogEntry {
+            id: "own".into(),
+            argv: vec!["own".into()],
+            inherit: vec!["MODEL".into(), "UNSET".into()],
+            credentials: vec!["KEY_A".into(), "KEY_B".into()],
+            login_files: vec![".own/login.json".into()],
+            needs_credential: Some(true),
+            ..AgentCatalogEntry::default()
+        };
+        catalog.add(entry).unwrap();
+        catalog
+    }
+
+    #[test]
+    fn missing_credential_is_named_before_the_launch() {
+        let keep = tempfile::tempdir().unwrap();
+        let directory = AgentInstallDir::new(keep.path().join("agents"));
+        let why = |variables: &[(&str, &str)]| {
+            resolve_agent(&catalog(), "own", &directory, &host(variables, keep.path()))
+        };
+        let error = why(&[("KEY_A", "")]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "agent \"own\" has no credential: set KEY_A or KEY_B, or log in so that ~/.own/login.json exists"
+        );
+        let ready = why(&[("KEY_B", "b"), ("MODEL", "m"), ("OTHER", "o")]).unwrap();
+        assert_eq!(ready.credentials, BTreeMap::from([("KEY_B".into(), "b".into())]));
+        assert_eq!(ready.entry.env, BTreeMap::from([("MODEL".into(), "m".into())]));
+        assert!(!format!("{ready:?}").contains("\"b\""));
+        fs::create_dir(keep.path().join(".own")).unwrap();
+        fs::write(keep.path().join(".own/login.json"), "{}").unwrap();
+        let files = why(&[]).unwrap().login_files;
+        assert_eq!(files[0].path, ".own/login.json");
+    }
+
+    #[test]
+    fn unknown_and_absent_agents_say_what_to_do() {
+        let keep = tempfile::tempdir().unwrap();
+        let directory = AgentInstallDir::new(keep.path().join("agents"));
+        let why = |name: &str| {
+            let host = host(&[("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")], keep.path());
+            resolve_agent(&catalog(), name, &directory, &host).unwrap_err().to_string()
+        };
+        let unknown = why("nobody");
+        assert!(unknown.contains("unknown agent \"nobody\"; known: scripted, claude"), "{unknown}");
+        let absent = why("gemini");
+        assert!(absent.contains("run `agent-backend agent install gemini`"), "{absent}");
+        let program = why("pi");
+        assert!(program.contains("\"pi-acp\" was not found; it needs npm install"), "{program}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The state of a session, and how it is stored.
+
+use ab_api::{EventKind, SessionActivity, SessionStatus};
+use ab_store::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
+
+/// Everything that decides what a session can do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionState {
+    pub phase: SessionPhase,
+    /// Number of attempts to run the session.
+    pub generation: u32,
+    /// Number of prompts that were given to the agent or are in the queue.
+    pub prompts: u32,
+    /// Number of prompts that were given to the agent.
+    pub turn: u32,
+    /// Whether an agent that this server process started is running.
+    pub attached: bool,
+    /// Whether the session waits for prompts after a turn instead of ending.
+    pub keep_open: bool,
+}
+
+/// The phase of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SessionPhase {
+    Queued,
+    Provisioning(ProvisioningStep),
+    Running(RunningSessionPhase),
+    Pausing(RunningSessionPhase),
+    Paused(RunningSessionPhase),
+    Resuming(RunningSessionPhase),
+    /// The last processes are being ended. `shown` is `stopping` if a person ended the session,
+    /// otherwise the status that it had before.
+    Closing {
+        shown: SessionStatus,
+        ending: StoredSessionEnding,
+    },
+    Ended(StoredSessionEnding),
+}
+
+/// A step of provisioning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProvisioningStep {
+    Workspace,
+    Agent,
+}
+
+/// The activity of a running session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunningSessionPhase {
+    /// The agent waits for a prompt.
+    Idle,
+    /// The agent has a prompt, or may have received it.
+    Turn,
+    /// The result is being delivered.
+    Deliver,
+}
+
+impl SessionState {
+    /// The state of a new session with its first prompt.
+    pub fn new(keep_open: bool) -> Self {
+        Self {
+            phase: SessionPhase::Queued,
+            generation: 0,
+            prompts: 1,
+            turn: 0,
+            attached: false,
+            keep_open,
+        }
+    }
+
+    /// The status that clients see.
+    pub fn status(&self) -> SessionStatus {
+        match self.phase {
+            SessionPhase::Queued => SessionStatus::Queued,
+            SessionPhase::Provisioning(_) => SessionStatus::Provisioning,
+            SessionPhase::Running(_) => SessionStatus::Running,
+            SessionPhase::Pausing(_) => SessionStatus::Pausing,
+            SessionPhase::Paused(_) => SessionStatus::Paused,
+            SessionPhase::Resuming(_) => SessionStatus::Resuming,
+            SessionPhase::Closing { shown, .. } => shown,
+            SessionPhase::Ended(ending) => ending.status,
+        }
+    }
+
+    /// The activity of a running session, as clients see it.
+    pub fn activity(&self) -> Option<SessionActivity> {
+        match self.phase {
+            SessionPhase::Running(RunningSessionPhase::Idle) if self.turn < self.prompts => {
+                Some(SessionActivity::Working)
+            }
+            SessionPhase::Running(RunningSessionPhase::Idle) => Some(SessionActivity::Idle),
+            SessionPhase::Running(RunningSessionPhase::Turn) => Some(SessionActivity::Working),
+            SessionPhase::Running(RunningSessionPhase::Deliver) => {
+                Some(SessionActivity::Delivering)
+            }
+            SessionPhase::Closing { shown: SessionStatus::Running, .. } => {
+                Some(SessionActivity::Delivering)
+            }
+            _ => None,
+        }
+    }
+
+    /// How the session ended.
+    pub fn ending(&self) -> Option<StoredSessionEnding> {
+        match self.phase {
+            SessionPhase::Ended(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// The part of the state that is stored beside the status.
+    pub fn progress(&self) -> StoredSessionProgress {
+        let (stage, ending) = match self.phase {
+            SessionPhase::Queued | SessionPhase::Provisioning(ProvisioningStep::Workspace) => {
+                (StoredSessionStage::Provision, None)
+            }
+            SessionPhase::Provisioning(ProvisioningStep::Agent) => {
+                (StoredSessionStage::Launch, None)
+            }
+            SessionPhase::Running(work)
+            | SessionPhase::Pausing(work)
+            | SessionPhase::Paused(work)
+            | SessionPhase::Resuming(work) => (stage(work), None),
+            SessionPhase::Closing { ending, .. } | SessionPhase::Ended(ending) => {
+                (StoredSessionStage::Provision, Some(ending))
+            }
+        };
+        let Self { generation, prompts, turn, attached, .. } = *self;
+        StoredSessionProgress { generation, prompts, turn, stage, attached, ending }
+    }
+
+    /// The state that was stored as a status and its progress; `None` if they contradict each other.
+    pub fn restore(
+        status: SessionStatus,
+        progress: &StoredSessionProgress,
+        keep_open: bool,
+    ) -> Option<Self> {
+        let work = match progress.stage {
+            StoredSessionStage::Provision | StoredSessionStage::Launch => None,
+            StoredSessionStage::Idle => Some(RunningSessionPhase::Idle),
+            StoredSessionStage::Turn => Some(RunningSessionPhase::Turn),
+            StoredSessionStage::Deliver => Some(RunningSessionPhase::Deliver),
+        };
+        let phase = match (status, progress.ending) {
+            (status, Some(ending)) if status.is_terminal() => SessionPhase::Ended(ending),
+            (shown, Some(ending)) => SessionPhase::Closing { shown, ending },
+            (SessionStatus::Queued, None) => SessionPhase::Queued,
+            (SessionStatus::Provisioning, None) if progress.stage == StoredSessionStage::Launch => {
+                SessionPhase::Provisioning(ProvisioningStep::Agent)
+            }
+            (SessionStatus::Provisioning, None) => {
+                SessionPhase::Provisioning(ProvisioningStep::Workspace)
+            }
+            (SessionStatus::Running, None) => SessionPhase::Running(work?),
+            (SessionStatus::Pausing, None) => SessionPhase::Pausing(work?),
+            (SessionStatus::Paused, None) => SessionPhase::Paused(work?),
+            (SessionStatus::Resuming, None) => SessionPhase::Resuming(work?),
+            _ => return None,
+        };
+        let StoredSessionProgress { generation, prompts, turn, attached, .. } = *progress;
+        Some(Self { phase, generation, prompts, turn, attached, keep_open })
+    }
+
+    pub(super) fn at(&self, phase: SessionPhase) -> Self {
+        Self { phase, ..*self }
+    }
+
+    /// The event that reports the status to clients.
+    pub(super) fn status_event(&self) -> EventKind {
+        EventKind::Status {
+            status: self.status(),
+            activity: self.activity(),
+            reason: self.ending().map(|ending| ending.reason),
+            message: None,
+        }
+    }
+}
+
+fn stage(work: RunningSessionPhase) -> StoredSessionStage {
+    match work {
+        RunningSessionPhase::Idle => StoredSessionStage::Idle,
+        RunningSessionPhase::Turn => StoredSessionStage::Turn,
+        RunningSessionPhase::Deliver => StoredSessionStage::Deliver,
+    }
+}

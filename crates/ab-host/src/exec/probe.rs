@@ -1,0 +1,370 @@
+//! Finds the isolation that works on this host, by trying it once.
+//!
+//! A result holds for one boot, bwrap program, user and mode. All workspaces of the process share
+//! it.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ab_core::effective_policy::Isolation;
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+
+use super::settings::{CommandShell, LocalExecSettings, SYSTEM_PROGRAM_DIRS};
+use super::trouble::Unproven;
+use super::{Runner, canary};
+use crate::host_features::program::is_program;
+use crate::local::Shared;
+use crate::process::child::{can_fix_devices, can_make_families};
+use crate::sandbox::bwrap::{self, SystemPlace};
+use crate::sandbox::landlock;
+
+/// Maximum size of a bwrap program. A statically linked one is smaller.
+const LARGEST_BWRAP: u64 = 32 * 1024 * 1024;
+
+/// The isolation that the commands of a driver run with.
+#[derive(Clone, Debug)]
+pub(super) struct ProbedIsolation {
+    pub(super) isolation: Isolation,
+    pub(super) shell: PathBuf,
+    pub(super) bwrap: Option<Bwrap>,
+    /// What was tested, and the result.
+    pub(super) proof: Option<String>,
+    /// Stronger isolations that do not work here, and why.
+    pub(super) fallen: Vec<(Isolation, String)>,
+}
+
+/// A bwrap program, and how to use it on this host.
+#[derive(Clone, Debug)]
+pub(super) struct Bwrap {
+    pub(super) path: PathBuf,
+    pub(super) setuid: bool,
+    /// The program's bytes, if commands run as a user who may change its file.
+    pub(super) copy: Option<Arc<[u8]>>,
+    pub(super) system: Arc<[SystemPlace]>,
+    /// Whether commands own the host's devices, and the devices can be protected from them.
+    pub(super) fixes_devices: bool,
+    /// Whether bwrap can be the first process of a pid namespace that we make. This namespace ends
+    /// with bwrap even if bwrap has not set up its own yet.
+    pub(super) own_family: bool,
+    /// Landlock rules against signals to other processes and connections to their abstract sockets,
+    /// if the kernel supports them.
+    pub(super) scopes: Option<Arc<OwnedFd>>,
+    /// Whether `env` can restore ignored signals for a command on a terminal.
+    pub(super) restores_signals: bool,
+}
+
+impl ProbedIsolation {
+    /// The `PATH` of commands.
+    pub(super) fn path(&self, settings: &LocalExecSettings) -> String {
+        let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
+        let own = own.map(|bin| bin.to_string_lossy().into_owned());
+        let all: Vec<String> =
+            own.chain(SYSTEM_PROGRAM_DIRS.iter().map(|p| (*p).to_owned())).collect();
+        all.join(":")
+    }
+}
+
+/// Tries the isolations that were asked for, the strongest first.
+pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<ProbedIsolation>> {
+    let settings = &runner.settings;
+    let shell = shell(settings.shell, program)?;
+    check_toolchains(settings)?;
+    check_temporary_dir(settings)?;
+    let order: &[Isolation] = match settings.isolation {
+        Isolation::Auto => &[Isolation::Bwrap, Isolation::Landlock, Isolation::Software],
+        Isolation::Bwrap => &[Isolation::Bwrap],
+        Isolation::Landlock => &[Isolation::Landlock],
+        Isolation::Software => &[Isolation::Software],
+        Isolation::None => &[Isolation::None],
+    };
+    let mut fallen = Vec::new();
+    for isolation in order {
+        let key = key(*isolation, settings, shared);
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let tried = match known {
+            Some(known) => Ok(known),
+            None => {
+                let tried = attempt(*isolation, runner, shared, &shell).await;
+                if let Ok(proven) = &tried {
+                    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+                    if known.len() >= MOST_KNOWN {
+                        known.pop_first();
+                    }
+                    known.insert(key, proven.clone());
+                }
+                tried
+            }
+        };
+        match tried {
+            Ok(Proven { bwrap, proof }) => {
+                let probed = ProbedIsolation { isolation: *isolation, shell, bwrap, proof, fallen };
+                return above_floor(settings, probed).map(Arc::new);
+            }
+            Err(Unproven::Impossible(cause)) => fallen.push((*isolation, cause)),
+            // The test was not conclusive: keep neither this result nor a weaker isolation.
+            Err(Unproven::Failed(error)) => return Err(error),
+        }
+    }
+    let causes: Vec<String> = fallen.iter().map(|(it, cause)| format!("{it}: {cause}")).collect();
+    Err(missing(format!("the requested isolation does not work here: {}", causes.join("; ")))
+        .with_hint("agent-backend doctor shows what is missing on this machine"))
+}
+
+/// The result for an isolation that works.
+#[derive(Clone, Debug, Default)]
+struct Proven {
+    bwrap: Option<Bwrap>,
+    /// What was tested; `None` if nothing needs a test.
+    proof: Option<String>,
+}
+
+/// Earlier results, by the conditions for which they hold.
+static KNOWN: Mutex<BTreeMap<String, Proven>> = Mutex::new(BTreeMap::new());
+/// Maximum number of results that are kept. A process has one for each mode and each configured
+/// bwrap.
+const MOST_KNOWN: usize = 32;
+
+fn key(isolation: Isolation, settings: &LocalExecSettings, shared: &Shared) -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let user = rustix::process::geteuid().as_raw();
+    let binary = bwrap_path(settings).and_then(|path| {
+        let found = path.metadata().ok()?;
+        Some(format!("{}@{:?}", path.display(), found.modified().ok()))
+    });
+    let screened = settings.screen.is_some();
+    // If the workspace is the whole host, nothing outside is left to protect.
+    let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
+    // Commands could change a bwrap in their own workspace.
+    let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
+    let temporary = settings.temporary_dir.display();
+    format!(
+        "{isolation} {} {boot} {user} {binary:?} {screened} {outside} {exposed} {temporary}",
+        settings.network
+    )
+}
+
+async fn attempt(
+    isolation: Isolation,
+    runner: &Runner,
+    shared: &Arc<Shared>,
+    shell: &Path,
+) -> std::result::Result<Proven, Unproven> {
+    let bwrap = match isolation {
+        Isolation::Bwrap => Some(prepare(&runner.settings, shared)?),
+        Isolation::Landlock => {
+            let lacking = "the kernel has no Landlock, or it is not switched on";
+            landlock::version().ok_or_else(|| Unproven::impossible(lacking))?;
+            None
+        }
+        Isolation::Software => {
+            let lacking = "the driver has no check for command lines (its setting 'screen')";
+            runner.settings.screen.ok_or_else(|| Unproven::impossible(lacking))?;
+            return Ok(Proven::default());
+        }
+        Isolation::None | Isolation::Auto => return Ok(Proven::default()),
+    };
+    let mut probed = ProbedIsolation {
+        isolation,
+        shell: shell.to_owned(),
+        bwrap,
+        proof: None,
+        fallen: Vec::new(),
+    };
+    let proof = canary::send(runner, shared, &probed).await?;
+    if let Some(bwrap) = &mut probed.bwrap {
+        bwrap.restores_signals = proof.restores_signals;
+    }
+    Ok(Proven { bwrap: probed.bwrap, proof: Some(proof.text) })
+}
+
+fn prepare(settings: &LocalExecSettings, shared: &Shared) -> std::result::Result<Bwrap, Unproven> {
+    let lacking = || Unproven::impossible("no program 'bwrap' on the path of the system");
+    let path = bwrap_path(settings).ok_or_else(lacking)?;
+    if lies_in(&path, shared) {
+        let place = path.display();
+        return Err(Unproven::Impossible(format!(
+            "{place} is in the workspace, where commands can change it"
+        )));
+    }
+    let setuid = bwrap::is_setuid(&path);
+    // A setuid bwrap needs new privileges, but Landlock rules require that they are switched off.
+    let scopes = if setuid {
+        None
+    } else {
+        landlock::scopes().map_err(|error| Unproven::by_error(Isolation::Bwrap, &error))?
+    };
+    let scopes = scopes.map(Arc::new);
+    let copy = copy(&path, setuid)?;
+    // If this is impossible, the described policy says so.
+    let fixes_devices = owns_devices() && ability(&FIXES_DEVICES, can_fix_devices)?;
+    let own_family = ability(&MAKES_FAMILIES, can_make_families)?;
+    let system = bwrap::system().into();
+    let restores_signals = false;
+    Ok(Bwrap { path, setuid, copy, fixes_devices, own_family, system, scopes, restores_signals })
+}
+
+fn lies_in(path: &Path, shared: &Shared) -> bool {
+    shared.aliases.iter().any(|root| path.starts_with(root))
+}
+
+static FIXES_DEVICES: OnceLock<bool> = OnceLock::new();
+static MAKES_FAMILIES: OnceLock<bool> = OnceLock::new();
+
+/// Whether the host can do something. It is tried until there is a clear result, which is kept.
+fn ability(
+    known: &OnceLock<bool>,
+    find: fn() -> std::io::Result<bool>,
+) -> std::result::Result<bool, Unproven> {
+    if let Some(known) = known.get() {
+        return Ok(*known);
+    }
+    let act = "a namespace cannot be tried";
+    let found = find().map_err(|error| Unproven::by_errno(Isolation::Bwrap, act, &error))?;
+    Ok(*known.get_or_init(|| found))
+}
+
+/// Whether commands run as the owner of the host's devices.
+pub(super) fn owns_devices() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata("/dev/null").map(|found| found.uid());
+    owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
+}
+
+/// The bytes to run instead of the file at `path`; `None` to run the file itself. Users other than
+/// the owner cannot change the file, and some hosts allow namespaces only to that very file.
+fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unproven> {
+    use std::os::unix::fs::MetadataExt;
+    let act = format!("cannot read {}", path.display());
+    let failed = |error: std::io::Error| Unproven::by_errno(Isolation::Bwrap, &act, &error);
+    let found = path.metadata().map_err(failed)?;
+    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    let user = rustix::process::geteuid();
+    let ours = found.uid() == user.as_raw() || writable;
+    // A copy has no setuid bit, and only root can do without it.
+    if !ours || (setuid && !user.is_root()) {
+        return Ok(None);
+    }
+    if found.len() > LARGEST_BWRAP {
+        let cause = format!("{} is larger than any bwrap", path.display());
+        return Err(Unproven::Impossible(cause));
+    }
+    // Workspaces of one process share one copy.
+    let key = (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec());
+    let mut last = LAST_COPY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, copy)) = last.as_ref().filter(|(of, _)| *of == key) {
+        return Ok(Some(copy.clone()));
+    }
+    let program: Arc<[u8]> = std::fs::read(path).map_err(failed)?.into();
+    if program.starts_with(b"#!") {
+        let cause = format!("{} is a script; the program itself is needed", path.display());
+        return Err(Unproven::Impossible(cause));
+    }
+    *last = Some((key, program.clone()));
+    Ok(Some(program))
+}
+
+/// Identity and state of a file: device, inode, size and modification time.
+type FileKey = (u64, u64, u64, i64, i64);
+
+static LAST_COPY: Mutex<Option<(FileKey, Arc<[u8]>)>> = Mutex::new(None);
+
+fn bwrap_path(settings: &LocalExecSettings) -> Option<PathBuf> {
+    match &settings.bwrap {
+        Some(path) => is_program(path).then(|| path.clone()),
+        None => program("bwrap"),
+    }
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    SYSTEM_PROGRAM_DIRS
+        .iter()
+        .map(|place| Path::new(place).join(name))
+        .find(|path| is_program(path))
+}
+
+fn shell(wanted: CommandShell, find: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
+    let names: &[&str] = match wanted {
+        CommandShell::Auto => &["bash", "sh"],
+        CommandShell::Bash => &["bash"],
+        CommandShell::Sh => &["sh"],
+    };
+    names.iter().find_map(|name| find(name)).ok_or_else(|| {
+        let message = format!("no shell '{}' on the path of the system", names.join("' or '"));
+        missing(message)
+    })
+}
+
+/// Refuses a missing toolchain early. Otherwise only the command that needs it would fail.
+fn check_toolchains(settings: &LocalExecSettings) -> Result<()> {
+    for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
+        let found = std::fs::metadata(path).map_err(|error| {
+            let message = format!("cannot open the toolchain {}: {error}", path.display());
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                .with_hint("name a directory that exists")
+        })?;
+        if path.is_relative() || !(found.is_dir() || found.is_file()) || path.to_str().is_none() {
+            let message = format!(
+                "the toolchain {} is not the absolute path of a directory or file",
+                path.display()
+            );
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
+        }
+    }
+    Ok(())
+}
+
+/// IsolatedBy need a directory for temporary files, and one that is missing says nothing about them.
+fn check_temporary_dir(settings: &LocalExecSettings) -> Result<()> {
+    if matches!(settings.isolation, Isolation::Software | Isolation::None) {
+        return Ok(());
+    }
+    let path = &settings.temporary_dir;
+    let cause = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "it is not a directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("cannot use '{}' for temporary files: {cause}", path.display());
+    Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_hint("set TMPDIR to an existing, writable directory"))
+}
+
+fn above_floor(settings: &LocalExecSettings, probed: ProbedIsolation) -> Result<ProbedIsolation> {
+    if probed.isolation.strength() >= settings.minimum_isolation.strength() {
+        return Ok(probed);
+    }
+    let causes: Vec<String> =
+        probed.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
+    let (have, want) = (probed.isolation, settings.minimum_isolation);
+    Err(missing(format!(
+        "isolation '{want}' is required, but only '{have}' works here{}",
+        causes.concat()
+    )))
+}
+
+fn missing(message: String) -> Error {
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_comes_first_and_a_named_shell_must_be_there() {
+        let both = |name: &str| Some(Path::new("/bin").join(name));
+        let only_sh = |name: &str| (name == "sh").then(|| PathBuf::from("/bin/sh"));
+        assert_eq!(shell(CommandShell::Auto, both).unwrap(), Path::new("/bin/bash"));
+        assert_eq!(shell(CommandShell::Sh, both).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(shell(CommandShell::Auto, only_sh).unwrap(), Path::new("/bin/sh"));
+        let error = shell(CommandShell::Bash, only_sh).unwrap_err();
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::MissingUtilities, ErrorKind::Unavailable)
+        );
+        assert!(error.message().contains("'bash'"), "{error}");
+        assert!(shell(CommandShell::Auto, |_| None).is_err());
+    }
+}
