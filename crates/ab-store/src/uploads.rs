@@ -1,8 +1,8 @@
 //! Uploads: what callers send before the task that uses it.
 //!
-//! The row is stored before the file is made, and removed before the file is. So a file without a row that needs it is
-//! a leftover, and [`Store::sweep_uploads`] removes it. A task takes its uploads in the transaction that creates its
-//! sessions; the files are kept until the workspace of each session is made, or the session has ended.
+//! The row is stored before the file is made. So a file without a row that needs it is a leftover, and
+//! [`Store::sweep_uploads`] removes it. A task takes its uploads in the transaction that creates its sessions; the files are
+//! kept until the workspace of each session is made, or the session has ended.
 
 mod files;
 mod refusal;
@@ -51,6 +51,8 @@ pub struct UploadLimits {
     pub lifetime: Duration,
     /// How long a signed address is valid.
     pub url_lifetime: Duration,
+    /// How long the sender of content may be silent. Then the request ends, and another one can continue.
+    pub silence: Duration,
 }
 
 impl Default for UploadLimits {
@@ -61,6 +63,7 @@ impl Default for UploadLimits {
             max_uploads: 256,
             lifetime: Duration::from_secs(60 * 60),
             url_lifetime: Duration::from_secs(15 * 60),
+            silence: Duration::from_secs(20),
         }
     }
 }
@@ -203,6 +206,20 @@ impl Store {
         if record.upload.status == UploadStatus::Used {
             return Err(UploadRefusal::Used.into());
         }
+        match self.remove_upload_row(id).await {
+            // The file makes room for the change of the database. An upload without its file is open again.
+            Err(error) if error.is_disk_full() => {
+                self.remove_upload_file(id).await?;
+                self.remove_upload_row(id).await
+            }
+            removed => {
+                removed?;
+                self.remove_upload_file(id).await
+            }
+        }
+    }
+
+    async fn remove_upload_row(&self, id: UploadId) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let sql = "DELETE FROM uploads WHERE id = $1 AND used = 0";
@@ -213,7 +230,10 @@ impl Store {
                 }
             })
         })
-        .await?;
+        .await
+    }
+
+    async fn remove_upload_file(&self, id: UploadId) -> Result<(), StoreError> {
         let files = self.uploads_state().files.clone();
         blocking(move || files.remove(&id.to_string())).await?.map_err(file_failed)
     }
@@ -238,14 +258,18 @@ impl Store {
         let files = self.uploads_state().files.clone();
         // Listed before the rows are read: the row of a file that is made after this is already there.
         let names = blocking(move || files.names()).await?.map_err(file_failed)?;
-        self.write(move |writing| Box::pin(expire(writing, now))).await?;
-        let sql = "SELECT id FROM uploads WHERE used = 0 OR id IN (SELECT upload FROM upload_uses)";
-        let needed: Vec<String> = sqlx::query_scalar(sql).fetch_all(self.pool()).await?;
+        let sql = "SELECT id FROM uploads WHERE (used = 0 AND expires > $1) OR id IN \
+                   (SELECT upload FROM upload_uses \
+                    WHERE session IN (SELECT id FROM sessions WHERE live = 1))";
+        let needed = sqlx::query_scalar(sql).bind(now.as_millis());
+        let needed: Vec<String> = needed.fetch_all(self.pool()).await?;
         let needed: HashSet<String> = needed.into_iter().collect();
         let left: Vec<String> = names.into_iter().filter(|name| !needed.contains(name)).collect();
         let files = self.uploads_state().files.clone();
         let removed = blocking(move || left.iter().try_for_each(|name| files.remove(name)));
         removed.await?.map_err(file_failed)?;
+        // After the files: on a full disk they make room for the change of the database.
+        self.write(move |writing| Box::pin(expire(writing, now))).await?;
         let sql =
             "SELECT MIN(expires) FROM uploads WHERE id NOT IN (SELECT upload FROM upload_uses)";
         let next: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
@@ -323,14 +347,15 @@ impl Store {
         let id = parse_id(row.try_get("id")?)?;
         let size = unsigned(row.try_get("size")?);
         let (complete, used): (i64, i64) = (row.try_get("complete")?, row.try_get("used")?);
-        let status = match (used, complete) {
-            (0, 0) => UploadStatus::Open,
-            (0, _) => UploadStatus::Complete,
-            _ => UploadStatus::Used,
-        };
-        let offset = match status {
-            UploadStatus::Open => self.uploads_state().files.length(id).map_err(file_failed)?,
-            UploadStatus::Complete | UploadStatus::Used => size,
+        let length = || self.uploads_state().files.length(id).map_err(file_failed);
+        let (status, offset) = match (used, complete) {
+            (0, 0) => (UploadStatus::Open, length()?),
+            (0, _) => match length()? {
+                length if length == size => (UploadStatus::Complete, size),
+                // A kill on a full disk, between the removal of the file and that of the row.
+                length => (UploadStatus::Open, length),
+            },
+            _ => (UploadStatus::Used, size),
         };
         let kind: &str = row.try_get("kind")?;
         let kind = UploadKind::parse(kind).ok_or_else(|| StoreError::Corrupt {

@@ -19,6 +19,7 @@ const LIMITS: UploadLimits = UploadLimits {
     max_uploads: 3,
     lifetime: Duration::from_secs(60),
     url_lifetime: Duration::from_secs(60),
+    silence: Duration::from_secs(60),
 };
 
 fn request(size: u64) -> UploadRequest {
@@ -84,6 +85,12 @@ async fn content_arrives_in_pieces_over_a_restart() {
     assert_eq!(again.upload.status, UploadStatus::Complete);
     let replaced = send(store, id, UploadStart::Whole, b"x").await;
     assert_eq!(refusal(replaced), UploadRefusal::Complete);
+    // What a kill on a full disk may leave: the row without its file.
+    fs::remove_file(scratch.dir.path().join("data/uploads").join(id.to_string())).expect("remove");
+    let found = store.upload(id).await.expect("kept").upload;
+    assert_eq!((found.status, found.offset), (UploadStatus::Open, 0));
+    send(store, id, UploadStart::At(0), b"0123456789").await.expect("again");
+    assert_eq!(store.upload(id).await.expect("kept").upload.status, UploadStatus::Complete);
     let (listed, total) = store.uploads("ada", PageRequest::default()).await.expect("list");
     assert_eq!((listed.len(), total), (1, 1));
     assert_eq!(store.uploads("bob", PageRequest::default()).await.expect("list").1, 0);

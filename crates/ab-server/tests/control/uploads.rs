@@ -6,6 +6,8 @@ use ab_control::ControlPlaneSettings;
 use ab_server::HttpServerLimits;
 use ab_store::UploadLimits;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::fake::{JSON, Script, Served, TASK, serve, serve_by};
 use crate::caller::{Got, head, send};
@@ -240,4 +242,24 @@ async fn uploads_beyond_the_bounds_of_the_server_are_refused() {
     assert!(problem(&ask(6).await, 507, "uploads_full")["errors"]["size"].is_array());
     assert_eq!(ask(5).await.status, 201);
     problem(&ask(0).await, 507, "uploads_full");
+}
+
+#[tokio::test]
+async fn sender_that_is_silent_loses_its_request_and_nothing_else() {
+    let silence = Duration::from_millis(50);
+    let served = serve_limited(UploadLimits { silence, ..UploadLimits::default() }).await;
+    let upload = announce(&served, &file("a", 10)).await;
+    let url = upload["uploadUrl"].as_str().unwrap();
+    let mut stream = TcpStream::connect(served.address()).await.unwrap();
+    let head = head("PATCH", url, &[("upload-offset", "0")]);
+    let begun = format!("{head}\r\nconnection: close\r\ncontent-length: 10\r\n\r\n0123");
+    stream.write_all(begun.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 4096];
+    let length = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    // The next request continues, while the first connection is still open.
+    let got = anonymous(&served, "PATCH", url, Some("4"), "456789").await;
+    assert_eq!(got.json()["status"], "complete", "{got:?}");
+    drop(stream);
 }

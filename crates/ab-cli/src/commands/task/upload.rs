@@ -20,8 +20,9 @@ use crate::terminal::Terminal;
 
 /// Bytes of one request. A slow connection sends them within the time of an answer.
 const PIECE: usize = 2 * 1024 * 1024;
-/// How often a piece is sent again after a lost connection, and the first pause.
-const ATTEMPTS: u32 = 6;
+/// How often a piece is sent after a lost connection, and the first pause. Together the pauses are longer than the
+/// server waits for a silent sender.
+const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Uploads the directory and the attachments of a task, and names them in its request.

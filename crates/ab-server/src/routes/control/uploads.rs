@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde::Deserialize;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::idempotency::request_key;
@@ -120,6 +121,7 @@ pub(crate) async fn show(
     params(("id" = UploadId, Path)),
     responses(
         (status = NO_CONTENT, description = "The upload is removed"),
+        (status = INSUFFICIENT_STORAGE, description = "The disk is full", body = ProblemDocument, content_type = "application/problem+json"),
         (status = CONFLICT, description = "A task has used it", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -183,6 +185,7 @@ pub(crate) async fn offset(
         (status = CONFLICT, description = "The upload is complete, was used, or another request is sending content", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The content has more bytes than the upload", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The content has another digest, or is not an archive that is accepted. It was dropped", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = REQUEST_TIMEOUT, description = "No content arrived for a while; what arrived before is kept", body = ProblemDocument, content_type = "application/problem+json"),
         (status = INSUFFICIENT_STORAGE, description = "The disk is full", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -219,6 +222,7 @@ pub(crate) async fn replace(
         (status = CONFLICT, description = "The content continues at another offset, or another request is sending content", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The content has more bytes than the upload", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The content has another digest, or is not an archive that is accepted. It was dropped", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = REQUEST_TIMEOUT, description = "No content arrived for a while; what arrived before is kept", body = ProblemDocument, content_type = "application/problem+json"),
         (status = INSUFFICIENT_STORAGE, description = "The disk is full", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -382,22 +386,24 @@ async fn receive(
     let of_this = |error| of_upload(id, error);
     let mut writer = store.write_upload(id, start, limits).await.map_err(of_this)?;
     let mut body = request.into_body().into_data_stream();
-    let mut lost = None;
-    while let Some(piece) = body.next().await {
-        match piece {
-            Ok(piece) => writer.write(&piece).await.map_err(of_this)?,
-            Err(error) => {
-                lost = Some(error);
-                break;
+    let lost = loop {
+        let silent = || {
+            let silence = limits.silence.as_secs();
+            (ProblemKind::RequestTimeout, format!("no content arrived for {silence} s"))
+        };
+        match timeout(limits.silence, body.next()).await {
+            Ok(Some(Ok(piece))) => writer.write(&piece).await.map_err(of_this)?,
+            Ok(Some(Err(error))) => {
+                break Some((ProblemKind::Invalid, format!("the content ended early: {error}")));
             }
+            Ok(None) => break None,
+            Err(_) => break Some(silent()),
         }
-    }
+    };
     let record = writer.finish().await.map_err(of_this)?;
     match lost {
-        Some(error) => {
-            let detail = format!("the content ended early: {error}");
-            let problem = Problem::new(ProblemKind::Invalid, detail);
-            Err(problem.with_member("offset", record.upload.offset))
+        Some((kind, detail)) => {
+            Err(Problem::new(kind, detail).with_member("offset", record.upload.offset))
         }
         None => Ok(shown(record)),
     }
@@ -435,6 +441,9 @@ fn of_upload(id: UploadId, error: StoreError) -> Problem {
 }
 
 fn failed(error: StoreError) -> Problem {
+    if error.is_disk_full() {
+        return Problem::new(ProblemKind::NoSpace, "the disk of the server is full");
+    }
     let StoreError::Upload(refusal) = &error else { return store_failed(error) };
     let detail = refusal.to_string();
     let problem = |kind, code| Problem::new(kind, detail.clone()).coded(code);
