@@ -477,7 +477,8 @@ impl Story {
             let is_of_a_start = content["message"]
                 .as_str()
                 .is_some_and(|text| text.starts_with("Started ") || text.contains("restarted"));
-            if !is_of_a_start {
+            // A queued prompt that is changed has the same receipt again.
+            if !is_of_a_start && content["type"] != "promptReceipt" {
                 *contents.entry(content.to_string()).or_default() += 1;
             }
         }
