@@ -14,7 +14,7 @@ use std::time::Duration;
 use ab_api::{
     PageRequest, SessionId, Time, Upload, UploadId, UploadKind, UploadRequest, UploadStatus,
 };
-use aws_lc_rs::{hmac, rand};
+use aws_lc_rs::hmac;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite};
 use tokio::sync::{Notify, OnceCell};
@@ -323,9 +323,9 @@ impl Store {
 
     async fn stored_upload_key(&self) -> Result<hmac::Key, StoreError> {
         let mut bytes = [0; KEY_BYTES];
-        rand::fill(&mut bytes).map_err(|_| StoreError::Corrupt {
+        getrandom::fill(&mut bytes).map_err(|error| StoreError::Corrupt {
             what: "random number",
-            problem: "the system gives none".to_owned(),
+            problem: error.to_string(),
         })?;
         let new = hexadecimal(&bytes);
         let key: String = self

@@ -5,7 +5,6 @@ use std::io;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Digest, SHA256, digest};
-use aws_lc_rs::rand::fill;
 
 /// The token of the server. Only its digest is kept.
 #[derive(Clone)]
@@ -65,6 +64,7 @@ pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
 /// A secret of 256 random bits, in hexadecimal digits.
 pub(crate) fn random_text() -> io::Result<String> {
     let mut bytes = [0; 32];
-    fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random bytes"))?;
+    // The library for TLS would first collect entropy of its own, which takes longer than the rest of the start.
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
