@@ -2,11 +2,10 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use ab_core::error::escape_unprintable;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, Principal, PrincipalKind};
 use async_trait::async_trait;
 
-use crate::terminal::{Format, talk};
+use crate::terminal::{Format, talk, without_controls};
 
 /// Asks on standard error and reads the answer from standard input, where both are a terminal.
 #[derive(Clone, Copy, Debug)]
@@ -46,16 +45,10 @@ impl Approver for TerminalApprover {
     }
 }
 
-/// The text of the prompt. Nothing in it can move the cursor or change a colour.
+/// The text of the prompt: the whole call with its directory, variables and limits. Nothing in it can move the cursor or
+/// change a colour.
 fn question(asked: &ApprovalRequest) -> String {
-    let command = escape_unprintable(&asked.call.command().unwrap_or_default());
-    let origin = &asked.rule;
-    let mut text = format!("{command}\n{} (rule {})\n", origin.reason, origin.rule);
-    if let Some(suggestion) = &origin.suggestion {
-        text.push_str(&format!("instead: {suggestion}\n"));
-    }
-    text.push_str("run it? [y/N] ");
-    text
+    format!("{}run it? [y/N] ", without_controls(&asked.describe()))
 }
 
 fn answer(line: &str) -> ApprovalAnswer {
@@ -72,8 +65,10 @@ fn person() -> Principal {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ab_core::process::ExecRequest;
-    use ab_core::{Actor, Call, TriggeringRule, Verb};
+    use ab_core::{Actor, Call, PathParser, TriggeringRule, Verb};
 
     use super::*;
 
@@ -84,6 +79,21 @@ mod tests {
         {
             assert_eq!(matches!(answer(line), ApprovalAnswer::Yes(_)), yes, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_question_shows_directory_variables_and_time_limit() {
+        let actor = Actor::default();
+        let mut request = ExecRequest::shell("rm -r build");
+        request.cwd = PathParser::lenient().parse("precious").unwrap();
+        request.env.insert("PATH".to_owned(), "./evil\r".to_owned());
+        request.limits.wall_time = Some(Duration::from_secs(9));
+        let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
+        let (rule, reason) = ("own.rule".to_owned(), "it may be wrong".to_owned());
+        let rule = TriggeringRule { rule, reason, suggestion: None };
+        let expect = "rm -r build\ndirectory: precious\nvariable: PATH=./evil\\r\nat most: 9s\n\n\
+                      it may be wrong (rule own.rule)\nrun it? [y/N] ";
+        assert_eq!(question(&ApprovalRequest::new(&call, rule)), expect);
     }
 
     #[test]

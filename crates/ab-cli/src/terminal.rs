@@ -187,7 +187,7 @@ fn paint(look: Look, style: Style, text: &str) -> String {
 }
 
 /// `text` with control characters and bidirectional controls escaped, except tabs and line ends.
-fn without_controls(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| !(c.is_control() || is_bidi_control(c)) || c == '\t' || c == '\n';
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);

@@ -78,9 +78,28 @@ fn a_person_sees_what_happens_and_is_asked() {
         "+ two",
         "$ sudo ls\n! denied: command 'sudo' is blocked (rule shell.blockedPatterns)",
         "command 'rm -rf' requires approval (rule shell.approvalRequired)",
+        "at most: 30s",
         "$ echo done",
     ] {
         assert!(shown.contains(expect), "{expect}: {shown}");
     }
     assert!(!stage.path("data").exists());
+}
+
+#[test]
+fn a_question_without_a_terminal_says_what_to_do() {
+    let stage = Stage::with(&[("data/x", "x")]);
+    let asks = message(json!([{ "type": "shell", "command": "rm -rf data" }]));
+    let ran = stage.run_with(&["run", "-", "--root", "."], asks.as_bytes());
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.err.contains("--approve always") && ran.err.contains("--space"), "{ran:?}");
+}
+
+#[test]
+fn a_policy_for_a_space_is_a_usage_error() {
+    let stage = Stage::new();
+    let space = "spc_01J00000000000000000000000";
+    let ran = stage.run_with(&["run", "-", "--space", space, "--policy", "permissive"], b"{}");
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("--policy"), "{ran:?}");
 }

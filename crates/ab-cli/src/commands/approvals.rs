@@ -17,7 +17,7 @@ use crate::follow::lines::decider_text;
 use crate::server::ServerFlags;
 use crate::session_ref::SessionRef;
 use crate::signals::Signals;
-use crate::terminal::{Format, Terminal, talk};
+use crate::terminal::{Format, Terminal, talk, without_controls};
 
 /// The longest title in a table.
 const MAX_TITLE: usize = 60;
@@ -162,8 +162,7 @@ async fn decide(
         Format::Json => terminal.value(&json!(approval)),
         Format::Text => {
             let line = event_line(&approval);
-            let line = terminal.shown(&line).into_owned();
-            terminal.line(&line)
+            terminal.line(&without_controls(&line))
         }
     }
 }
@@ -194,8 +193,7 @@ async fn show_list(
         return Ok(());
     }
     for line in table(&page.items, Time::now()).lines() {
-        let line = terminal.shown(line).into_owned();
-        terminal.line(&line)?;
+        terminal.line(&without_controls(line))?;
     }
     if let Some(next) = page.next_page {
         let (shown, total) = (page.items.len(), page.total);
@@ -208,11 +206,7 @@ fn show_one(approval: &Approval, terminal: &mut Terminal) -> Result<(), Failure>
     if terminal.format() == Format::Json {
         return terminal.value(&json!(approval));
     }
-    for line in details(approval).lines() {
-        let line = terminal.shown(line).into_owned();
-        terminal.line(&line)?;
-    }
-    Ok(())
+    terminal.bytes(without_controls(&details(approval)).as_bytes())
 }
 
 /// Prints every change until the command is interrupted.
@@ -240,8 +234,7 @@ async fn watch(
                     Format::Text if approval.used_at.is_some() => {}
                     Format::Text => {
                         let line = event_line(&approval);
-                        let line = terminal.shown(&line).into_owned();
-                        terminal.line(&line)?;
+                        terminal.line(&without_controls(&line))?;
                     }
                 }
                 terminal.finish()?;
@@ -344,9 +337,9 @@ fn asker_text(approval: &Approval) -> String {
     session.or(run).or(space).unwrap_or_default()
 }
 
-/// A text on one line.
+/// A text on one line. Control characters are escaped, also where the output is no terminal: a pipe may end in one.
 fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    without_controls(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -381,6 +374,26 @@ APPROVAL                    STATUS   FOR                                 AGE  AS
 01HVZ6K9T1N8S6M3V3Q3F0X5B8  pending  session 01HVZ6K9T1N8S6M3V3Q3F0X5B7  2h   Run rm -r build
 ";
         assert_eq!(table(&[approval()], now), expect);
+    }
+
+    #[test]
+    fn a_command_cannot_hide_a_part_of_itself() {
+        let subject = ApprovalSubject {
+            title: "rm -rf precious # \rls -la".to_owned(),
+            ..ApprovalSubject::default()
+        };
+        let subject =
+            subject.with_detail("rm a # \u{1b}[2K\rls\r\nvariable: A=\u{202e}".to_owned());
+        let asked = Approval::new_pending(subject, Time::now());
+        let shown = without_controls(&details(&asked)).into_owned();
+        for expect in [
+            "asks        rm -rf precious # \\rls -la\n",
+            "rm a # \\u{1b}[2K\\rls\\r\n",
+            "variable: A=\\u{202e}\n",
+        ] {
+            assert!(shown.contains(expect), "{expect}\n{shown}");
+        }
+        assert!(event_line(&asked).contains("precious # \\rls -la"), "{}", event_line(&asked));
     }
 
     #[test]

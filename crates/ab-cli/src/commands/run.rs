@@ -67,9 +67,10 @@ pub(crate) struct RunCommand {
 
     /// Policy for --root
     ///
-    /// One of restrictive, standard and permissive, or the path of a JSON file.
-    #[arg(long, value_name = "POLICY", default_value = "standard")]
-    policy: String,
+    /// One of restrictive, standard and permissive, or the path of a JSON file. Without it, standard. A space has its
+    /// own policy.
+    #[arg(long, value_name = "POLICY", conflicts_with = "space")]
+    policy: Option<String>,
 
     /// How to decide approvals
     #[arg(long, value_enum, default_value = "ask")]
@@ -149,7 +150,7 @@ async fn run_here(
     root: &Path,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let document = document(&command.policy)?;
+    let document = document(command.policy.as_deref().unwrap_or("standard"))?;
     let bytes = message(file, terminal).await?;
     let mut template = LocalWorkspaceConfig::new(root);
     template.options.exec = LocalExecSettings {
@@ -181,6 +182,12 @@ async fn run_here(
     }
     if format == Format::Json {
         terminal.value(&json!(message))?;
+    }
+    if message.status == MessageStatus::AwaitingApproval {
+        terminal.note(
+            "an operation needs an approval, and there is no terminal to ask at: run it again with \
+             --approve always or --approve never, or in a space with --space, where a person can decide later",
+        );
     }
     outcome(&message)
 }

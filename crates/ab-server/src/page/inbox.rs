@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::feed::{meta, title};
 use super::layout::{Chrome, Live, Section, frame};
-use super::text::clean;
+use super::text::exact;
 use super::time::ago;
 
 /// A pending approval and the session that asks, if it is known.
@@ -53,8 +53,8 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
                 }
                 (meta(session, Time::now()))
             }
-            p.subject dir="auto" { (clean(&subject.title)) }
-            @if let Some(detail) = &subject.detail { pre.wrap.detail { (clean(detail)) } }
+            p.subject dir="auto" { (exact(&subject.title)) }
+            @if let Some(detail) = &subject.detail { pre.wrap.detail { (exact(detail)) } }
             @if subject.described_by == SubjectDescriber::Agent {
                 p.quiet.small { "As the agent describes it. The answer is for this request; what the agent then does is up to the agent." }
             }
@@ -72,5 +72,33 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::ApprovalSubject;
+
+    use super::*;
+
+    #[test]
+    fn a_command_cannot_hide_a_part_of_itself_in_its_question() {
+        let title = "rm -rf precious # \rls -la";
+        let detail = "rm -rf precious # \u{1b}[2K\u{1b}[1Gls -la\nvariable: A=\u{202e}b\n";
+        let subject = ApprovalSubject { title: title.to_owned(), ..ApprovalSubject::default() };
+        let subject = subject.with_detail(detail.to_owned());
+        let page = ask(&Approval::new_pending(subject, Time::now()), None).into_string();
+        for shown in [
+            r"rm -rf precious # \rls -la</p>",
+            r"rm -rf precious # \u{1b}[2K\u{1b}[1Gls -la",
+            r"variable: A=\u{202e}b",
+        ] {
+            assert!(page.contains(shown), "{shown}\n{page}");
+        }
+        assert!(!page.contains(['\r', '\u{1b}', '\u{202e}']), "{page:?}");
+        // Runs of spaces wrap, so that none of them moves text out of sight.
+        let style = crate::page::STYLE;
+        assert!(style.contains("pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }"));
+        assert!(style.contains(".ask .subject { font-weight: 600; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }"));
     }
 }

@@ -10,7 +10,7 @@ use ab_api::{
 use maud::{Markup, html};
 
 use super::icon::{Icon, icon};
-use super::text::{clean, first_line};
+use super::text::{clean, exact, first_line};
 use super::time::clock;
 
 /// The rows of `events`. A tool call has one row with its newest event, at the position where the
@@ -207,7 +207,7 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
                 None => word.into(),
             }
         }
-        EventKind::ApprovalRequested { title, .. } => format!("Asks: {}", clean(title)).into(),
+        EventKind::ApprovalRequested { title, .. } => format!("Asks: {}", exact(title)).into(),
         EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
             let mut told = capitalised(status.as_str());
             match decided_by {

@@ -1,5 +1,5 @@
-//! Text of agents and repositories as the page shows it: without escape sequences, and with every character that
-//! could deceive a reader made visible.
+//! Text of agents and repositories as the page shows it: with every character that could deceive a reader made visible.
+//! Terminal escape sequences are left out of output, and shown in the text of an approval.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -17,6 +17,23 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
         return shown;
     }
     Cow::Owned(format!("{shown}… ({left_out} more bytes)"))
+}
+
+/// The text of an approval, in full: nothing is removed or replaced, and every control character except tabs and line
+/// ends is escaped as `\r` or `\u{1b}`.
+pub(super) fn exact(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_plain(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The first line that is not blank.
@@ -93,6 +110,22 @@ mod tests {
         ] {
             assert_eq!(clean(text), shown, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_text_of_an_approval_is_shown_in_full() {
+        for (text, shown) in [
+            ("plain\n\ttext ü", "plain\n\ttext ü"),
+            ("rm -rf precious # \rls -la", "rm -rf precious # \\rls -la"),
+            ("rm -rf a # \u{1b}[2K\u{1b}[1Gls", "rm -rf a # \\u{1b}[2K\\u{1b}[1Gls"),
+            ("\u{1b}]8;;http://x\u{7}link", "\\u{1b}]8;;http://x\\u{7}link"),
+            ("a\r\nb\u{8}\u{9b}2K", "a\\r\nb\\u{8}\\u{9b}2K"),
+            ("if \u{202e}evil\u{2066}", "if \\u{202e}evil\\u{2066}"),
+        ] {
+            assert_eq!(exact(text), shown, "{text:?}");
+        }
+        let long = format!("echo {}; rm -r x", " ".repeat(2 * SHOWN_BYTES));
+        assert_eq!(exact(&long), long);
     }
 
     #[test]
