@@ -68,5 +68,5 @@ pub use metadata::{DirEntry, FileContent, FileKind, FileVersion, Listing, Stat};
 pub use overlay::{OverlayChange, OverlayChangeKind};
 pub use path::{PathInput, PathParser, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};
-pub use restricted::{MAX_PATH_RESTRICTIONS, PathFilter};
+pub use restricted::{MAX_PATH_RESTRICTIONS, PathFilter, PathFilters};
 pub use status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};

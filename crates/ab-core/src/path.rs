@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use access::{AccessRules, AccessRulesBelowPrefix};
+pub use access::{AccessRules, AccessRulesBelowPrefix, HiddenByFilter};
 pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};

@@ -30,24 +30,49 @@ use crate::status::StatusPublisher;
 /// Most paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
 
-/// Keeps paths out of listings and search results. A guard refuses other calls on them.
+/// Paths for which a function is true.
 #[derive(Clone)]
 pub struct PathFilter(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl PathFilter {
-    /// A filter that leaves out the paths for which `hides` is true.
+    /// A filter for the paths for which `hides` is true.
     pub fn new(hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(hides))
     }
 
-    fn hides(&self, path: &str) -> bool {
+    pub(crate) fn hides(&self, path: &str) -> bool {
         (self.0)(path)
     }
 }
 
+/// Filters are equal if they are copies of the same one.
+impl PartialEq for PathFilter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for PathFilter {}
+
 impl std::fmt::Debug for PathFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PathFilter")
+    }
+}
+
+/// The filters of a handle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathFilters {
+    /// Paths that listings and search results leave out. A guard refuses other calls on them.
+    pub unlisted: Option<PathFilter>,
+    /// Paths that do not exist for the caller, whichever path leads to them: the local driver judges the file that it has
+    /// really opened. Commands can use them.
+    pub hidden: Option<PathFilter>,
+}
+
+impl PathFilters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unlisted.is_none() && self.hidden.is_none()
     }
 }
 
@@ -65,7 +90,7 @@ impl Restricted {
         inner: Arc<dyn Driver>,
         restrictions: PathRestrictions,
         env: BTreeMap<String, String>,
-        filter: Option<PathFilter>,
+        filters: PathFilters,
     ) -> Result<Self> {
         let refused = |message: String| {
             Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
@@ -80,8 +105,13 @@ impl Restricted {
         if let Some(bind) = binds.iter().find(|bind| !bind.path.starts_with('/')) {
             return refused(format!("the directory to bind is not absolute: '{}'", bind.path));
         }
-        let rules = Arc::new(AccessRules::new(hidden, read_only));
-        Ok(Self { inner, restrictions, env, rules, filter })
+        let rules = AccessRules::new(hidden, read_only);
+        let PathFilters { unlisted, hidden } = filters;
+        let rules = match hidden {
+            Some(hidden) => rules.with_filter(hidden),
+            None => rules,
+        };
+        Ok(Self { inner, restrictions, env, rules: Arc::new(rules), filter: unlisted })
     }
 
     /// The same restrictions on the same workspace, through another driver.

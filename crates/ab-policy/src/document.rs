@@ -41,7 +41,7 @@ pub struct FilesystemPolicy {
     pub read_only: bool,
     /// Bytes of the largest file that may be written.
     pub max_file_size: u64,
-    /// Paths that may be used; all if empty.
+    /// Paths that may be used; all if the list is absent or contains `**`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_paths: Vec<PathPattern>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ pub struct FilesystemPolicy {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShellPolicy {
     pub enabled: bool,
-    /// Programs that may run where no other rule decides; all if empty.
+    /// Programs that may run where no other rule decides; all if the list is absent or contains `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_commands: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -205,6 +205,12 @@ impl PolicyDocument {
     /// Whether a path is kept out of lists and search results.
     pub fn is_path_hidden(&self, path: &str) -> bool {
         self.judge_file(PolicyDocumentFileAccess::Read, path, None).is_some()
+    }
+
+    /// Whether a path is blocked. The name of a write in flight is not judged: what is written gets its own by a rename.
+    pub fn is_path_blocked(&self, path: &str) -> bool {
+        let path = guard::without_temporary_name(path);
+        self.filesystem.blocked_paths.iter().any(|pattern| pattern.covers(path))
     }
 
     /// Whether a directory that is removed as a whole may contain blocked paths.

@@ -303,14 +303,18 @@ impl WireCodec for WsPath {
 impl WireCodec for AccessRulesBelowPrefix {
     fn encode_to(&self, out: &mut BytesMut) {
         self.prefix_bytes.encode_to(out);
-        self.hidden.encode_to(out);
+        match self.pattern {
+            // A filter cannot be sent. The peer refuses to hide a whole workspace, so no call passes without the filter.
+            Some(_) => vec![String::new()].encode_to(out),
+            None => self.hidden.encode_to(out),
+        }
         self.read_only.encode_to(out);
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let anchor = usize::decode_from(fields)?;
         let (hidden, read_only) = (paths(fields)?, paths(fields)?);
-        Ok(Self { prefix_bytes: anchor, hidden, read_only })
+        Ok(Self { prefix_bytes: anchor, hidden, read_only, pattern: None })
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ab_core::process::{ExecLimits, PathRestrictions};
 use ab_core::{
     Approver, Backend, BackendOptions, Guards, MemoryDriver, NarrowOptions, NetworkAccess,
-    PathFilter, Principal, Result,
+    PathFilter, PathFilters, Principal, Result,
 };
 use ab_local::{LocalWorkspaceConfig, open_local_workspace};
 use ab_policy::{PolicyDocument, PolicyDocumentGuard};
@@ -100,13 +100,18 @@ impl SpaceWorkspace {
             policy: vec![Arc::new(PolicyDocumentGuard::new(document.clone()))],
             ..Guards::default()
         };
-        let hiding = document.clone();
-        let filter = PathFilter::new(move |path| hiding.is_path_hidden(path));
+        let (listing, blocking) = (document.clone(), document.clone());
+        let filters = PathFilters {
+            unlisted: Some(PathFilter::new(move |path| listing.is_path_hidden(path))),
+            // The driver asks about the file that a path leads to, so that a link gives it no other name.
+            hidden: (!document.filesystem.blocked_paths.is_empty())
+                .then(|| PathFilter::new(move |path| blocking.is_path_blocked(path))),
+        };
         let narrow = NarrowOptions {
             env: env.clone(),
             restrictions,
             guards,
-            filter: Some(filter),
+            filters,
             ..NarrowOptions::default()
         };
         let backend = backend.narrow(narrow)?;

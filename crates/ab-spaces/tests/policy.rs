@@ -47,10 +47,23 @@ async fn every_command_of_a_line_is_judged_by_its_program() {
         ("rm -rf data", "ask"),
         ("rm -fr data", "ask"),
         ("rm -r data", "ask"),
+        ("rm --recursive data", "ask"),
+        ("rm --rec --for data", "ask"),
+        ("rm --r data", "ask"),
+        ("rm --dir data", "shell.allowedCommands"),
         ("rm -rf data && curl x", "shell.blockedPatterns"),
         ("rm file", "shell.allowedCommands"),
     ] {
         assert_eq!(verdict(&standard, shell(command)).await, expect, "{command}");
+    }
+    let own = json!({ "shell": { "blockedPatterns": ["sort --reverse"], "allowedCommands": ["*"], "approvalRequired": [] } });
+    let own = Stage::new(document(json!("standard"), own));
+    for (command, expect) in [
+        ("echo b | sort", "done"),
+        ("sort --rev a", "shell.blockedPatterns"),
+        ("sort -- a", "failed"),
+    ] {
+        assert_eq!(verdict(&own, shell(command)).await, expect, "{command}");
     }
     let restrictive = preset("restrictive");
     assert_eq!(verdict(&restrictive, shell("echo a")).await, "shell.enabled");
@@ -146,6 +159,19 @@ fn documents_that_nothing_enforces_are_refused_with_every_issue() {
     assert_eq!(PolicyDocument::resolve(None, None).expect("the default").name, "standard");
 }
 
+#[test]
+fn an_empty_allow_list_is_refused() {
+    let overrides =
+        json!({ "filesystem": { "allowedPaths": [] }, "shell": { "allowedCommands": [] } });
+    let issues = PolicyDocument::resolve(Some(&json!("standard")), Some(&overrides));
+    let issues = issues.expect_err("it could mean everything or nothing");
+    let found: Vec<String> =
+        issues.iter().map(|issue| format!("{} {}", issue.pointer, issue.message)).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("/policyOverrides/filesystem/allowedPaths must not be empty"));
+    assert!(found[1].starts_with("/policyOverrides/shell/allowedCommands must not be empty"));
+}
+
 #[tokio::test]
 async fn blocked_paths_are_left_out_of_lists_and_searches() {
     let stage = preset("standard");
@@ -160,4 +186,73 @@ async fn blocked_paths_are_left_out_of_lists_and_searches() {
     assert!(found.contains("a.txt") && !found.contains(".env"), "{found}");
     let removed = backend.rm("src", ab_core::options::RemoveOptions::recursive()).await;
     assert!(removed.is_err(), "a directory with blocked paths stays");
+}
+
+#[tokio::test]
+async fn no_link_leads_to_a_blocked_path() {
+    let overrides = json!({
+        "network": { "enabled": false },
+        "filesystem": { "blockedPaths": [".env", ".ssh/", "conf.d/*.key", "lit/secret"] },
+    });
+    let stage = Stage::new(document(json!("permissive"), overrides));
+    for directory in [".ssh", "conf.d", "lit", "plain"] {
+        std::fs::create_dir(stage.path(directory)).expect("a directory");
+    }
+    for file in [".env", ".ssh/id", "conf.d/a.key", "lit/secret"] {
+        std::fs::write(stage.path(file), "hunter2").expect("a file");
+    }
+    std::fs::write(stage.path("plain/a.txt"), "fine").expect("a file");
+    for (link, target) in [
+        ("conf", ".env"),
+        ("twice", "conf"),
+        ("d", ".ssh"),
+        ("up", "."),
+        ("c", "conf.d"),
+        ("l", "lit"),
+        ("p", "plain"),
+        ("absent", ".ssh/absent"),
+    ] {
+        std::os::unix::fs::symlink(target, stage.path(link)).expect("a link");
+    }
+    let read = |path: &str| json!({ "type": "readFile", "path": path });
+    let write = |path: &str| json!({ "type": "createFile", "path": path, "content": "x", "overwrite": true });
+    let edit = |path: &str| json!({ "type": "editFile", "path": path, "edits": [{ "oldContent": "hunter", "newContent": "x" }] });
+    let delete = |path: &str| json!({ "type": "deleteFile", "path": path });
+    let mut operations = vec![
+        write("d/new"),
+        write("d/sub/new"),
+        write("absent"),
+        write("c/new.key"),
+        write("up/.ssh/new"),
+    ];
+    for path in ["conf", "twice", "d/id", "up/.env", "up/d/id", "c/a.key", "up/c/a.key", "l/secret"]
+    {
+        operations.extend([read(path), write(path), edit(path)]);
+    }
+    operations.extend(["d/id", "up/.env", "c/a.key", "l/secret"].map(delete));
+    for operation in operations {
+        let event = stage.events(json!([operation.clone()])).await.remove(0);
+        let refused = event["success"] == false || event["type"] == "policyDenied";
+        assert!(refused && !event.to_string().contains("hunter2"), "{operation}: {event}");
+    }
+    for file in [".env", ".ssh/id", "conf.d/a.key", "lit/secret"] {
+        assert_eq!(std::fs::read_to_string(stage.path(file)).expect("a file"), "hunter2", "{file}");
+    }
+    let ssh = std::fs::read_dir(stage.path(".ssh")).expect("a directory");
+    assert_eq!(ssh.count(), 1, "nothing was created");
+    assert!(!stage.path("conf.d/new.key").exists());
+    // Listings and searches that begin behind a link.
+    let backend = stage.space.backend();
+    assert!(backend.readdir("d").await.is_err());
+    assert_eq!(backend.readdir("c").await.expect("a list"), [""; 0]);
+    for root in ["d", "c", "up", "l", "conf", "."] {
+        let options = ab_core::backend::GrepOptions { root: root.to_owned(), ..Default::default() };
+        let found = backend.grep("hunter2", options).await.map(|found| found.matches);
+        assert!(found.as_ref().is_ok_and(Vec::is_empty) || found.is_err(), "{root}: {found:?}");
+    }
+    // Other links work, a link itself can be removed, and its target stays.
+    for operation in [read("p/a.txt"), write("p/b.txt"), delete("p/b.txt"), delete("conf")] {
+        assert_eq!(verdict(&stage, operation.clone()).await, "done", "{operation}");
+    }
+    assert!(stage.path(".env").exists());
 }

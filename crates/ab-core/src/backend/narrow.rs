@@ -13,7 +13,7 @@ use crate::guard::Guards;
 use crate::life::Life;
 use crate::path::{PathInput, PathParser, PathStrictness, WsPath};
 use crate::process::PathRestrictions;
-use crate::restricted::{PathFilter, Restricted};
+use crate::restricted::{PathFilters, Restricted};
 use crate::scoped::Scoped;
 use crate::stack::Stack;
 
@@ -32,8 +32,8 @@ pub struct NarrowOptions {
     pub guards: Guards,
     /// Hidden or read-only paths, relative to the root of the derived handle.
     pub restrictions: PathRestrictions,
-    /// Paths that listings and search results leave out.
-    pub filter: Option<PathFilter>,
+    /// Paths that a function hides.
+    pub filters: PathFilters,
     /// How texts are parsed as paths. A strict handle stays strict.
     pub path_style: PathStrictness,
 }
@@ -54,9 +54,10 @@ impl Backend {
     /// it ends nothing else.
     pub fn narrow(&self, options: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
-        let NarrowOptions { actor, scope, env, guards, restrictions, filter, path_style: paths } =
+        let NarrowOptions { actor, scope, env, guards, restrictions, filters, path_style: paths } =
             options;
-        let bare = actor.is_none() && env.is_empty() && restrictions.is_empty() && filter.is_none();
+        let bare =
+            actor.is_none() && env.is_empty() && restrictions.is_empty() && filters.is_empty();
         let recipe = self.recipe.as_ref().filter(|_| bare);
         let mut rules = match paths {
             PathStrictness::Lenient => (*self.rules).clone(),
@@ -75,8 +76,8 @@ impl Backend {
             rules = rules.for_scope(prefix);
             recipe = recipe.map(|recipe| recipe.inside(prefix));
         }
-        if !restrictions.is_empty() || !own_env.is_empty() || filter.is_some() {
-            let view = Restricted::new(stack.driver().clone(), restrictions, own_env, filter)?;
+        if !restrictions.is_empty() || !own_env.is_empty() || !filters.is_empty() {
+            let view = Restricted::new(stack.driver().clone(), restrictions, own_env, filters)?;
             stack = stack.restricted(Arc::new(view));
         }
         let actor = actor.unwrap_or_else(|| self.actor.clone());

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::WsPath;
+use crate::restricted::PathFilter;
 
 /// The access rules of all restricted handles above a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,40 @@ pub struct AccessRulesBelowPrefix {
     pub hidden: Vec<String>,
     /// These paths, and everything below, cannot be changed.
     pub read_only: Vec<String>,
+    /// Hides further paths, such as those that fit a pattern.
+    pub pattern: Option<HiddenByFilter>,
+}
+
+/// A filter for the paths below a handle's root, which rules carry to a place that has another path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenByFilter {
+    filter: PathFilter,
+    /// The path from the point that the rules count from to the handle's root; empty if they are equal or the root is
+    /// above.
+    down: String,
+    /// The path from the handle's root to the point that the rules count from, if that is below.
+    above: String,
+}
+
+impl HiddenByFilter {
+    fn hides(&self, here: &str) -> bool {
+        below(here, &self.down).is_some_and(|rest| self.filter.hides(&joined(&self.above, rest)))
+    }
+
+    /// `None` if the handle's root is elsewhere.
+    fn inside(&self, above: &str) -> Option<Self> {
+        let Self { filter, down, above: before } = self;
+        let (down, above) = match (below(above, down), below(down, above)) {
+            (Some(rest), _) => (String::new(), joined(before, rest)),
+            (None, Some(rest)) => (rest.to_owned(), before.clone()),
+            (None, None) => return None,
+        };
+        Some(Self { filter: filter.clone(), down, above })
+    }
+
+    fn with_path_prefix(&self, prefix: &str) -> Self {
+        Self { down: joined(prefix, &self.down), ..self.clone() }
+    }
 }
 
 impl AccessRules {
@@ -35,8 +70,17 @@ impl AccessRules {
             prefix_bytes: 0,
             hidden: texts(hidden),
             read_only: texts(read_only),
+            pattern: None,
         };
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
+    }
+
+    /// Also hides the paths for which `filter` is true. They are relative to the root of the handle.
+    pub fn with_filter(mut self, filter: PathFilter) -> Self {
+        let pattern = HiddenByFilter { filter, down: String::new(), above: String::new() };
+        let pattern = Some(pattern);
+        self.sets.push(AccessRulesBelowPrefix { pattern, ..AccessRulesBelowPrefix::default() });
+        self
     }
 
     fn wrapped(sets: Vec<AccessRulesBelowPrefix>) -> Option<Arc<Self>> {
@@ -46,7 +90,7 @@ impl AccessRules {
 
 impl AccessRulesBelowPrefix {
     pub fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.read_only.is_empty()
+        self.hidden.is_empty() && self.read_only.is_empty() && self.pattern.is_none()
     }
 
     /// The same rules relative to a directory whose path from the anchor is `above`.
@@ -59,24 +103,37 @@ impl AccessRulesBelowPrefix {
             };
             paths.iter().filter_map(rest).collect()
         };
-        Self { prefix_bytes: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
+        Self {
+            prefix_bytes: 0,
+            hidden: inside(&self.hidden),
+            read_only: inside(&self.read_only),
+            pattern: self.pattern.as_ref().and_then(|pattern| pattern.inside(above)),
+        }
     }
 
     /// The same rules with `prefix` before each path, anchored at `anchor`.
     pub fn with_path_prefix(&self, prefix: &str, anchor_bytes: usize) -> Self {
-        let under = |paths: &[String]| {
-            let joined = |path: &String| match (prefix.is_empty(), path.is_empty()) {
-                (true, _) => path.clone(),
-                (false, true) => prefix.to_owned(),
-                (false, false) => format!("{prefix}/{path}"),
-            };
-            paths.iter().map(joined).collect()
-        };
+        let under = |paths: &[String]| paths.iter().map(|path| joined(prefix, path)).collect();
         Self {
             prefix_bytes: anchor_bytes,
             hidden: under(&self.hidden),
             read_only: under(&self.read_only),
+            pattern: self.pattern.as_ref().map(|pattern| pattern.with_path_prefix(prefix)),
         }
+    }
+
+    fn hides(&self, here: &str) -> bool {
+        self.hidden.iter().any(|path| below(here, path).is_some())
+            || self.pattern.as_ref().is_some_and(|pattern| pattern.hides(here))
+    }
+}
+
+/// `rest` below `base`. Either may be empty.
+fn joined(base: &str, rest: &str) -> String {
+    match (base.is_empty(), rest.is_empty()) {
+        (true, _) => rest.to_owned(),
+        (false, true) => base.to_owned(),
+        (false, false) => format!("{base}/{rest}"),
     }
 }
 
@@ -226,14 +283,14 @@ impl WsPath {
 
     /// Whether the rules hide this path, judged by its text.
     pub fn is_hidden(&self) -> bool {
-        self.is_ruled_by(|set, here| set.hidden.iter().any(|path| below(here, path).is_some()))
+        self.is_ruled_by(AccessRulesBelowPrefix::hides)
     }
 
     /// Whether the rules forbid changes of this path, judged by its text: it is hidden or
     /// read-only.
     pub fn is_write_protected(&self) -> bool {
         let kept = |set: &AccessRulesBelowPrefix, here: &str| {
-            set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
+            set.hides(here) || set.read_only.iter().any(|path| below(here, path).is_some())
         };
         self.is_ruled_by(kept)
     }
@@ -249,6 +306,15 @@ impl WsPath {
 
     /// Whether the rules hide the entry `name` of this directory.
     pub fn hides_child(&self, name: &str) -> bool {
+        let fits = |set: &AccessRulesBelowPrefix, here: &str| {
+            set.pattern.as_ref().is_some_and(|pattern| pattern.hides(&joined(here, name)))
+        };
+        self.hides_named_child(name) || self.is_ruled_by(fits)
+    }
+
+    /// Like [`hides_child`](Self::hides_child), but without filters. A search follows ignore files that only a filter
+    /// hides, such as one for all names with a dot.
+    pub fn hides_named_child(&self, name: &str) -> bool {
         let hides = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
         };
@@ -331,6 +397,40 @@ mod tests {
         // From a path to its parent directory.
         assert!(scope.join(&below("x/y")).parent().unwrap().hides_child("secret"));
         assert!(!scope.join(&below(".")).parent().unwrap().has_access_rules());
+    }
+
+    #[test]
+    fn a_filter_judges_the_path_below_its_handle() {
+        let filter = PathFilter::new(|path| path == "x/a.key" || path.starts_with("x/a.key/"));
+        let rules = Arc::new(AccessRules::default().with_filter(filter));
+        let below = |text: &str| path(text).with_access_rules(&rules);
+        assert_eq!(judged(&below("x/a.key")), (true, true, false));
+        assert_eq!(judged(&below("x/a.key/b")), (true, true, false));
+        assert_eq!(judged(&below("a.key")), (false, false, false));
+        assert!(below("x").hides_child("a.key") && !below("x").hides_child("b"));
+        assert!(!below("x").hides_named_child("a.key"));
+        // Behind a scope, through mounts, and at the place that a link leads to.
+        let scope = path("tenants/a").into_scope_root();
+        assert!(scope.join(&below("x/a.key")).is_hidden());
+        assert!(!scope.join(&below("a.key")).is_hidden());
+        for (point, text, hidden) in [
+            ("x", "x/a.key", true),
+            ("x", "x/b", false),
+            ("x/a.key", "x/a.key/b", true),
+            ("y", "y/x/a.key", false),
+        ] {
+            let inward = below(text).strip_prefix(&path(point)).unwrap();
+            assert_eq!(inward.is_hidden(), hidden, "{point} {text}");
+        }
+        let whole = scope.join(&below("l"));
+        let inward = whole.strip_prefix(&path("tenants")).unwrap();
+        assert!(!inward.is_hidden() && inward.has_access_rules());
+        let place =
+            path("elsewhere").add_access_rules_for_subtree(whole.access_rules_of_scope_root(1));
+        assert!(place.with_name("x").hides_child("a.key"));
+        let place = WsPath::root().add_access_rules_for_subtree(whole.rules_between(0, 100));
+        assert!(place.join(&path("tenants/a/x/a.key")).is_hidden());
+        assert!(!place.join(&path("x/a.key")).is_hidden());
     }
 
     #[test]

@@ -267,7 +267,7 @@ fn position_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> Walk
 }
 
 fn read_ignore_file(dir: &OwnedFd, place: &WsPath) -> Option<String> {
-    if place.hides_child(IGNORE_FILE_NAME) {
+    if place.hides_named_child(IGNORE_FILE_NAME) {
         return None;
     }
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -54,11 +54,10 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<PolicyDoc
     let is_listed = |name: &str| {
         shell.allowed_commands.iter().any(|listed| listed == name) || BUILT_INS.contains(&name)
     };
+    let allows_all =
+        shell.allowed_commands.is_empty() || shell.allowed_commands.iter().any(|it| it == "*");
     // What is only looked at is not started, and a list of programs says nothing about it.
-    if shell.allowed_commands.is_empty()
-        || command.not_started
-        || command.program().is_some_and(is_listed)
-    {
+    if allows_all || command.not_started || command.program().is_some_and(is_listed) {
         return None;
     }
     Some(PolicyDocumentMatch {
@@ -75,7 +74,7 @@ fn program(command: &AnalysedCommand) -> &str {
 }
 
 /// Whether the program and the words of a pattern are those of the command: short flags in any order and grouping,
-/// other words exactly.
+/// long options also abbreviated or with a value, other words exactly.
 fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
     let mut words = pattern.split_whitespace();
     if words.next().is_none_or(|first| command.program() != Some(first)) {
@@ -85,15 +84,21 @@ fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
     words.all(|wanted| match flags(wanted) {
         Some(mut letters) => letters
             .all(|letter| arguments().filter_map(flags).flatten().any(|given| given == letter)),
-        None => arguments().any(|given| given == wanted),
+        None => arguments().any(|given| given == wanted || abbreviates(given, wanted)),
     })
+}
+
+/// Whether a word is a long option as GNU programs accept it: the beginning of its name, perhaps with a value.
+fn abbreviates(given: &str, option: &str) -> bool {
+    let name = given.split_once('=').map_or(given, |(name, _)| name);
+    name.len() > "--".len() && option.starts_with("--") && option.starts_with(name)
 }
 
 /// The letters of a word with flags, in lower case; the long forms of `rm` count as theirs.
 fn flags(word: &str) -> Option<impl Iterator<Item = char>> {
     let letters = match word {
-        "--recursive" => "r",
-        "--force" => "f",
+        word if abbreviates(word, "--recursive") => "r",
+        word if abbreviates(word, "--force") => "f",
         word => word.strip_prefix('-').filter(|rest| !rest.is_empty() && !rest.starts_with('-'))?,
     };
     Some(letters.chars().map(|letter| letter.to_ascii_lowercase()))

@@ -51,7 +51,7 @@ impl PolicyDocumentGuard {
 
 /// The path without the name of a write in flight: callers cannot use such names, and what is written gets its own
 /// name by a rename, which is judged.
-fn without_temporary_name(path: &str) -> &str {
+pub(super) fn without_temporary_name(path: &str) -> &str {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.starts_with(TEMPORARY) { parent } else { path }
 }

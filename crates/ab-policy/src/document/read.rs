@@ -94,6 +94,10 @@ impl Reader<'_> {
             [("allowedPaths", &mut files.allowed_paths), ("blockedPaths", &mut files.blocked_paths)]
         {
             if let Some(texts) = self.list(at, object, name, PathPattern::problem) {
+                if name == "allowedPaths" && is_empty_list(object, name) {
+                    let message = "must not be empty: use [\"**\"] to allow every path, or \"enabled\": false to allow none";
+                    self.issue(format!("{at}/{name}"), message);
+                }
                 *list = texts.iter().map(|text| PathPattern::new(text)).collect();
             }
         }
@@ -112,6 +116,10 @@ impl Reader<'_> {
             (!is_name).then_some("must be the name of a program, without directory and arguments")
         };
         if let Some(texts) = self.list(at, object, "allowedCommands", program) {
+            if is_empty_list(object, "allowedCommands") {
+                let message = "must not be empty: use [\"*\"] to allow every program, or \"enabled\": false to allow none";
+                self.issue(format!("{at}/allowedCommands"), message);
+            }
             shell.allowed_commands = texts;
         }
         if let Some(texts) = self.list(at, object, "blockedPatterns", blank) {
@@ -221,4 +229,8 @@ impl Reader<'_> {
         }
         Some(texts)
     }
+}
+
+fn is_empty_list(object: &Map<String, Value>, name: &str) -> bool {
+    object.get(name).and_then(Value::as_array).is_some_and(Vec::is_empty)
 }
