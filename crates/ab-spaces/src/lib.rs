@@ -8,6 +8,7 @@
 mod approver;
 mod area;
 mod crash;
+mod cwd;
 mod event;
 mod gate;
 mod in_process;

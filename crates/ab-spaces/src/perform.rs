@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
+use crate::cwd;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
 use crate::operation::{ContentEncoding, Operation, TextEdit};
@@ -63,7 +64,10 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
         Ok(backend) => backend,
         Err(error) => return Attempt::Broken(broken(operation, &error)),
     };
-    let result = perform(&backend, operation, output).await;
+    let result = match directory(workspace, operation).await {
+        Ok(cwd) => perform(&backend, operation, cwd, output).await,
+        Err(error) => Err(error),
+    };
     let error = match result {
         Ok(event) => return Attempt::Done(event),
         Err(error) => error,
@@ -175,9 +179,25 @@ fn broken(operation: &Operation, error: &Error) -> ProtocolEvent {
     ProtocolEvent::error(ErrorCategory::Execution, message, Some(id(operation)))
 }
 
+/// The directory of a command, without links. Looked up under the name of the server: the first call of an operation
+/// writes its start record.
+async fn directory(
+    workspace: &SpaceWorkspace,
+    operation: &Operation,
+) -> Result<Option<String>, Error> {
+    match operation {
+        Operation::Shell { cwd: Some(cwd), .. } => {
+            cwd::resolve_links(workspace.backend(), cwd).await.map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Performs an operation; a command in the directory `cwd`.
 async fn perform(
     backend: &Backend,
     operation: &Operation,
+    cwd: Option<String>,
     output: &(dyn Fn(OutputChannel, &[u8]) + Send + Sync),
 ) -> Result<ProtocolEvent, Error> {
     let operation_id = id(operation);
@@ -258,9 +278,9 @@ async fn perform(
                 error: None,
             })
         }
-        Operation::Shell { command, cwd, timeout, env, .. } => {
+        Operation::Shell { command, timeout, env, .. } => {
             let options = ExecOptions {
-                cwd: cwd.clone(),
+                cwd,
                 env: env.clone(),
                 timeout: Some(Duration::from_millis(*timeout)),
                 ..ExecOptions::default()

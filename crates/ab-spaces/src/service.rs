@@ -1,7 +1,7 @@
 //! The spaces of a server: created, opened again after a restart, and removed. One task per space
 //! performs its runs in order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use ab_api::{
     ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, PageRequest, Run, RunId,
     RunStatus, Space, SpaceBackend, SpaceId, SpaceStatus, Time,
 };
-use ab_core::{Error, Principal};
+use ab_core::{EnforcedControls, Error, NoApprover, Principal};
 use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_store::{
@@ -499,6 +499,32 @@ impl Spaces {
                 return self.get_run(id).await;
             }
         }
+    }
+
+    /// What the sandbox of this server enforces for the commands of a space with this policy.
+    ///
+    /// # Errors
+    ///
+    /// The isolation of commands could not be examined.
+    pub async fn enforced_controls(
+        &self,
+        document: &PolicyDocument,
+    ) -> Result<EnforcedControls, SpacesError> {
+        // An empty directory like that of a space, for as long as the question takes.
+        let id = SpaceId::generate();
+        let root = self.shared.area.make(id).map_err(made)?;
+        let (document, env) = (document.clone(), BTreeMap::new());
+        let (template, approver) = (&self.shared.settings.template, Arc::new(NoApprover));
+        let policy = match SpaceWorkspace::open_directory(root, template, document, env, approver) {
+            Ok(workspace) => {
+                let policy = workspace.backend().effective_policy().await;
+                let _ = workspace.backend().destroy().await;
+                policy
+            }
+            Err(error) => Err(error),
+        };
+        self.shared.area.remove(id).await.map_err(SpacesError::Workspace)?;
+        Ok(EnforcedControls::from_policy(&policy.map_err(SpacesError::Workspace)?))
     }
 
     /// Opens a space, or returns the open one.

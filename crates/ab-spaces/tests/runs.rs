@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
+use std::os::unix::fs::symlink;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-use ab_core::NoApprover;
+use ab_core::process::OutputChannel;
+use ab_core::{ApprovalRequest, NoApprover};
 use ab_policy::PolicyDocument;
-use ab_spaces::{MessageStatus, OperationApprovalDecision, SpaceWorkspace};
+use ab_spaces::{
+    MessageStatus, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
+    SpaceWorkspace, run_operations_message,
+};
 use serde_json::{Value, json};
 
 use crate::stage::{Decider, Stage, document, is_empty, run};
@@ -283,4 +288,62 @@ async fn no_way_out_of_the_workspace_through_operations() {
     }
     assert_eq!(fs::read_to_string(&secret).expect("the file"), "top secret");
     assert!(!outside.path().join("new").exists());
+}
+
+/// Points the link `d` elsewhere while a person decides, and approves.
+struct LinkSwapper<'a> {
+    stage: &'a Stage,
+    shown: Mutex<String>,
+}
+
+#[async_trait::async_trait]
+impl RunObserver for LinkSwapper<'_> {
+    fn on_operation(&self, _: &Operation) {}
+
+    fn on_output(&self, _: OutputChannel, _: &[u8]) {}
+
+    fn on_event(&self, _: &ProtocolEvent) {}
+
+    async fn decide_approval(
+        &self,
+        _: &Operation,
+        asked: &ApprovalRequest,
+    ) -> OperationApprovalDecision {
+        *self.shown.lock().expect("a lock") = asked.describe();
+        fs::remove_file(self.stage.path("d")).expect("the link");
+        symlink("two", self.stage.path("d")).expect("a link");
+        OperationApprovalDecision::Approve
+    }
+}
+
+#[tokio::test]
+async fn an_approval_holds_for_the_directory_that_was_shown() {
+    let stage = Stage::permissive();
+    for directory in ["one/build", "two/build"] {
+        fs::create_dir_all(stage.path(directory)).expect("a directory");
+    }
+    symlink("./one", stage.path("d")).expect("a link");
+    let observer = LinkSwapper { stage: &stage, shown: Mutex::default() };
+    let operations = json!([{ "type": "shell", "command": "rm -r build", "cwd": "d" }]);
+    let message = json!({ "protocolVersion": "1.0", "operations": operations }).to_string();
+    let message = run_operations_message(&stage.space, message.as_bytes(), &observer).await;
+    let shown = observer.shown.lock().expect("a lock").clone();
+    assert!(shown.contains("directory: one\n"), "{shown}");
+    let event = json!(message.events[0]);
+    assert_eq!(
+        (&event["type"], &event["category"]),
+        (&json!("error"), &json!("policy")),
+        "{event}"
+    );
+    assert!(stage.path("one/build").exists() && stage.path("two/build").exists());
+    // A link that stays leads to the directory, and one that leads out is refused.
+    symlink("/tmp", stage.path("absolute")).expect("a link");
+    symlink("two/../..", stage.path("out")).expect("a link");
+    for (cwd, expect) in
+        [("d", Some("two\n")), ("d/build", Some("build\n")), ("absolute", None), ("out", None)]
+    {
+        let operation = json!({ "type": "shell", "command": "basename \"$(pwd -P)\"", "cwd": cwd });
+        let event = stage.events(json!([operation])).await.remove(0);
+        assert_eq!(event["stdout"].as_str(), expect, "{cwd}: {event}");
+    }
 }

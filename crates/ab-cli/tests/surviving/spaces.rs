@@ -100,6 +100,52 @@ fn a_space_takes_runs_files_and_tools_under_one_policy() {
 }
 
 #[test]
+fn no_link_leads_file_routes_or_tools_to_a_blocked_path() {
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let overrides = json!({
+        "network": { "enabled": false }, "filesystem": { "blockedPaths": [".env", ".ssh/"] },
+    });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": overrides }));
+    let made = "mkdir .ssh; echo hunter2 > .env; cp .env .ssh/id; ln -s .env conf; ln -s .ssh d";
+    let made = operations(json!([{ "type": "shell", "command": made }]));
+    let (_, answer) = post(&server, &format!("/v1/spaces/{id}/runs"), &made);
+    assert_eq!(answer["data"]["events"][0]["exitCode"], 0, "{answer:#}");
+    let files = format!("/v1/spaces/{id}/files");
+    for (method, path) in [
+        ("GET", "conf"),
+        ("GET", "d/id"),
+        ("PUT", "conf"),
+        ("PUT", "d/new"),
+        ("DELETE", "d/id"),
+        ("GET", "d/"),
+    ] {
+        let answer = server.ask(method, &format!("{files}/{path}"), "x");
+        assert!(answer.status >= 400, "{method} {path}: {answer:?}");
+        assert!(!answer.body.contains("hunter2"), "{method} {path}: {answer:?}");
+    }
+    let mut headers = server.operator();
+    headers.push(("accept", "application/json, text/event-stream"));
+    for (tool, arguments) in [
+        ("read_text_file", json!({ "path": "conf" })),
+        ("read_text_file", json!({ "path": "d/id" })),
+        ("grep", json!({ "pattern": "hunter", "path": "d" })),
+        ("grep", json!({ "pattern": "hunter" })),
+    ] {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": { "name": tool, "arguments": arguments } });
+        let path = format!("/v1/spaces/{id}/mcp");
+        let answer = server.try_ask("POST", &path, &headers, &call.to_string()).unwrap();
+        let is_answer = answer.status == 200 && !answer.body.contains("-32602");
+        assert!(is_answer && !answer.body.contains("hunter2"), "{tool} {arguments}: {answer:?}");
+    }
+    let kept = operations(json!([{ "type": "shell", "command": "cat .env .ssh/id; ls .ssh" }]));
+    let (_, answer) = post(&server, &format!("/v1/spaces/{id}/runs"), &kept);
+    assert_eq!(answer["data"]["events"][0]["stdout"], "hunter2\nhunter2\nid\n", "{answer:#}");
+    server.end();
+}
+
+#[test]
 fn malformed_requests_get_every_issue_and_perform_nothing() {
     let fixture = fixture();
     let server = fixture.start(&[]);
@@ -136,6 +182,24 @@ fn malformed_requests_get_every_issue_and_perform_nothing() {
         (&json!(true), &json!(true), &json!("shell.approvalRequired")),
         "{answer}"
     );
+    // As a run judges it: behind the walls of the sandbox, a variable that loads code does no harm.
+    let overrides = json!({ "network": { "enabled": false } });
+    let body = json!({ "policy": "permissive", "policyOverrides": overrides });
+    let id = space(&server, &body);
+    for operation in [
+        json!({ "type": "shell", "command": "LD_PRELOAD=./x true" }),
+        json!({ "type": "shell", "command": "true", "env": { "LD_PRELOAD": "./x" } }),
+        json!({ "type": "shell", "command": "true", "env": { "A=B": "x" } }),
+        json!({ "type": "shell", "command": "true" }),
+    ] {
+        let mut ask = body.clone();
+        ask["operation"] = operation.clone();
+        let (_, judged) = post(&server, "/v1/policies/validate", &ask.to_string());
+        let runs = format!("/v1/spaces/{id}/runs");
+        let (_, ran) = post(&server, &runs, &operations(json!([operation])));
+        let is_performed = !ran["data"]["events"][0]["exitCode"].is_null();
+        assert_eq!(judged["data"]["allowed"] == true, is_performed, "{operation}: {judged} {ran}");
+    }
     let presets = server.get("/v1/policies/presets");
     assert_eq!(presets["data"].as_array().unwrap().len(), 3);
     server.end();

@@ -1,5 +1,10 @@
 //! `/v1/policies`: the presets, and what a policy says of an operation.
 
+use std::collections::BTreeMap;
+
+use ab_core::EnforcedControls;
+use ab_core::effective_policy::PolicyControlKind;
+use ab_core::environment::{CodeLoadingEnvVariablePolicy, check_env_variable};
 use ab_policy::{
     CommandCheckContext, CommandPolicy, PolicyDocument, PolicyDocumentFileAccess,
     PolicyDocumentMatch, PolicyProfile,
@@ -13,7 +18,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::envelope::Enveloped;
-use super::problems::{SpaceProblems, invalid};
+use super::problems::{SpaceProblems, invalid, of_spaces};
 use crate::app::HttpApp;
 use crate::extract::JsonBytes;
 use crate::log::RequestId;
@@ -54,7 +59,8 @@ pub(crate) async fn presets(
 
 /// Judge an operation without performing it
 ///
-/// The body has `policy`, `policyOverrides` and `operation`. Commands are judged as if no sandbox helped.
+/// The body has `policy`, `policyOverrides` and `operation`. Commands are judged as in a run of a space in a directory of
+/// this server.
 #[utoipa::path(
     post,
     path = "/v1/policies/validate",
@@ -67,7 +73,7 @@ pub(crate) async fn validate(
     Extension(request_id): Extension<RequestId>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<Enveloped<PolicyEvaluation>>, Problem> {
-    app.spaces()?;
+    let spaces = &app.spaces()?.spaces;
     let value: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut issues = Vec::new();
     let mut add = |pointer: &str, message: &str| {
@@ -98,7 +104,13 @@ pub(crate) async fn validate(
     };
     match (document, operation) {
         (Ok(document), Some(operation)) if issues.is_empty() => {
-            let evaluation = evaluated(judged(&document, &operation));
+            let enforced = match &operation {
+                Operation::Shell { .. } => {
+                    spaces.enforced_controls(&document).await.map_err(of_spaces)?
+                }
+                _ => EnforcedControls::NONE,
+            };
+            let evaluation = evaluated(judged(&document, &operation, enforced));
             Ok(Json(Enveloped::new(evaluation, &request_id)))
         }
         _ => Err(invalid(&InvalidMessage { issues })),
@@ -109,6 +121,7 @@ pub(crate) async fn validate(
 fn judged(
     document: &PolicyDocument,
     operation: &Operation,
+    enforced: EnforcedControls,
 ) -> Option<(PolicyDocumentMatch, String)> {
     let file = |access, path: &str, size| {
         let hit = document.judge_file(access, path, size)?;
@@ -131,9 +144,17 @@ fn judged(
         Operation::EditFile { path, .. } | Operation::DeleteFile { path, .. } => {
             file(PolicyDocumentFileAccess::Write, path, None)
         }
-        Operation::Shell { command, .. } => {
+        Operation::Shell { command, cwd, env, .. } => {
+            if let Some(hit) = judged_env(env, enforced) {
+                let rule = hit.rule.to_owned();
+                return Some((hit, rule));
+            }
             let policy = CommandPolicy::new(PolicyProfile::Guarded).ok()?;
-            let judgement = policy.judge(command, &CommandCheckContext::new());
+            let context = CommandCheckContext::new()
+                .in_directory(cwd.as_deref().unwrap_or_default())
+                .with_enforced_controls(enforced)
+                .with_env(env);
+            let judgement = policy.judge(command, &context);
             let own = document.judge_command(&judgement.analysis);
             let built_in = judgement.decisive_rule().map(|hit| {
                 let (reason, suggestion) = (hit.rule.reason.clone(), hit.rule.suggestion.clone());
@@ -156,6 +177,26 @@ fn judged(
             }
         }
     }
+}
+
+/// The verdict on the variables of a command.
+fn judged_env(
+    env: &BTreeMap<String, String>,
+    enforced: EnforcedControls,
+) -> Option<PolicyDocumentMatch> {
+    // In a sandbox, a variable that loads code affects only the command itself.
+    let code = if enforced.contains(PolicyControlKind::Files) {
+        CodeLoadingEnvVariablePolicy::Allowed
+    } else {
+        CodeLoadingEnvVariablePolicy::Refused
+    };
+    let error = env.iter().find_map(|(name, value)| check_env_variable(name, value, code).err())?;
+    Some(PolicyDocumentMatch {
+        verdict: ab_core::Verdict::Deny,
+        rule: "env",
+        reason: error.message().to_owned(),
+        suggestion: error.hint().unwrap_or("leave the variable out").to_owned(),
+    })
 }
 
 fn evaluated(hit: Option<(PolicyDocumentMatch, String)>) -> PolicyEvaluation {
