@@ -66,9 +66,21 @@ pub struct AgentCatalogEntry {
     /// How the vendor's own sandbox is switched off inside ours.
     #[serde(default)]
     pub own_sandbox: Option<String>,
+    /// What a prompt may hold besides text, as far as it is known.
+    #[serde(default)]
+    pub prompt_content: Vec<AgentPromptContent>,
     /// Whether our tests have run this version through a whole turn.
     #[serde(default)]
     pub tested: bool,
+}
+
+/// A kind of content in prompts that not all agents take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentPromptContent {
+    Images,
+    /// Files with their content.
+    Files,
 }
 
 /// An npm package with an agent.
@@ -218,6 +230,9 @@ impl AgentCatalogEntry {
         replace(&mut self.inherit, change.inherit);
         replace(&mut self.credentials, change.credentials);
         replace(&mut self.login_files, change.login_files);
+        if !change.prompt_content.is_empty() {
+            self.prompt_content = change.prompt_content;
+        }
         self.env.extend(change.env);
         self.settings.extend(change.settings);
         self.toolchains.extend(change.toolchains);

@@ -164,7 +164,8 @@ async fn end(launched: LaunchedProgram) -> Option<ProcessExit> {
 }
 
 async fn read(server: &AgentServer, output: ProcessOutputReader, max_line: usize) -> Stop {
-    let mut lines = Lines::new(output, max_line);
+    // The last response of an agent may have no newline.
+    let mut lines = Lines::new(output, max_line).with_unterminated_line();
     loop {
         match lines.next().await {
             Ok(Line::Whole(line)) => server.line(line),

@@ -69,6 +69,19 @@ async fn an_agent_that_dies_at_once_is_told_of() {
     assert_eq!(fixture.delete("deaf").await, 204);
 }
 
+#[tokio::test]
+async fn the_last_response_needs_no_newline() {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
+        add(settings, "hasty", r#"read -r l; printf '{"id":1,"result":"last"}'"#);
+        add(settings, "cut", r#"read -r l; printf '{"id":1,"resu'"#);
+    })
+    .await;
+    let got = fixture.post_text("hasty?agent=hasty", PING).await;
+    assert_eq!((got.status, got.json()["result"].as_str()), (200, Some("last")), "{got:?}");
+    let got = fixture.post_text("cut?agent=cut", PING).await;
+    assert_eq!(got.status, 502, "{got:?}");
+}
+
 /// The message is longer than all buffers on the way, so it is still being written when the agent exits.
 #[tokio::test]
 async fn exit_during_a_write_is_told_with_its_code_and_among_the_events() {

@@ -265,6 +265,14 @@ async fn agents_are_listed_with_their_state() {
     assert_eq!(agent("gone")["credentialsAvailable"], false);
     assert_eq!(agent("echo")["serverStatus"]["status"], "running");
     assert_eq!(agent("echo")["capabilities"].as_object().unwrap().len(), 18);
+    // What prompts may hold depends on the agent.
+    for (id, is_taken) in [("scripted", false), ("claude", true)] {
+        let capabilities = &agent(id)["capabilities"];
+        let taken = (&capabilities["images"], &capabilities["fileAttachments"]);
+        assert_eq!(taken, (&is_taken.into(), &is_taken.into()), "{id}");
+        assert_eq!(capabilities["textMessages"], true, "{id}");
+    }
+    assert_eq!(agent("scripted")["aliases"], json!(["mock"]));
     assert_eq!(fixture.ask("GET", "/v1/agents/echo", "").await.json()["id"], "echo");
     assert_eq!(fixture.ask("GET", "/v1/agents/none", "").await.status, 400);
     let installed = fixture.ask("POST", "/v1/agents/echo/install", "{}").await;
@@ -280,6 +288,21 @@ async fn agents_are_listed_with_their_state() {
         (404, Some("urn:sandbox-agent:error:agent_not_installed"))
     );
     assert_eq!(fixture.servers().await.len(), 1);
+}
+
+#[tokio::test]
+async fn clients_of_sandbox_agent_find_the_id_mock() {
+    let launchers = tempfile::tempdir().unwrap();
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
+        settings.agents.launchers_dir = Some(launchers.path().to_owned());
+    })
+    .await;
+    let listed = fixture.ask("GET", "/v1/agents", "").await.json();
+    let agents = listed["agents"].as_array().unwrap();
+    let count = |id: &str| agents.iter().filter(|agent| agent["id"] == id).count();
+    assert_eq!((count("mock"), count("scripted")), (1, 1), "{listed}");
+    assert!(!listed.to_string().contains(r#""aliases":["mock"]"#), "{listed}");
+    assert_eq!(fixture.ask("GET", "/v1/agents/mock", "").await.json()["id"], "mock");
 }
 
 #[tokio::test]

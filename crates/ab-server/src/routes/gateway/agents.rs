@@ -1,6 +1,6 @@
 //! `/v1/agents`: the agents that can be started.
 
-use ab_acp::catalog::AgentCatalogEntry;
+use ab_acp::catalog::{AgentCatalogEntry, AgentPromptContent};
 use ab_acp::gateway::{AgentGateway, AgentProgramOrigin, AgentServerState};
 use ab_acp::install::Reinstall;
 use axum::Json;
@@ -128,6 +128,12 @@ pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<GatewayAgent
             listed.push(launched(gateway, &name));
         }
     }
+    if let Some(mock) = mock(gateway) {
+        for known in &mut listed {
+            known.aliases.retain(|alias| *alias != MOCK);
+        }
+        listed.push(mock);
+    }
     Ok(Json(GatewayAgents { agents: listed }))
 }
 
@@ -222,7 +228,23 @@ impl InstallRequest {
     }
 }
 
+/// The id under which clients of sandbox-agent look for an agent without a model.
+const MOCK: &str = "mock";
+
+/// The scripted agent under the id `mock`, on a gateway for clients of sandbox-agent. `None` if a
+/// launcher or a catalog entry has that name.
+fn mock(gateway: &AgentGateway) -> Option<GatewayAgent> {
+    let agents = &gateway.settings().agents;
+    agents.launchers_dir.as_ref()?;
+    let id = agents.find_agent_id(MOCK).filter(|id| id != MOCK)?;
+    let entry = agents.catalog.find(&id)?;
+    Some(GatewayAgent { id: MOCK.to_owned(), aliases: Vec::new(), ..agent(gateway, entry) })
+}
+
 fn found(gateway: &AgentGateway, name: &str) -> Result<GatewayAgent, Problem> {
+    if let Some(mock) = mock(gateway).filter(|_| name == MOCK) {
+        return Ok(mock);
+    }
     let agents = &gateway.settings().agents;
     let Some(id) = agents.find_agent_id(name) else {
         let detail = format!("unknown agent {name:?}: GET /v1/agents lists the agents");
@@ -243,7 +265,7 @@ fn agent(gateway: &AgentGateway, entry: &AgentCatalogEntry) -> GatewayAgent {
         credentials_available: agents.has_credential(entry),
         version: agents.find_installed(entry).map(|installed| installed.version),
         path: agents.program_path(entry).map(|path| path.display().to_string()),
-        capabilities: capabilities(),
+        capabilities: capabilities(&entry.prompt_content),
         server_status: server_status(gateway, &entry.id),
     }
 }
@@ -257,12 +279,15 @@ fn launched(gateway: &AgentGateway, name: &str) -> GatewayAgent {
         credentials_available: true,
         version: None,
         path: directory.map(|path| path.join(format!("{name}-acp")).display().to_string()),
-        capabilities: capabilities(),
+        // Nothing is known about the agent.
+        capabilities: capabilities(&[]),
         server_status: server_status(gateway, name),
     }
 }
 
-fn capabilities() -> GatewayCapabilities {
+/// The features of an agent. What prompts may hold depends on the agent. The others are messages of
+/// ACP.
+fn capabilities(prompt_content: &[AgentPromptContent]) -> GatewayCapabilities {
     GatewayCapabilities {
         plan_mode: true,
         permissions: true,
@@ -270,8 +295,8 @@ fn capabilities() -> GatewayCapabilities {
         tool_calls: true,
         tool_results: true,
         text_messages: true,
-        images: true,
-        file_attachments: true,
+        images: prompt_content.contains(&AgentPromptContent::Images),
+        file_attachments: prompt_content.contains(&AgentPromptContent::Files),
         session_lifecycle: true,
         error_events: true,
         reasoning: true,
