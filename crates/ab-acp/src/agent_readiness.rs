@@ -130,6 +130,18 @@ pub enum ReadinessProblem {
 
 impl fmt::Display for ReadinessProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
+    }
+}
+
+impl ReadinessProblem {
+    /// The problem and what to do about it. `flags` are added to the commands that it names, each
+    /// with a space before it.
+    pub fn message(&self, flags: &str) -> String {
+        std::fmt::from_fn(|f| self.write(f, flags)).to_string()
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, flags: &str) -> fmt::Result {
         match self {
             ReadinessProblem::UnknownAgent { name, known } => {
                 write!(f, "unknown agent {name:?}; known: {}", known.join(", "))
@@ -139,7 +151,7 @@ impl fmt::Display for ReadinessProblem {
             }
             ReadinessProblem::NotInstalled { id, version } => write!(
                 f,
-                "agent {id:?} {version} is not installed: run `agent-backend agent install {id}`"
+                "agent {id:?} {version} is not installed: run `agent-backend agent install {id}{flags}`"
             ),
             ReadinessProblem::NoNpm { id } => write!(
                 f,
@@ -147,7 +159,7 @@ impl fmt::Display for ReadinessProblem {
             ),
             ReadinessProblem::NodeMissing { id, node } => write!(
                 f,
-                "agent {id:?}: the Node.js at {} no longer exists: run `agent-backend agent install {id} --again`",
+                "agent {id:?}: the Node.js at {} no longer exists: run `agent-backend agent install {id} --again{flags}`",
                 node.display()
             ),
             ReadinessProblem::NoProgram { id, program, get } => {
@@ -162,29 +174,31 @@ impl fmt::Display for ReadinessProblem {
             }
         }
     }
-}
 
-impl ReadinessProblem {
     /// What to do about it, in one line without the agent's name, for tables with the name in
-    /// another column.
-    pub fn short_remedy(&self) -> String {
+    /// another column. `flags` are added as in [`ReadinessProblem::message`].
+    pub fn short_remedy(&self, flags: &str) -> String {
         match self {
             ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
             ReadinessProblem::UnsupportedPlatform { platform, .. } => {
                 format!("not published for {platform}")
             }
             ReadinessProblem::NotInstalled { id, .. } => {
-                format!("not installed: agent-backend agent install {id}")
+                format!("not installed: agent-backend agent install {id}{flags}")
             }
             ReadinessProblem::NoNpm { .. } => "no npm: install Node.js and npm".to_owned(),
             ReadinessProblem::NodeMissing { id, .. } => {
-                format!("its Node.js no longer exists: agent-backend agent install {id} --again")
+                format!(
+                    "its Node.js no longer exists: agent-backend agent install {id} --again{flags}"
+                )
             }
             ReadinessProblem::NoProgram { get, .. } => format!("not found: {get}"),
             ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
                 [only] => format!("no key: set {only}"),
-                [first, ..] => format!("no key: set {first}, or see agent-backend agent show {id}"),
-                [] => format!("no login: see agent-backend agent show {id}"),
+                [first, ..] => {
+                    format!("no key: set {first}, or see agent-backend agent show {id}{flags}")
+                }
+                [] => format!("no login: see agent-backend agent show {id}{flags}"),
             },
         }
     }

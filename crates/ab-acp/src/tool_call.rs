@@ -1,5 +1,7 @@
 //! Tool calls, and merging updates into them.
 
+mod description;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::bounds::{MAX_TERMINAL_OUTPUT_BYTES, MAX_TRACKED_TOOL_CALLS};
 use crate::session_update::ContentBlock;
+
+pub use description::path_below;
 
 /// Time limit for comparing the lines of one diff. After that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);

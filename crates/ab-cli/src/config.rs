@@ -135,23 +135,16 @@ pub(crate) struct SessionFlags {
     rules: Option<PathBuf>,
 }
 
-impl ServeFlags {
-    /// The flags of a command that uses the same configuration as the server.
-    pub(crate) fn beside(config: Option<PathBuf>, data_dir: Option<PathBuf>) -> ServeFlags {
-        ServeFlags { config, data_dir, ..ServeFlags::default() }
-    }
-}
-
 /// Where the agents are: the flags of commands that need no more of the configuration.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct CatalogFlags {
     /// Configuration file of the server
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Data directory of the server
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 impl CatalogFlags {
@@ -159,6 +152,13 @@ impl CatalogFlags {
     pub(crate) fn serve(&self) -> ServeFlags {
         let (config, data_dir) = (self.config.clone(), self.data_dir.clone());
         ServeFlags { config, data_dir, ..ServeFlags::default() }
+    }
+
+    /// The same flags again for a command that a message names, with a space before each.
+    pub(crate) fn repeated(&self) -> String {
+        let flags = [("--config", &self.config), ("--data-dir", &self.data_dir)];
+        let given = flags.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        given.map(|(flag, path)| format!(" {flag} {}", path.display())).collect()
     }
 }
 

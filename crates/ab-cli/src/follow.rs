@@ -4,7 +4,7 @@ pub(crate) mod lines;
 mod questions;
 mod view;
 
-pub(crate) use questions::{Answered, Questions, Titles};
+pub(crate) use questions::{Answered, Questions, Titles, detail_lines};
 pub(crate) use view::View;
 
 use ab_api::{ChangeCounts, Event, EventKind, Session, SessionActivity, SessionId, SessionStatus};
@@ -26,7 +26,7 @@ const AWAY: &str = "the server cannot be reached; trying again (Ctrl-C stops fol
 /// What is done about questions of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Approve {
-    /// Ask at the terminal; without a terminal, leave the question open
+    /// Ask at the terminal
     #[default]
     Ask,
     /// Approve all of them
@@ -43,6 +43,8 @@ pub(crate) struct FollowOptions {
     pub(crate) logs_only: bool,
     /// The command that follows the session again.
     pub(crate) come_back: String,
+    /// The flags that reach the same server again.
+    pub(crate) server_flags: String,
 }
 
 /// Shows the events of a session until it ends, and returns it then.
@@ -61,7 +63,8 @@ pub(crate) async fn follow(
     let mut is_away = false;
     let mut signals = Signals::watch();
     let titles = if options.logs_only { Titles::Repeated } else { Titles::InEvents };
-    let mut questions = Questions::new(client.clone(), options.approve, titles, terminal);
+    let flags = &options.server_flags;
+    let mut questions = Questions::new(client.clone(), options.approve, titles, flags, terminal);
     let mut view = View::live(terminal, &options);
     let mut pace = tokio::time::interval(view::PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -77,7 +80,7 @@ pub(crate) async fn follow(
                 on_event(&mut questions, &client, id, &event, terminal).await?;
                 if is_idle(&event) && client.session(id).await?.activity == Some(SessionActivity::Idle) {
                     terminal.note(&format!(
-                        "the agent waits for a prompt; to continue: agent-backend session prompt {id} PROMPT; to deliver the result: agent-backend session finish {id}"
+                        "the agent waits for a prompt; to continue: agent-backend session prompt {id} PROMPT{flags}; to deliver the result: agent-backend session finish {id}{flags}"
                     ));
                 }
             }

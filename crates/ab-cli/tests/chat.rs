@@ -77,6 +77,29 @@ fn a_person_is_asked_and_a_script_is_not() {
     assert!(!stage.path("made").exists());
 }
 
+/// Everything that the agent sent about a call is shown before the answer, and none of it is cut.
+#[test]
+fn a_question_shows_the_command_the_path_and_the_input() {
+    let long = format!("rm -rf important; echo {}", "x".repeat(3000));
+    let input = r#"{ sessionUpdate = "tool_call", toolCallId = "other", title = "Other", rawInput = { target = "production" } }"#;
+    let cases = [
+        (format!("{{ title = 'Do it', kind = 'execute', command = '{long}' }}"), long.as_str()),
+        ("{ title = 'Do it', path = 'important.txt' }".to_owned(), "  important.txt"),
+    ];
+    for (ask, expect) in cases {
+        let stage = scenario(&format!("{{ update = {input} }}, {{ ask = {ask} }}"));
+        let out = chat(&stage, &[], "go\n").text();
+        let question = &out[out.find("? Do it").unwrap()..];
+        assert!(question.contains(expect), "{out}");
+        let out = chat(&stage, &["--json"], "go\n").text();
+        let values = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let question = values.into_iter().find(|value| value["type"] == "question").unwrap();
+        assert!(question["detail"].as_str().unwrap().contains(expect.trim()), "{question}");
+        let is_command = expect == long;
+        assert_eq!(question["input"]["command"] == long.as_str(), is_command, "{question}");
+    }
+}
+
 #[test]
 fn what_is_always_allowed_is_asked_for_once() {
     let stage = scenario(
@@ -101,6 +124,28 @@ fn output_of_commands_is_shown() {
         values.filter_map(|value| value["tool"].get("output").cloned()).collect();
     assert_eq!(outputs.len(), 1, "{out}");
     assert!(outputs[0].as_str().unwrap().contains("line12"), "{out}");
+}
+
+/// Goose sends no kind.
+#[test]
+fn output_of_calls_without_a_kind_is_shown_and_that_of_reading_is_not() {
+    let call = |id: &str, kind: &str, text: &str| {
+        let content =
+            format!("[{{ type = 'content', content = {{ type = 'text', text = '{text}' }} }}]");
+        format!(
+            "{{ update = {{ sessionUpdate = 'tool_call', toolCallId = '{id}', title = '{id}', \
+             {kind} status = 'completed', content = {content} }} }}"
+        )
+    };
+    let steps = [
+        call("shell", "", "from the shell"),
+        call("read", "kind = 'read',", "from a file"),
+        call("search", "kind = 'search', rawInput = { command = 'rg x' },", "from a command"),
+    ];
+    let stage = scenario(&steps.join(", "));
+    let out = chat(&stage, &[], "go\n").text();
+    assert!(out.contains("\n  from the shell\n"), "{out}");
+    assert!(out.contains("\n  from a command\n") && !out.contains("from a file"), "{out}");
 }
 
 #[test]
@@ -167,6 +212,11 @@ fn what_cannot_be_started_is_refused_by_name() {
     let ran = stage.run(&["agent", "chat", "nobody-knows"]);
     ran.expect_error(2, "unknown agent \"nobody-knows\"");
     assert!(ran.err.contains("scripted"), "{}", ran.err);
+    // The command to type carries the data directory.
+    let data = stage.outside("data");
+    let ran = stage.run(&["agent", "chat", "goose", "--data-dir", data.to_str().unwrap()]);
+    let command = format!("`agent-backend agent install goose --data-dir {}`", data.display());
+    ran.expect_error(2, &command);
     let ran = chat(&stage, &["--root", "missing"], "");
     ran.expect_error(1, "missing");
 }

@@ -34,6 +34,9 @@ fn flags_after_the_first_word_belong_to_the_command() {
 #[test]
 fn check_says_the_verdict_and_why() {
     let stage = Stage::new();
+    for empty in ["", "  "] {
+        stage.run(&["policy", "check", empty]).expect_error(2, "the command is empty");
+    }
     let ran = stage.run(&["policy", "check", "cd src && make"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.text(), "allow\ncommands:\n  allow  cd src\n  allow  make\n");

@@ -237,8 +237,10 @@ fn list_and_show_say_what_agents_need() {
     assert_eq!((&goose["ready"], &goose["installed"]), (&false.into(), &serde_json::Value::Null));
     assert!(goose["missing"].to_string().contains("agent install goose"), "{goose}");
     let text = stage.out(&["agent", "list", "--data-dir", data]);
-    let row = "no     goose      not installed: agent-backend agent install goose\n";
-    assert!(text.contains(row), "{text}");
+    let row = format!(
+        "no     goose      not installed: agent-backend agent install goose --data-dir {data}\n"
+    );
+    assert!(text.contains(&row), "{text}");
     let text = stage.out(&["agent", "show", "claude-code", "--data-dir", data]);
     assert!(text.contains("ANTHROPIC_API_KEY") && text.contains("22 or newer"), "{text}");
     stage.run(&["agent", "show", "nobody", "--data-dir", data]).expect_error(2, "known agents:");

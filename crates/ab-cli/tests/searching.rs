@@ -379,6 +379,9 @@ fn what_is_ignored_is_left_out_and_counted_unless_asked_for() {
         let all = stage.out(&[&["fs"], &words[..], &["--no-ignore"]].concat());
         assert_eq!(all.lines().count(), 5, "{all}");
     }
+    let one = Stage::with(&[(".gitignore", "*.log\n"), ("debug.log", "needle\n")]);
+    let note = "note: skipped 1 file that is ignored; to include it, pass --no-ignore\n";
+    assert_eq!(one.run(&["fs", "grep", "needle"]).err, note);
     // An ignored directory that is named as the start of the search is searched.
     assert_eq!(stage.out(&["fs", "grep", "needle", "dist", "-l"]), "dist/app.js\n");
     stage.run(&["fs", "glob", "*", "--gitignore", "--no-ignore"]).expect_error(2, "cannot be used");

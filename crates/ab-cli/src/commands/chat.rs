@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use self::place::Place;
 use self::view::View;
 use super::exec::{Mode, NetworkChoice, in_force};
-use crate::config::{Config, ServeFlags};
+use crate::config::{CatalogFlags, Config};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::follow::Approve;
@@ -62,7 +62,7 @@ pub(crate) struct Chat {
     #[arg(long = "continue")]
     goes_on: bool,
 
-    /// How to answer questions of the agent
+    /// How to answer questions of the agent; without a terminal, ask denies them
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     approve: Approve,
 
@@ -88,12 +88,12 @@ pub(crate) struct Chat {
 }
 
 pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failure> {
-    let flags = ServeFlags::beside(chat.config.clone(), chat.data_dir.clone());
-    let config = Config::load(&flags)?;
+    let flags = CatalogFlags { config: chat.config.clone(), data_dir: chat.data_dir.clone() };
+    let config = Config::load(&flags.serve())?;
     let installed = AgentInstallDir::new(config.data_dir.value.join("agents"));
     let host = HostEnvironment::new(env::vars_os());
     let agent = agent_readiness::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
-    let agent = agent.map_err(|unready| Failure::usage(unready.to_string()))?;
+    let agent = agent.map_err(|unready| Failure::usage(unready.message(&flags.repeated())))?;
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
     let made = Place::make(&config.data_dir.value, &entry.id, &root);
@@ -245,7 +245,7 @@ impl Conversation {
             approve: chat.approve,
             is_interactive,
             questions: VecDeque::new(),
-            view: View::default(),
+            view: View::new(root.to_owned()),
         })
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct RunCommand {
     #[arg(long, value_name = "POLICY", conflicts_with = "space")]
     policy: Option<String>,
 
-    /// How to decide approvals
+    /// How to decide approvals; without a terminal, ask denies them with --root and leaves them open in a space
     #[arg(long, value_enum, default_value = "ask")]
     approve: Approve,
 

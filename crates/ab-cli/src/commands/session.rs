@@ -142,7 +142,7 @@ struct SessionEvents {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow
+    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -161,7 +161,7 @@ struct ContinueSession {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow
+    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -188,7 +188,7 @@ struct PromptSession {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow
+    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -271,6 +271,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 approve: events.approve,
                 logs_only: false,
                 come_back: come_back("events", id, &server_flags),
+                server_flags: server_flags.clone(),
             };
             if events.follow {
                 let session = follow::follow(client, id, options, terminal).await?;
@@ -288,6 +289,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 approve: Approve::Ask,
                 logs_only: true,
                 come_back: come_back("logs", id, &server_flags),
+                server_flags: server_flags.clone(),
             };
             if logs.follow {
                 let session = follow::follow(client, id, options, terminal).await?;
@@ -342,6 +344,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 approve: next.approve,
                 logs_only: false,
                 come_back: come_back("events", id, &server_flags),
+                server_flags: server_flags.clone(),
             };
             let session = follow::follow(client, id, options, terminal).await?;
             follow::end(&session, &server_flags, terminal)

@@ -134,7 +134,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow
+    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 
@@ -420,7 +420,9 @@ pub(super) async fn show_created(
     if terminal.format() == Format::Text {
         talk(&format!("session {id}\n"));
     }
-    let options = FollowOptions { approve, logs_only: false, come_back };
+    let server_flags_again = server_flags.to_owned();
+    let options =
+        FollowOptions { approve, logs_only: false, come_back, server_flags: server_flags_again };
     let session = follow::follow(client, id, options, terminal).await?;
     follow::end(&session, server_flags, terminal)
 }

@@ -56,6 +56,8 @@ pub(crate) struct Questions {
     /// Whether a person can be asked.
     is_interactive: bool,
     titles: Titles,
+    /// The flags that reach the same server again.
+    server_flags: String,
     open: Vec<Approval>,
     keyboard: Option<Keyboard>,
     /// The number of EOFs since the last line.
@@ -67,6 +69,7 @@ impl Questions {
         client: ServeClient,
         approve: Approve,
         titles: Titles,
+        server_flags: &str,
         terminal: &Terminal,
     ) -> Self {
         let is_person = io::stdin().is_terminal() && terminal.is_heard();
@@ -76,6 +79,7 @@ impl Questions {
             approve,
             is_interactive,
             titles,
+            server_flags: server_flags.to_owned(),
             open: Vec::new(),
             keyboard: None,
             input_ends: 0,
@@ -113,9 +117,10 @@ impl Questions {
                 Ok(())
             }
             Approve::Ask => {
+                let flags = &self.server_flags;
                 terminal.note(&format!(
-                    "the session waits for a decision: agent-backend approvals show {id}, then \
-                     approvals approve or deny {id}"
+                    "the session waits for a decision: agent-backend approvals show {id}{flags}, \
+                     then approvals approve or deny {id}{flags}"
                 ));
                 Ok(())
             }
@@ -175,8 +180,9 @@ impl Questions {
             "n" | "no" => ApproveOrDeny::Deny,
             "l" | "later" => {
                 self.open.remove(0);
+                let flags = &self.server_flags;
                 terminal.note(&format!(
-                    "{id} stays open: agent-backend approvals approve or deny decides it later"
+                    "{id} stays open; to decide it later: agent-backend approvals approve {id}{flags}"
                 ));
                 self.ask(Title::Repeated);
                 return Ok(Answered::Later);
@@ -215,8 +221,9 @@ fn question(approval: &Approval, title: Title) -> String {
         Title::IsAbove => String::new(),
         Title::Repeated => format!("? {}\n", escape_unprintable(&subject.title)),
     };
-    for line in subject.detail.as_deref().unwrap_or_default().lines() {
-        text.push_str(&format!("  {}\n", escape_unprintable(line)));
+    for line in detail_lines(subject.detail.as_deref().unwrap_or_default()) {
+        text.push_str(&line);
+        text.push('\n');
     }
     if subject.described_by == SubjectDescriber::Agent && subject.detail.is_some() {
         text.push_str("  (as the agent describes it)\n");
@@ -226,6 +233,11 @@ fn question(approval: &Approval, title: Title) -> String {
     }
     text.push_str("allow it? [y/n/l] ");
     text
+}
+
+/// The lines of what an agent sent about a call, for the terminal.
+pub(crate) fn detail_lines(detail: &str) -> impl Iterator<Item = String> {
+    detail.lines().map(|line| format!("  {}", escape_unprintable(line)))
 }
 
 #[cfg(test)]

@@ -4,16 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::session_update::{
-    ContentBlock, ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
+    ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
 };
 use ab_acp::tool_call::{
-    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallTracker,
-    ToolCallUpdate,
+    ToolCall, ToolCallId, ToolCallStatus, ToolCallTracker, ToolCallUpdate, path_below,
 };
 use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource, SubjectDescriber};
-use ab_core::edit::unified_diff;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::digest;
@@ -167,45 +164,7 @@ impl Translator {
         if call.title.len() > MAX_NAME {
             parts.push(call.title.clone());
         }
-        let input = call.raw_input.as_ref();
-        let command = input.and_then(|input| input["command"].as_str());
-        parts.extend(command.map(str::to_owned));
-        for part in &call.content {
-            parts.push(match part {
-                ToolCallContent::Diff(diff) => {
-                    let path = relative_whole(&self.tree, &diff.path);
-                    let old = diff.old_text.as_deref();
-                    let shown = unified_diff(&path, old.unwrap_or_default(), &diff.new_text);
-                    match shown.lines {
-                        Some(_) => shown.text,
-                        // Too long for a diff: both texts whole.
-                        None => format!(
-                            "{path} contains:\n{}\n{path} will contain:\n{}",
-                            old.unwrap_or_default(),
-                            diff.new_text
-                        ),
-                    }
-                }
-                ToolCallContent::Content(ContentBlock::Text(text)) => text.clone(),
-                ToolCallContent::Content(ContentBlock::Link { name, uri }) => {
-                    format!("{name} {uri}")
-                }
-                ToolCallContent::Content(ContentBlock::Other { body, .. }) => body.to_string(),
-                ToolCallContent::Other(value) => value.to_string(),
-            });
-        }
-        let location = |location: &ToolCallLocation| match location.line {
-            Some(line) => format!("{}:{line}", relative_whole(&self.tree, &location.path)),
-            None => relative_whole(&self.tree, &location.path),
-        };
-        let paths: Vec<String> = call.locations.iter().map(location).collect();
-        parts.push(paths.join("\n"));
-        let members = input.and_then(Value::as_object).map(serde_json::Map::len);
-        let is_told = command.is_some() && members == Some(1) || members == Some(0);
-        parts.extend(input.filter(|_| !is_told).map(|input| match input.as_str() {
-            Some(text) => text.to_owned(),
-            None => format!("{input:#}"),
-        }));
+        parts.push(call.description(&self.tree));
         parts.retain(|part| !part.is_empty());
         parts.join("\n")
     }
@@ -288,15 +247,9 @@ impl Translator {
     }
 }
 
-/// A path as people know it: from the root of the workspace, where it lies in there.
-fn relative_whole(tree: &Path, path: &str) -> String {
-    let shown = Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str);
-    shown.unwrap_or(path).to_owned()
-}
-
-/// The same, short enough for an event.
+/// A path below the workspace, short enough for an event.
 fn relative(tree: &Path, path: &str) -> String {
-    short(&relative_whole(tree, path))
+    short(path_below(tree, path))
 }
 
 fn shown(call: &ToolCall) -> Shown {

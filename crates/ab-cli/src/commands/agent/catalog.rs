@@ -73,13 +73,16 @@ pub(crate) struct AgentsHere {
     config: Config,
     directory: AgentInstallDir,
     host: HostEnvironment,
+    /// The flags that the user gave, for the commands in messages.
+    flags: String,
 }
 
 impl AgentsHere {
     pub(crate) fn load(flags: &CatalogFlags) -> Result<AgentsHere, Failure> {
         let config = Config::load(&flags.serve())?;
         let directory = AgentInstallDir::new(config.data_dir.value.join("agents"));
-        Ok(AgentsHere { config, directory, host: HostEnvironment::new(env::vars_os()) })
+        let host = HostEnvironment::new(env::vars_os());
+        Ok(AgentsHere { config, directory, host, flags: flags.repeated() })
     }
 
     fn entries(&self) -> &[AgentCatalogEntry] {
@@ -106,7 +109,7 @@ impl AgentsHere {
             "aliases": entry.aliases,
             "title": entry.title(),
             "ready": missing.is_empty(),
-            "missing": missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "missing": missing.iter().map(|it| it.message(&self.flags)).collect::<Vec<_>>(),
             "package": entry.package.as_ref().map(|package| json!({
                 "name": package.name, "version": package.version, "megabytes": package.megabytes,
             })),
@@ -156,7 +159,7 @@ pub(crate) fn list(command: &List, terminal: &mut Terminal) -> Result<(), Failur
         let missing = agents.missing(entry);
         let (word, style) = if missing.is_empty() { ("yes", READY) } else { ("no", LACKING) };
         let word = terminal.painted(style, &format!("{word:<5}"));
-        let first = missing.first().map(ReadinessProblem::short_remedy);
+        let first = missing.first().map(|missing| missing.short_remedy(&agents.flags));
         let detail = first.unwrap_or_else(|| entry.title().to_owned());
         let detail = terminal.shown(&detail).into_owned();
         terminal.line(&format!("{word}  {:<width$}  {detail}", entry.id))?;
@@ -198,7 +201,7 @@ pub(crate) fn show(command: &Show, terminal: &mut Terminal) -> Result<(), Failur
     }
     let missing = agents.missing(entry);
     for missing in &missing {
-        let text = terminal.shown(&missing.to_string()).into_owned();
+        let text = terminal.shown(&missing.message(&agents.flags)).into_owned();
         terminal.line(&format!("{:<11}  {text}", "missing"))?;
     }
     if missing.is_empty() {

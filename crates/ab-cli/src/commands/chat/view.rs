@@ -1,5 +1,7 @@
 //! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
 
+use std::path::PathBuf;
+
 use ab_acp::session_update::{PlanEntry, PlanEntryStatus, SessionUpdate};
 use ab_acp::tool_call::{
     FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallTracker, ToolCallUpdate, ToolKind,
@@ -11,6 +13,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::follow::detail_lines;
 use crate::terminal::{Format, Terminal};
 
 const DIM: Style = Style::new().dimmed();
@@ -33,8 +36,10 @@ enum Running {
     Thought,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct View {
+    /// The root of the workspace. Paths below it are shown relative to it.
+    root: PathBuf,
     calls: ToolCallTracker,
     running: Option<Running>,
     /// Whether the last line has no line end yet.
@@ -42,6 +47,10 @@ pub(super) struct View {
 }
 
 impl View {
+    pub(super) fn new(root: PathBuf) -> View {
+        View { root, calls: ToolCallTracker::default(), running: None, is_open: false }
+    }
+
     pub(super) fn show(
         &mut self,
         update: SessionUpdate,
@@ -105,25 +114,34 @@ impl View {
         self.close(terminal)
     }
 
-    /// Shows a question, without the line for the answer.
+    /// Shows a question with everything that the agent sent about the call, without the line for
+    /// the answer.
     pub(super) fn ask(
         &mut self,
         question: &PermissionQuestion,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
         let call = self.calls.merge(question.call.clone()).call.clone();
+        let detail = call.description(&self.root);
         if terminal.format() == Format::Json {
             let options: Vec<Value> =
                 question.options.iter().map(|it| json!({ "id": it.id, "name": it.name })).collect();
-            let value =
-                json!({ "type": "question", "tool": call_value(&call), "options": options });
+            let value = json!({
+                "type": "question",
+                "tool": call_value(&call),
+                "detail": detail,
+                "input": call.raw_input,
+                "options": options,
+            });
             terminal.line(&value.to_string())?;
             return terminal.finish();
         }
         self.close(terminal)?;
         let line = format!("{} {}", terminal.painted(ASKS, "?"), escape_unprintable(&title(&call)));
         terminal.line(&line)?;
-        show_diffs(&call, terminal)?;
+        for line in detail_lines(&detail) {
+            terminal.line(&line)?;
+        }
         terminal.finish()
     }
 
@@ -249,9 +267,11 @@ fn call_value(call: &ToolCall) -> Value {
     value
 }
 
-/// Whether the output of a call is shown. That of others, such as reading a file, is for the agent.
+/// Whether the output of a call is shown: that of commands, of failed calls, and of calls whose kind
+/// the agent does not tell. The output of others, such as reading a file, is for the agent.
 fn has_output(call: &ToolCall) -> bool {
-    call.kind == ToolKind::Execute || call.status == ToolCallStatus::Failed
+    let is_shown_kind = matches!(call.kind, ToolKind::Execute | ToolKind::Other);
+    is_shown_kind || call.command().is_some() || call.status == ToolCallStatus::Failed
 }
 
 fn show_output(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {

@@ -124,13 +124,14 @@ impl Gaps<'_> {
         }
         if !self.left_out.is_empty() {
             let IgnoredEntryCounts { directories, files } = self.left_out;
+            let (are, them) = if directories + files == 1 { ("is", "it") } else { ("are", "them") };
             let directories =
                 (directories > 0).then(|| counted(directories, "directory", "directories"));
             let files = (files > 0).then(|| counted(files, "file", "files"));
             let parts: Vec<String> = [directories, files].into_iter().flatten().collect();
             let parts = parts.join(" and ");
             terminal.note(&format!(
-                "skipped {parts} that are ignored; to include them, pass --no-ignore"
+                "skipped {parts} that {are} ignored; to include {them}, pass --no-ignore"
             ));
         }
         if let Some(cut) = self.truncated {

@@ -184,6 +184,9 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     check.rules.load()?;
     let env = check.env.variables()?;
     let line = command(&check.command)?.to_shell_line();
+    if line.trim().is_empty() {
+        return Err(Failure::usage("the command is empty"));
+    }
     let surroundings = surroundings(check).await;
     let checked = CheckedCommand {
         line: &line,

@@ -39,7 +39,8 @@ pub(super) async fn follow(
     let FollowedRun { client, run, space, mut after, operations, approve, server_flags } = followed;
     let mut updates = client.follow_run(run);
     let mut signals = Signals::watch();
-    let mut questions = Questions::new(client.clone(), approve, Titles::Repeated, terminal);
+    let mut questions =
+        Questions::new(client.clone(), approve, Titles::Repeated, server_flags, terminal);
     let mut view = RunView::new(OutputSource::Server, operations);
     let mut events = Vec::new();
     let mut asked = None;
