@@ -9,9 +9,11 @@ mod agent_config;
 mod agent_setting;
 mod api_key;
 mod approval;
+mod audit;
 mod available;
 mod budget;
 mod catalog;
+mod cleanup;
 mod draft;
 mod event;
 mod fields;
@@ -37,12 +39,14 @@ pub use approval::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
     DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES, SubjectDescriber,
 };
+pub use audit::{AuditEntry, AuditSource};
 pub use available::{TaskCapabilities, UNAVAILABLE_TASK_FIELDS, UnavailableTaskField};
 pub use budget::{SessionBudget, SessionUsage};
 pub use catalog::{
     AgentDescription, ExecutorDescription, ExecutorHealth, OverlayNetwork, OverlayNetworkState,
     RuntimeDescription,
 };
+pub use cleanup::{CleanupReport, RemovalReason, RemovedCache, RemovedWorkspace, StorageUse};
 pub use draft::{Draft, DraftContent, DraftCreatedResponse};
 pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,

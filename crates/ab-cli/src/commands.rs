@@ -4,7 +4,9 @@
 
 pub(crate) mod agent;
 pub(crate) mod approvals;
+mod backup;
 mod chat;
+pub(crate) mod cleanup;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -58,6 +60,9 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<wait::Wait>("wait"),
     CommandEntry::of::<remote_catalogue::RemoteCommand>("remote"),
     CommandEntry::of::<key::KeyCommand>("key"),
+    CommandEntry::of::<cleanup::Cleanup>("cleanup"),
+    CommandEntry::of::<backup::Backup>("backup"),
+    CommandEntry::of::<backup::Restore>("restore"),
     CommandEntry::of::<config::ConfigCommand>("config"),
     CommandEntry::of::<agent::Agent>("agent"),
     CommandEntry::of::<ssh_proxy::SshProxy>("ssh-proxy"),

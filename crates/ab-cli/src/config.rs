@@ -5,6 +5,7 @@
 
 mod agents;
 mod file;
+mod retention;
 mod setting;
 mod show;
 mod templates;
@@ -23,6 +24,7 @@ use ab_spaces::SpaceCrashTestPoint;
 use clap::{Args, ValueEnum};
 
 use self::file::ConfigFile;
+use self::retention::RetentionConfig;
 use self::setting::Sources;
 pub(crate) use self::setting::{Origin, Setting};
 use self::templates::Templates;
@@ -31,7 +33,7 @@ use crate::commands::exec::amount;
 use crate::commands::policy;
 use crate::data_dir;
 use crate::failure::Failure;
-use crate::{secrets, toolchains};
+use crate::{secrets, toolchains, traces};
 
 /// The variable that names the configuration file if no flag does.
 pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
@@ -180,7 +182,10 @@ pub(crate) struct Config {
     pub(crate) allowed_hosts: Setting<Vec<String>>,
     pub(crate) log_format: Setting<logs::LogFormat>,
     pub(crate) log_level: Setting<logs::Level>,
+    /// The collector of traces.
+    pub(crate) otlp_endpoint: Setting<Option<String>>,
     pub(crate) sessions: SessionConfig,
+    pub(crate) retention: RetentionConfig,
     /// The built-in agents and those of the file.
     pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
@@ -282,7 +287,18 @@ impl Config {
                 logs::Level::warn,
                 |words| words.parsed(),
             )?,
+            otlp_endpoint: sources.pick(
+                "otlp-endpoint",
+                None,
+                || None,
+                |words| {
+                    let url = words.one()?;
+                    traces::endpoint(url)?;
+                    Ok(Some(url.to_owned()))
+                },
+            )?,
             sessions: SessionConfig::load(&sources, &flags.sessions)?,
+            retention: RetentionConfig::load(&sources)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
             crash_at: flags.crash_at,
             space_crash_at: flags.space_crash_at,

@@ -38,6 +38,8 @@ pub(crate) enum Approve {
 /// Settings of the view.
 #[derive(Debug)]
 pub(crate) struct FollowOptions {
+    /// The session, which lines of JSON name.
+    pub(crate) session: SessionId,
     pub(crate) approve: Approve,
     /// Only the logs.
     pub(crate) logs_only: bool,

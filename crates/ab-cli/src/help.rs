@@ -87,6 +87,7 @@ const SHORT_HELP: &[ShortHelp] = &[
     ("session get", Some(&[]), "agent-backend session get ses_01…"),
     ("session events", Some(&["follow", "approve"]), "agent-backend session events -f ses_01…"),
     ("session logs", Some(&["follow", "tail"]), "agent-backend session logs -f ses_01…"),
+    ("session audit", Some(&[]), "agent-backend session audit ses_01…"),
     ("session diff", Some(&[]), "agent-backend session diff ses_01… > changes.diff"),
     ("session continue", Some(&["follow", "approve"]), "agent-backend session continue ses_01…"),
     (
@@ -114,6 +115,9 @@ const SHORT_HELP: &[ShortHelp] = &[
     ),
     ("approvals watch", Some(&[]), "agent-backend approvals watch"),
     ("wait", Some(&["timeout", "json", "server"]), "agent-backend wait ses_01… --timeout 10m"),
+    ("cleanup", Some(&["dry_run", "json", "server"]), "agent-backend cleanup --dry-run"),
+    ("backup", Some(&["data_dir"]), "agent-backend backup ab.tar.gz"),
+    ("restore", Some(&["data_dir"]), "agent-backend restore ab.tar.gz --data-dir ./state"),
     ("config", Some(&["json"]), "agent-backend config show"),
     ("config show", Some(&["config", "data_dir"]), "agent-backend config show --port 4000"),
     ("agent", None, "agent-backend agent list"),

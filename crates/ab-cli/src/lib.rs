@@ -7,6 +7,7 @@
 mod approval_ref;
 mod approver;
 mod arguments;
+mod backup;
 mod browser;
 mod commands;
 mod config;
@@ -33,6 +34,7 @@ mod table;
 mod terminal;
 mod token;
 mod toolchains;
+mod traces;
 mod wire;
 mod workspace;
 

@@ -16,7 +16,7 @@ use ab_api::{
 };
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashTestHook, CrashTestPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
-use ab_executor::{ExecutorSettings, LocalExecutor};
+use ab_executor::{ExecutorSettings, LocalExecutor, audit_queue};
 use ab_host::LocalExecSettings;
 use ab_local::LocalWorkspaceConfig;
 use ab_remote::{HostKey, SshAccess, SshServerSettings};
@@ -31,6 +31,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::commands::daemon::ServedRoot;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::traces::{self, TraceExporter};
 
 /// The directory of agent servers in the data directory.
 const AGENT_SERVERS: &str = "agent-servers";
@@ -51,6 +52,8 @@ pub(crate) struct Parts {
     pub(crate) control: ControlPlane,
     /// Shut down after the port is closed.
     pub(crate) spaces: Spaces,
+    /// Closed after the control plane.
+    pub(crate) traces: Option<TraceExporter>,
 }
 
 /// Locks the data directory and opens the store in it.
@@ -91,6 +94,8 @@ pub(crate) async fn assemble(
     settings.setup_timeout = sessions.setup_timeout.value;
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
+    let (audit, entries) = audit_queue();
+    settings.audit = Some(audit);
     let executor = LocalExecutor::new(settings).map_err(|error| {
         Failure::from(Error::new(
             ErrorCode::MissingUtilities,
@@ -101,10 +106,16 @@ pub(crate) async fn assemble(
     let endpoints = executor.running_session_workspaces();
     let catalog = catalog(config, executor.can_enforce_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
-    let settings = ControlPlaneSettings { crash_hook, ..sessions.control() };
+    let retention = config.retention.settings();
+    let exporter = config.otlp_endpoint.value.as_deref().map(traces::endpoint).transpose();
+    let exporter = exporter.map_err(Failure::usage)?.map(TraceExporter::start);
+    let (exporter, sender) = exporter.unzip();
+    let settings =
+        ControlPlaneSettings { crash_hook, retention, traces: sender, ..sessions.control() };
     let spaces = spaces(store.clone(), config).await?;
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
+    control.record_audit(entries);
     let key = config.data_dir.value.join(SSH_HOST_KEY);
     let key = HostKey::load_or_create(&key)
         .map_err(|error| Failure::input(format!("use {}", key.display()), error))?;
@@ -113,7 +124,7 @@ pub(crate) async fn assemble(
         .with_session_ssh(SshServerSettings::new(key, SshAccess::Any));
     let app = HttpApp::new(gate).with_control_plane_routes(surface);
     let app = app.with_spaces_routes(SpacesRoutes::new(spaces.clone()));
-    Ok(Parts { app, control, spaces })
+    Ok(Parts { app, control, spaces, traces: exporter })
 }
 
 /// The spaces, in the data directory. Their commands have the isolation of sessions.

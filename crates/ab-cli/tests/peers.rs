@@ -4,6 +4,7 @@ mod clients;
 mod conformance;
 mod daemon;
 mod inspector;
+mod metrics;
 mod official;
 mod published;
 mod pythons;

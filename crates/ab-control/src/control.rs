@@ -18,12 +18,14 @@ use ab_store::{
     CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
     SessionRecord, Store, StoreError, UploadLimits,
 };
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::crash::CrashTestPoint;
 use crate::driver::{Command, Driver, SessionRequest};
+use crate::housekeeping::{CLEANUP_REQUESTS, CleanupRequest, CountedStorage, Housekeeper};
+use crate::observation::{Observer, SessionMetrics};
 use crate::session_machine::{self, IllegalSessionInput, SessionInput, SessionState};
 use crate::settings::ControlPlaneSettings;
 
@@ -47,7 +49,7 @@ const EXPIRY_RETRY: Duration = Duration::from_secs(1);
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ControlPlane {
-    plane: Arc<Plane>,
+    pub(crate) plane: Arc<Plane>,
 }
 
 /// State that the handle and the drivers share.
@@ -59,8 +61,16 @@ pub(crate) struct Plane {
     /// Limits the number of running sessions.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) shutdown: CancellationToken,
+    /// Requests to the housekeeper.
+    pub(crate) cleanups: mpsc::Sender<CleanupRequest>,
+    /// What the housekeeper counted last.
+    pub(crate) storage: watch::Receiver<Option<CountedStorage>>,
+    pub(crate) metrics: Arc<Mutex<SessionMetrics>>,
     drivers: Mutex<HashMap<SessionId, mpsc::Sender<Command>>>,
     tasks: TaskTracker,
+    /// Tasks that store what the others did. They end after them.
+    pub(crate) recording: TaskTracker,
+    pub(crate) recorded: CancellationToken,
 }
 
 /// A key from the client: a repeated request with the same key creates no second session.
@@ -94,6 +104,10 @@ pub enum ControlPlaneError {
     TaskPrompt,
     /// The queue of the session is full.
     QueueFull { limit: u64 },
+    /// The file system has no room for another workspace.
+    DiskFull { free: u64, needed: u64 },
+    /// Workspaces and caches occupy more than the server may use.
+    DiskLimit { used: u64, limit: u64 },
     /// The server is shutting down.
     ShuttingDown,
     /// The store failed, or refused: a reused key, an approval that was decided before.
@@ -127,6 +141,14 @@ impl fmt::Display for ControlPlaneError {
             Self::QueueFull { limit } => {
                 write!(f, "the queue of the session is full: {limit} prompts wait")
             }
+            Self::DiskFull { free, needed } => write!(
+                f,
+                "the disk of the server is almost full: {free} bytes are free, and a new task needs at least {needed} (retention.free-space)"
+            ),
+            Self::DiskLimit { used, limit } => write!(
+                f,
+                "workspaces and caches of the server occupy {used} bytes, more than {limit} (retention.disk-limit), and nothing else may be removed yet: cancel sessions that were stopped or failed"
+            ),
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::Store(error) => error.fmt(f),
         }
@@ -157,21 +179,42 @@ impl ControlPlane {
         executor: Arc<dyn Executor>,
         settings: ControlPlaneSettings,
     ) -> Result<Self, StoreError> {
+        let (cleanups, requests) = mpsc::channel(CLEANUP_REQUESTS);
+        let (counted, storage) = watch::channel(None);
+        let metrics = Arc::default();
+        let observer =
+            Observer::new(store.clone(), Arc::clone(&metrics), settings.traces.clone()).await?;
         let plane = Arc::new(Plane {
             room: Arc::new(Semaphore::new(settings.max_running)),
             store,
             executor,
             settings,
             shutdown: CancellationToken::new(),
+            cleanups,
+            storage,
+            metrics: Arc::clone(&metrics),
             drivers: Mutex::default(),
             tasks: TaskTracker::new(),
+            recording: TaskTracker::new(),
+            recorded: CancellationToken::new(),
         });
         let control = Self { plane };
         for record in control.plane.store.unfinished_sessions().await? {
             control.take_up(record).await?;
         }
         let plane = Arc::clone(&control.plane);
-        control.plane.tasks.spawn(async move { plane.collect_leftovers().await });
+        let shutdown = control.plane.shutdown.clone();
+        control.plane.tasks.spawn(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = observer.run() => {}
+            }
+        });
+        let housekeeper = Housekeeper::new(requests, counted);
+        control.plane.tasks.spawn(async move {
+            plane.collect_leftovers().await;
+            housekeeper.run(&plane).await;
+        });
         let plane = Arc::clone(&control.plane);
         control.plane.tasks.spawn(async move { plane.expire_approvals().await });
         let plane = Arc::clone(&control.plane);
@@ -213,6 +256,7 @@ impl ControlPlane {
         {
             return Ok(sessions);
         }
+        self.plane.check_room().await?;
         let size = u32::try_from(task.agents.len()).unwrap_or(u32::MAX);
         let mut sessions = Vec::with_capacity(task.agents.len());
         let mut group = None;
@@ -428,6 +472,9 @@ impl ControlPlane {
         self.plane.shutdown.cancel();
         self.plane.tasks.close();
         self.plane.tasks.wait().await;
+        self.plane.recorded.cancel();
+        self.plane.recording.close();
+        self.plane.recording.wait().await;
     }
 
     async fn command(
@@ -637,7 +684,7 @@ impl Plane {
 
     /// Removes the resources that the token names. Two removals of the same directory can disturb
     /// each other, so a failed attempt is repeated.
-    async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
+    pub(crate) async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         let mut outcome = self.executor.clean_up_session(token).await;
         for pause in CLEANUP_RETRIES {
             if outcome.is_ok() {
@@ -663,6 +710,9 @@ impl Plane {
     }
 
     async fn try_collect_leftovers(&self) -> Result<(), StoreError> {
+        for cleanup in self.store.begun_workspace_removals().await? {
+            self.cleanup(cleanup.session).await?;
+        }
         for cleanup in self.store.pending_cleanups(None).await? {
             let is_over = match self.store.session_record(cleanup.session).await {
                 Ok(record) => Self::removes_workspace(record.session.status),

@@ -6,13 +6,22 @@
 //! actions of the machine through an [`Executor`](ab_executor::Executor). After a restart it
 //! continues from the stored state.
 
+mod audit;
 mod control;
 mod crash;
 mod driver;
+mod housekeeping;
+mod observation;
+mod retention;
 pub mod session_machine;
 mod settings;
+mod timeline;
 mod token;
 
 pub use control::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
 pub use crash::{CrashTestHook, CrashTestPoint, UnknownCrashTestPoint};
+pub use housekeeping::CleanupMode;
+pub use observation::{DURATION_BUCKETS, DurationHistogram, SessionMetrics, SessionTraceSender};
+pub use retention::RetentionSettings;
 pub use settings::ControlPlaneSettings;
+pub use timeline::{SessionSpan, SessionSpanKind, SessionTrace};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use ab_store::UploadLimits;
 
 use crate::crash::CrashTestHook;
+use crate::observation::SessionTraceSender;
+use crate::retention::RetentionSettings;
 
 /// Settings with their defaults.
 #[derive(Debug, Clone)]
@@ -19,6 +21,10 @@ pub struct ControlPlaneSettings {
     pub approval_timeout: Duration,
     /// Bounds of uploads.
     pub uploads: UploadLimits,
+    /// How long what ended is kept, and how much of it.
+    pub retention: RetentionSettings,
+    /// Gets the traces of sessions that end.
+    pub traces: Option<SessionTraceSender>,
     /// Called at crash points. Does nothing outside of tests.
     pub crash_hook: CrashTestHook,
 }
@@ -31,6 +37,8 @@ impl Default for ControlPlaneSettings {
             idle_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
             uploads: UploadLimits::default(),
+            retention: RetentionSettings::default(),
+            traces: None,
             crash_hook: CrashTestHook::default(),
         }
     }

@@ -13,7 +13,7 @@ use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
     AgentLaunchMode, AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken,
     DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo, ProvisionedWorkspace,
-    RepoBranchList, SessionAttempt, TurnOutcome,
+    RepoBranchList, SessionAttempt, StoredResources, TurnOutcome,
 };
 use ab_store::{DataDir, EventLogScope, Store};
 use async_trait::async_trait;
@@ -55,6 +55,9 @@ pub(crate) struct Fake {
     pub(crate) script: Script,
     pub(crate) fault: Option<(Point, Fault)>,
     pub(crate) can_reload: bool,
+    /// What is on the disk. Removed resources leave it.
+    pub(crate) stored: Mutex<StoredResources>,
+    pub(crate) free_space: Option<u64>,
     /// Every call, in order.
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
     pub(crate) reports: Mutex<Option<AgentReportSender>>,
@@ -68,6 +71,8 @@ impl Fake {
             script,
             fault: None,
             can_reload: true,
+            stored: Mutex::default(),
+            free_space: None,
             calls: Arc::default(),
             reports: Mutex::default(),
             progress: watch::Sender::new(0),
@@ -269,14 +274,30 @@ impl Executor for Fake {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
+    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+        Ok(self.stored.lock().expect("stored").clone())
+    }
+
+    async fn remove_cache(&self, name: &str) -> Result<bool, ExecutorError> {
+        self.note(format!("remove cache {name}"));
+        self.stored.lock().expect("stored").caches.retain(|cache| cache.name != name);
+        Ok(true)
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        self.free_space
+    }
+
     async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
         self.note("terminate");
         self.reach(Point::Terminate).await
     }
 
-    async fn clean_up_session(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
+    async fn clean_up_session(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         self.note("cleanup");
-        self.reach(Point::Cleanup).await
+        self.reach(Point::Cleanup).await?;
+        self.stored.lock().expect("stored").workspaces.retain(|known| known != token);
+        Ok(())
     }
 }
 

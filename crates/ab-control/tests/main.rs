@@ -5,6 +5,7 @@
 mod document;
 mod driving;
 mod fake;
+mod housekeeping;
 mod machine;
 mod queue;
 mod restart;

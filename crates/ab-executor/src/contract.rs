@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription,
-    FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
+    FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider, Time,
+    WorkspaceStorage,
 };
 use async_trait::async_trait;
 
@@ -102,6 +103,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
         token: &CleanupToken,
     ) -> Result<WorkspaceStorage, ExecutorError>;
 
+    /// What the executor keeps on the disk, without the sizes of workspaces.
+    async fn stored(&self) -> Result<StoredResources, ExecutorError>;
+
+    /// Removes a cache of [`stored`](Executor::stored). Returns `false` if a workspace needs it.
+    async fn remove_cache(&self, name: &str) -> Result<bool, ExecutorError>;
+
+    /// The bytes that new workspaces can still occupy; `None` if that is unknown.
+    fn free_space(&self) -> Option<u64>;
+
     /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
     /// generation. Succeeds if there is none.
     async fn terminate_session(
@@ -127,6 +137,24 @@ pub struct SessionAttempt {
 /// Names the resources of a session. Only its executor can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CleanupToken(pub String);
+
+/// What an executor keeps on the disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredResources {
+    /// Everything that was made for sessions and not removed, complete or not.
+    pub workspaces: Vec<CleanupToken>,
+    pub caches: Vec<StoredRepoCache>,
+}
+
+/// A cached repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRepoCache {
+    pub name: String,
+    pub last_used: Time,
+    /// Whether a workspace needs it.
+    pub is_borrowed: bool,
+    pub bytes: u64,
+}
 
 /// The branches of a repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,10 +8,12 @@ mod report;
 
 pub use contract::{
     AgentLaunchMode, CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo,
-    ProvisionedWorkspace, RepoBranchList, SessionAttempt, SessionToken,
+    ProvisionedWorkspace, RepoBranchList, SessionAttempt, SessionToken, StoredRepoCache,
+    StoredResources,
 };
 pub use endpoints::{RunningSessionWorkspace, RunningSessionWorkspaces};
 pub use local::{
-    DEFAULT_APPROVAL_WAIT_TIMEOUT, DEFAULT_SETUP_TIMEOUT, ExecutorSettings, LocalExecutor,
+    AuditReceiver, AuditSender, DEFAULT_APPROVAL_WAIT_TIMEOUT, DEFAULT_SETUP_TIMEOUT,
+    ExecutorSettings, LocalExecutor, SessionAuditEntry, audit_queue,
 };
 pub use report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};

@@ -42,7 +42,7 @@ use ab_local::{CommandPolicySettings, LocalWorkspace, SandboxProgramLauncher};
 use ab_policy::PolicyRuleFile;
 use ab_snapshot::{
     CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, PreparedWorkspace,
-    RepoSource, SessionChanges, SessionWorkspaceStore, SnapshotSettings,
+    RepoSource, SessionChanges, SessionWorkspaceStore, SnapshotSettings, StoredCache,
 };
 use async_trait::async_trait;
 
@@ -54,7 +54,7 @@ use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
     AgentLaunchMode, CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo,
-    ProvisionedWorkspace, RepoBranchList, SessionAttempt,
+    ProvisionedWorkspace, RepoBranchList, SessionAttempt, StoredRepoCache, StoredResources,
 };
 use crate::endpoints::RunningSessionWorkspaces;
 use crate::report::{AgentQuestionId, AgentReportSender};
@@ -71,6 +71,7 @@ const UPLOAD_NOTE: &str =
     "The workspace has the files of the upload. The result is a patch for them.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
+pub use audit::{AuditReceiver, AuditSender, SessionAuditEntry, audit_queue};
 pub use setup::DEFAULT_SETUP_TIMEOUT;
 
 /// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
@@ -116,6 +117,8 @@ pub struct ExecutorSettings {
     pub setup: Vec<String>,
     /// How long one setup command may take.
     pub setup_timeout: Duration,
+    /// Gets the calls on the endpoints of sessions. They are also in the log.
+    pub audit: Option<AuditSender>,
 }
 
 impl ExecutorSettings {
@@ -140,6 +143,7 @@ impl ExecutorSettings {
             approval_wait: DEFAULT_APPROVAL_WAIT_TIMEOUT,
             setup: Vec::new(),
             setup_timeout: DEFAULT_SETUP_TIMEOUT,
+            audit: None,
         }
     }
 
@@ -406,14 +410,15 @@ struct HandleSetup {
 impl HandleSetup {
     /// The policy asks people, and the audit log records every change.
     fn of_session(
-        session: SessionId,
         rules: &PolicyRuleFile,
         questions: &Arc<PolicyQuestions>,
+        audit: AuditLog,
     ) -> Self {
         let (approver, rules) = (Arc::clone(questions), rules.clone());
         let policy = CommandPolicySettings { approver, rules, ..CommandPolicySettings::default() };
-        let journal = JournalGuard::new(Arc::new(AuditLog), JournalVerbosity::Standard);
-        let journal = Some(Arc::new(journal.with_workspace_name(session.to_string())));
+        let name = audit.session.to_string();
+        let journal = JournalGuard::new(Arc::new(audit), JournalVerbosity::Standard);
+        let journal = Some(Arc::new(journal.with_workspace_name(name)));
         let guards = Guards { journal, ..Guards::default() };
         let assembly = BackendOptions { guards, ..BackendOptions::default() };
         Self { policy, assembly, socket: None }
@@ -676,6 +681,35 @@ impl Executor for LocalExecutor {
         let usage = self.workspaces.disk_usage(&token).await.map_err(because)?;
         let DirectoryUsage { bytes, files, is_partial } = usage;
         Ok(WorkspaceStorage { bytes, files, truncated: is_partial })
+    }
+
+    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::ExecutorLost, error.to_string())
+        };
+        let tokens = self.workspaces.list_tokens().map_err(because)?;
+        let caches = self.workspaces.caches().await.map_err(because)?;
+        let cache = |cache: StoredCache| StoredRepoCache {
+            name: cache.name,
+            last_used: request::time(cache.last_used),
+            is_borrowed: cache.is_borrowed,
+            bytes: cache.usage.bytes,
+        };
+        Ok(StoredResources {
+            workspaces: tokens.iter().map(|it| CleanupToken(it.to_string())).collect(),
+            caches: caches.into_iter().map(cache).collect(),
+        })
+    }
+
+    async fn remove_cache(&self, name: &str) -> Result<bool, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::ExecutorLost, error.to_string())
+        };
+        self.workspaces.remove_cache(name).await.map_err(because)
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        self.workspaces.free_space()
     }
 
     async fn terminate_session(

@@ -78,6 +78,16 @@ pub async fn directory_usage(path: &Path) -> Result<DirectoryUsage> {
     blocking::run(move |cancel| usage::count(&path, cancel)).await
 }
 
+/// The bytes that this process can still write to the file system of `path`.
+///
+/// # Errors
+/// The path cannot be found.
+pub fn free_space(path: &Path) -> Result<u64> {
+    let found =
+        rustix::fs::statvfs(path).map_err(|errno| failure("ask for the space at", path, errno))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// Copies the file `name` of `directory` to the new file `to`, and returns its size.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
+use crate::http_metrics::HttpMetrics;
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::{
     AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
@@ -24,6 +25,7 @@ pub struct HttpApp {
     spaces: Option<Arc<SpacesRoutes>>,
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
+    http_metrics: Arc<HttpMetrics>,
     shutdown: CancellationToken,
     /// Writes of request bodies.
     writes: TaskTracker,
@@ -38,6 +40,7 @@ impl HttpApp {
             spaces: None,
             identity: Arc::new(Identity::new(access)),
             guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
+            http_metrics: Arc::default(),
             shutdown: CancellationToken::new(),
             writes: TaskTracker::new(),
         }
@@ -114,6 +117,10 @@ impl HttpApp {
 
     pub(crate) fn guesses(&self) -> &Guesses {
         &self.guesses
+    }
+
+    pub(crate) fn http_metrics(&self) -> &Arc<HttpMetrics> {
+        &self.http_metrics
     }
 
     /// Cancelled when the port begins to close. Streams then end at once.

@@ -11,6 +11,7 @@ mod beyond;
 mod connections;
 mod extract;
 mod gate;
+mod http_metrics;
 mod log;
 mod page;
 mod places;

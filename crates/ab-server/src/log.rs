@@ -1,16 +1,17 @@
-//! Logs one line for each request, with an id that the response also carries.
+//! Logs and counts each request, with an id that the response also carries.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::http_metrics::HttpMetrics;
 use crate::routes::Peer;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,8 +41,13 @@ pub(crate) struct SentAway(pub(crate) u16);
 
 /// Uses the caller's request id if it is valid. The query is never logged, because it may contain a
 /// token.
-pub(crate) async fn logged(mut request: Request, next: Next) -> Response {
+pub(crate) async fn logged(
+    State(metrics): State<Arc<HttpMetrics>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let begun = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let id = brought(request.headers()).unwrap_or_else(made);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let peer = Peer::of(&request);
@@ -49,7 +55,9 @@ pub(crate) async fn logged(mut request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     let shown = id.to_str().unwrap_or_default();
-    let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let time = begun.elapsed();
+    metrics.add(route.as_ref().map(MatchedPath::as_str), &method, status, time);
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let closed = response.extensions().get::<SentAway>().map(|sent_away| sent_away.0);
     // The same text at every level.
     macro_rules! line {

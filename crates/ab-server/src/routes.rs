@@ -4,12 +4,14 @@
 //! `routes!`, which takes path and description from the handler. A test fails if a route is added
 //! in another way.
 
+mod audit;
 mod control;
 mod daemon;
 mod description;
 mod gateway;
 mod login;
 mod mcp;
+mod metrics;
 mod spaces;
 mod ui;
 
@@ -59,6 +61,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "sessions", description = "Tasks, sessions and their events"),
         (name = "uploads", description = "Files and archives for tasks"),
         (name = "catalogues", description = "Projects, repositories and workspaces of sessions"),
+        (name = "operation", description = "Cleanup and metrics of the server"),
         (name = "keys", description = "API keys of programs that use the server"),
         (name = "spaces", description = "Spaces, runs of operations in them, and policies"),
         (name = "approvals", description = "Questions of agents to people"),
@@ -106,6 +109,7 @@ fn described() -> OpenApiRouter<HttpApp> {
         .merge(description::routes())
         .merge(gateway::routes())
         .merge(login::routes())
+        .merge(metrics::routes())
         .merge(spaces::routes())
         .merge(ui::routes())
 }
@@ -114,15 +118,17 @@ fn described() -> OpenApiRouter<HttpApp> {
 pub(crate) fn all(app: HttpApp) -> Router {
     let (router, mut description) = described().split_for_parts();
     let access = AccessTable::new(&mut description);
+    let http_metrics = Arc::clone(app.http_metrics());
     let door = Arc::new(Door { app: app.clone(), access });
     router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(app)
+        .with_state(app.clone())
+        .layer(from_fn_with_state(app, audit::recorded))
         .layer(from_fn_with_state(door, checked))
         .layer(from_fn(rendered))
         .layer(from_fn(unread::drained))
-        .layer(from_fn(log::logged))
+        .layer(from_fn_with_state(http_metrics, log::logged))
 }
 
 async fn unknown() -> Problem {

@@ -3,6 +3,7 @@
 mod catalogues;
 mod fake;
 mod opening;
+mod operation;
 mod readers;
 mod uploads;
 

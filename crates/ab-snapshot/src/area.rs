@@ -8,9 +8,9 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ab_core::{Error, ErrorCode, ErrorKind};
 use tokio::time::{Instant, sleep};
@@ -24,6 +24,11 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_SMALL: u64 = 64 * 1024;
 /// Git may read repositories of any owner: the operator named them.
 const GIT_CONFIG: &str = "[safe]\n\tdirectory = *\n";
+/// The file that marks a workspace as complete.
+pub(crate) const RECORD: &str = "record";
+/// The ends of the names of a cache and of its lock.
+const CACHE_END: &str = ".git";
+const LOCK_END: &str = ".lock";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
@@ -55,6 +60,11 @@ impl Area {
         Ok(area)
     }
 
+    /// The directory of another process, which is not changed.
+    pub(crate) fn existing(root: &Path) -> Area {
+        Area { root: root.to_owned() }
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -68,7 +78,41 @@ impl Area {
     }
 
     pub(crate) fn cache(&self, key: &str) -> PathBuf {
-        self.root.join("cache").join(format!("{key}.git"))
+        self.root.join("cache").join(format!("{key}{CACHE_END}"))
+    }
+
+    fn lock_path(&self, key: &str) -> PathBuf {
+        self.root.join("cache").join(format!("{key}{LOCK_END}"))
+    }
+
+    /// The keys of all caches, sorted, and when each was last locked.
+    pub(crate) fn caches(&self) -> Result<Vec<(String, SystemTime)>> {
+        let directory = self.root.join("cache");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failure("list", &directory, error)),
+        };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let keys =
+            names.filter_map(|name| Some(name.to_str()?.strip_suffix(CACHE_END)?.to_owned()));
+        let used = |key: &String| {
+            let lock = self.lock_path(key).metadata();
+            let found = lock.or_else(|_| self.cache(key).metadata()).and_then(|it| it.modified());
+            found.unwrap_or(SystemTime::UNIX_EPOCH)
+        };
+        let mut caches: Vec<_> = keys.map(|key| (key.clone(), used(&key))).collect();
+        caches.sort();
+        Ok(caches)
+    }
+
+    /// The record of a workspace; `None` if it is incomplete.
+    pub(crate) fn record(&self, token: &WorkspaceToken) -> Result<Option<String>> {
+        read(&self.workspace(token).join(RECORD))
+    }
+
+    pub(crate) fn write_record(&self, token: &WorkspaceToken, text: &str) -> Result<()> {
+        write(&self.workspace(token).join(RECORD), text)
     }
 
     pub(crate) fn workspace(&self, token: &WorkspaceToken) -> PathBuf {
@@ -78,21 +122,32 @@ impl Area {
     /// Every workspace that exists, complete or not.
     pub(crate) fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         let directory = self.root.join("workspaces");
-        let entries =
-            fs::read_dir(&directory).map_err(|error| failure("list", &directory, error))?;
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failure("list", &directory, error)),
+        };
         let names = entries.flatten().map(|entry| entry.file_name());
         Ok(names.filter_map(|name| WorkspaceToken::parse(name.to_str()?).ok()).collect())
     }
 
-    /// Waits for the lock of a cache. It excludes other tasks and other processes.
+    /// Waits for the lock of a cache. It excludes other tasks and other processes. The time of the lock is that of the
+    /// last use of the cache.
     pub(crate) async fn lock(&self, key: &str, most: Duration) -> Result<Lock> {
-        let path = self.root.join("cache").join(format!("{key}.lock"));
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = file.map_err(|error| failure("open", &path, error))?;
+        let path = self.lock_path(key);
         let deadline = Instant::now() + most;
         loop {
+            let mut file = File::options();
+            let file = file.create(true).truncate(false).write(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| failure("open", &path, error))?;
             match file.try_lock() {
-                Ok(()) => return Ok(Lock { _file: file }),
+                // The file may have been removed together with its cache before it was locked.
+                Ok(()) if is_at(&file, &path) => {
+                    let used = file.set_modified(SystemTime::now());
+                    used.map_err(|error| failure("lock", &path, error))?;
+                    return Ok(Lock { _file: file });
+                }
+                Ok(()) => {}
                 Err(TryLockError::Error(error)) => return Err(failure("lock", &path, error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     let message = format!("the repository cache {} is in use", path.display());
@@ -102,6 +157,20 @@ impl Area {
             }
         }
     }
+
+    /// Removes the file of a held lock. Tasks that wait for it make a new one.
+    pub(crate) fn remove_lock(&self, key: &str, lock: Lock) -> Result<()> {
+        let path = self.lock_path(key);
+        let removed = fs::remove_file(&path).map_err(|error| failure("remove", &path, error));
+        drop(lock);
+        removed
+    }
+}
+
+/// Whether the open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let known = |it: fs::Metadata| (it.dev(), it.ino());
+    file.metadata().map(known).ok() == path.metadata().map(known).ok()
 }
 
 /// Makes a directory that only our user can enter. Its parent must exist.

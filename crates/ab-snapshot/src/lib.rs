@@ -29,6 +29,7 @@ mod inspect;
 mod patch;
 mod source;
 mod status;
+mod storage;
 mod token;
 mod tree;
 mod workspaces;
@@ -44,6 +45,7 @@ pub use error::{GitTaskField, Result, SnapshotError};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
 pub use inspect::RepoBranchNames;
 pub use source::RepoSource;
+pub use storage::{StoredCache, borrowed_caches, move_records};
 pub use token::{WorkspaceCopyMethod, WorkspaceToken};
 pub use tree::{copy_directory_tree, remove_directory_tree};
 pub use workspaces::{

@@ -9,7 +9,7 @@ use ab_host::directory::{
 };
 use ab_host::host_program::HostProgram;
 
-use crate::area::{self, Area};
+use crate::area::{self, Area, RECORD};
 use crate::branch::BranchName;
 use crate::cache;
 use crate::changes::CommitId;
@@ -225,15 +225,13 @@ impl SessionWorkspaceStore {
             }
         }
         self.attach(&mut workspace, attachments).await?;
-        area::write(&root.join(RECORD), &record(&workspace))?;
+        self.area.write_record(token, &record(&workspace))?;
         Ok(workspace)
     }
 
     /// The workspace of `token`, if it is complete and was not removed.
     pub fn find_workspace(&self, token: &WorkspaceToken) -> Result<Option<PreparedWorkspace>> {
-        let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
-            return Ok(None);
-        };
+        let Some(text) = self.area.record(token)? else { return Ok(None) };
         let mut workspace = self.empty(token);
         for line in text.lines() {
             let Some((key, value)) = line.split_once(' ') else { continue };
@@ -242,8 +240,8 @@ impl SessionWorkspaceStore {
                 "base" => workspace.base = CommitId::read(value),
                 "base-branch" => workspace.base_branch = branch()?,
                 "branch" => workspace.branch = branch()?,
-                "read-only" => workspace.read_only.push(PathBuf::from(value)),
-                "attachments" => workspace.attachments_dir = Some(PathBuf::from(value)),
+                READ_ONLY => workspace.read_only.push(PathBuf::from(value)),
+                ATTACHMENTS => workspace.attachments_dir = Some(PathBuf::from(value)),
                 "note" => workspace.notes.extend(PreparedWorkspaceNote::read(value)),
                 _ => {}
             }
@@ -415,17 +413,19 @@ impl SessionWorkspaceStore {
     }
 }
 
-/// The file that marks a workspace as complete.
-const RECORD: &str = "record";
+/// The key of a directory of [`PreparedWorkspace::read_only`] in the record.
+pub(crate) const READ_ONLY: &str = "read-only";
+/// The key of [`PreparedWorkspace::attachments_dir`] in the record.
+pub(crate) const ATTACHMENTS: &str = "attachments";
 
 fn record(workspace: &PreparedWorkspace) -> String {
     let mut lines = Vec::new();
     lines.extend(workspace.base.iter().map(|it| format!("base {it}")));
     lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));
     lines.extend(workspace.branch.iter().map(|it| format!("branch {it}")));
-    lines.extend(workspace.read_only.iter().map(|it| format!("read-only {}", it.display())));
+    lines.extend(workspace.read_only.iter().map(|it| format!("{READ_ONLY} {}", it.display())));
     let attachments = workspace.attachments_dir.iter();
-    lines.extend(attachments.map(|it| format!("attachments {}", it.display())));
+    lines.extend(attachments.map(|it| format!("{ATTACHMENTS} {}", it.display())));
     lines.extend(workspace.notes.iter().map(|it| format!("note {}", it.written())));
     lines.join("\n") + "\n"
 }

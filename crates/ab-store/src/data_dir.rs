@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 
 const LOCK: &str = "lock";
-const DATABASE: &str = "state.db";
+pub(crate) const DATABASE: &str = "state.db";
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 /// Permission bits of group and others.

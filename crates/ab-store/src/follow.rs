@@ -49,6 +49,7 @@ pub struct EventLogReader {
     wake_up: watch::Receiver<u64>,
     batch: VecDeque<Arc<EventRecord>>,
     closed: watch::Receiver<bool>,
+    _token: Arc<()>,
 }
 
 impl EventLogReader {
@@ -60,8 +61,9 @@ impl EventLogReader {
         // Subscribe before the first read, so that a record committed after that read wakes the
         // reader.
         let wake_up = tail.wake_up();
-        let closed = store.closed();
-        Self { store, scope, cursor: after, tail, wake_up, batch: VecDeque::new(), closed }
+        let (closed, token) = (store.closed(), store.reader_token());
+        let batch = VecDeque::new();
+        Self { store, scope, cursor: after, tail, wake_up, batch, closed, _token: token }
     }
 
     /// The cursor of the last returned record.

@@ -209,7 +209,12 @@ impl Store {
         while let Some(before) = history.last().and_then(|session| session.continues)
             && history.len() < MAX_HISTORY
         {
-            history.push(self.session_record(before).await?.session);
+            match self.session_record(before).await {
+                Ok(record) => history.push(record.session),
+                // An earlier session may have been removed because of its age.
+                Err(StoreError::NotFound) => break,
+                Err(error) => return Err(error),
+            }
         }
         history.reverse();
         Ok((summary, history))

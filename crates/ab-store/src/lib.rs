@@ -7,17 +7,21 @@
 mod api_keys;
 mod approvals;
 mod artifacts;
+mod audit;
+mod backup;
 mod cleanups;
 mod data_dir;
 mod digest;
 mod drafts;
 mod error;
 mod follow;
+mod gauges;
 mod inventory;
 mod log;
 mod progress;
 mod prompts;
 mod record;
+mod retention;
 mod schema;
 mod session_list;
 mod sessions;
@@ -32,10 +36,13 @@ pub use api_keys::AccessTokenOwner;
 pub use approvals::{
     ApprovalChange, ApprovalChangeReader, ApprovalFilter, ApprovalOwner, UnansweredApproval,
 };
+pub use audit::MAX_AUDIT_ENTRIES;
+pub use backup::{BackupCheck, check_backup, copy_database};
 pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
 pub use error::{StoreError, UseDecisionError};
 pub use follow::{EventLogReader, EventLogScope};
+pub use gauges::StoreGauges;
 pub use inventory::RepoListFilter;
 pub use progress::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
 pub use prompts::{
@@ -44,6 +51,7 @@ pub use prompts::{
 pub use record::{
     EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END_RECORD_KIND,
 };
+pub use retention::{DatabaseSize, EndedWorkspace};
 pub use session_list::SessionFilter;
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation};

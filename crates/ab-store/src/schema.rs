@@ -4,16 +4,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+};
 use sqlx::{ConnectOptions, SqlSafeStr, SqliteConnection, SqlitePool};
 
 use crate::error::StoreError;
 
 /// Maximum number of connections for readers.
 const READERS: u32 = 4;
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a reader waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The log file of the database is cut to this many bytes after a checkpoint.
+const LOG_BYTES: &str = "16777216";
 
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "sessions", include_str!("../migrations/0001_sessions.sql")),
@@ -26,7 +30,13 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (8, "drafts", include_str!("../migrations/0008_drafts.sql")),
     (9, "inventory", include_str!("../migrations/0009_inventory.sql")),
     (10, "uploads", include_str!("../migrations/0010_uploads.sql")),
+    (11, "housekeeping", include_str!("../migrations/0011_housekeeping.sql")),
 ];
+
+/// The version of the schema that this program makes.
+pub(crate) fn latest_version() -> i64 {
+    MIGRATIONS.iter().map(|(version, ..)| *version).max().unwrap_or_default()
+}
 
 /// Opens the database for writing and migrates its schema.
 pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, StoreError> {
@@ -63,6 +73,9 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(true)
+        // For new databases: pages of removed rows can be given back.
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .pragma("journal_size_limit", LOG_BYTES)
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging()
 }

@@ -206,11 +206,12 @@ async fn create(
     }
     let session = &new.record.session;
     if let Some(before) = new.takes_over {
-        let taken = sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2")
-            .bind(session.id.to_string())
-            .bind(before.to_string())
-            .execute(&mut writing.connection)
-            .await?;
+        let taken =
+            sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2 AND removing IS NULL")
+                .bind(session.id.to_string())
+                .bind(before.to_string())
+                .execute(&mut writing.connection)
+                .await?;
         if taken.rows_affected() == 0 {
             return Err(StoreError::NoWorkspace);
         }
@@ -257,11 +258,7 @@ pub(crate) async fn claim_key(
     key: Option<&IdempotencyRecord>,
 ) -> Result<Option<String>, StoreError> {
     let Some(key) = key else { return Ok(None) };
-    let now = Time::now().as_millis();
-    sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
-        .bind(now - KEY_LIFETIME_MILLIS)
-        .execute(&mut writing.connection)
-        .await?;
+    remove_old_keys(writing).await?;
     let query = sqlx::query(ANSWER).bind(&key.scope).bind(&key.key);
     if let Some(row) = query.fetch_optional(&mut writing.connection).await? {
         return stored_answer(&row, &key.request).map(Some);
@@ -274,10 +271,19 @@ pub(crate) async fn claim_key(
     .bind(&key.key)
     .bind(sha256(&key.request))
     .bind(&key.answer)
-    .bind(now)
+    .bind(Time::now().as_millis())
     .execute(&mut writing.connection)
     .await?;
     Ok(None)
+}
+
+/// Removes the keys of requests that can no longer be repeated.
+pub(crate) async fn remove_old_keys(writing: &mut Writing) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
+        .bind(Time::now().as_millis() - KEY_LIFETIME_MILLIS)
+        .execute(&mut writing.connection)
+        .await?;
+    Ok(())
 }
 
 fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> {

@@ -32,6 +32,8 @@ struct Shared {
     readers: Arc<Readers>,
     closed: watch::Sender<bool>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Every reader of the log holds a clone.
+    alive: Arc<()>,
     /// Keeps other processes out as long as the store exists.
     data_dir: DataDir,
     uploads: UploadState,
@@ -84,7 +86,8 @@ impl Store {
         let writer = Mutex::new(Some(tokio::spawn(writer.run())));
         let closed = watch::Sender::new(false);
         let uploads = UploadState::new(&data_dir);
-        let shared = Shared { orders, pool, readers, closed, writer, data_dir, uploads };
+        let alive = Arc::new(());
+        let shared = Shared { orders, pool, readers, closed, writer, alive, data_dir, uploads };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -133,6 +136,15 @@ impl Store {
 
     pub(crate) fn uploads_state(&self) -> &UploadState {
         &self.shared.uploads
+    }
+
+    /// A token that a reader of the log holds as long as it exists.
+    pub(crate) fn reader_token(&self) -> Arc<()> {
+        Arc::clone(&self.shared.alive)
+    }
+
+    pub(crate) fn readers_alive(&self) -> usize {
+        Arc::strong_count(&self.shared.alive).saturating_sub(1)
     }
 
     pub(crate) fn tails(&self) -> &Tails {

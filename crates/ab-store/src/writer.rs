@@ -15,6 +15,9 @@ use crate::store::Readers;
 pub(crate) const QUEUE: usize = 1024;
 /// Maximum number of changes in one commit.
 const GROUP: usize = 128;
+/// The names of the counters.
+const POSITION: &str = "position";
+const REVISION: &str = "revision";
 
 /// A change that waits to be committed.
 pub(crate) trait Change: Send {
@@ -151,6 +154,22 @@ impl Writing {
     pub(crate) fn next_revision(&mut self) -> u64 {
         self.revision += 1;
         self.revision
+    }
+
+    /// Stores the numbers of the last record and of the last changed approval, so that they are not given again if the
+    /// rows with them are removed.
+    pub(crate) async fn keep_counters(&mut self) -> Result<(), StoreError> {
+        for (name, value) in [(POSITION, self.position), (REVISION, self.revision)] {
+            sqlx::query(
+                "INSERT INTO counters (name, value) VALUES ($1, $2) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            )
+            .bind(name)
+            .bind(signed(value))
+            .execute(&mut self.connection)
+            .await?;
+        }
+        Ok(())
     }
 
     /// Runs one of several changes. A change that fails leaves no trace in the transaction.
@@ -317,15 +336,24 @@ impl Writer {
 }
 
 async fn last_position(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let stored = kept(connection, POSITION).await?;
     let last: Option<i64> =
         sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(connection).await?;
-    Ok(unsigned(last.unwrap_or_default()))
+    Ok(unsigned(last.unwrap_or_default()).max(stored))
 }
 
 async fn last_revision(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let stored = kept(connection, REVISION).await?;
     let last: Option<i64> =
         sqlx::query_scalar("SELECT MAX(revision) FROM approvals").fetch_one(connection).await?;
-    Ok(unsigned(last.unwrap_or_default()))
+    Ok(unsigned(last.unwrap_or_default()).max(stored))
+}
+
+/// The number that [`Writing::keep_counters`] stored; 0 if it never did.
+async fn kept(connection: &mut SqliteConnection, name: &str) -> Result<u64, StoreError> {
+    let query = sqlx::query_scalar("SELECT value FROM counters WHERE name = $1").bind(name);
+    let value: Option<i64> = query.fetch_optional(connection).await?;
+    Ok(unsigned(value.unwrap_or_default()))
 }
 
 /// `value` as JSON text.

@@ -6,6 +6,7 @@ mod approvals;
 mod crash;
 mod fixture;
 mod log;
+mod retention;
 mod sessions;
 mod storage;
 mod uploads;

@@ -35,6 +35,7 @@
 
 pub mod agent;
 mod exchange;
+pub mod http_post;
 pub mod journal;
 pub mod mcp;
 pub mod policy;

@@ -32,6 +32,7 @@ mod approvals;
 mod catalogues;
 mod drafts;
 mod events;
+mod housekeeping;
 mod problem;
 mod runs;
 mod sse;

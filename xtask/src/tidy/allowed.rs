@@ -57,6 +57,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/daemon/served_root.rs", "the path of the directory that the operator serves"),
     allow(Act::OpenFiles, "crates/ab-cli/src/config/", "the configuration file, and the programs that it names"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/daemon/footprint.rs", "the memory map of this process, from /proc"),
+    allow(Act::OpenFiles, "crates/ab-cli/src/backup/", "the data directory, and its copies that the operator names"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/input.rs", "files that the user names as input"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/exec/input.rs", "the kind of standard input"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/exec/live.rs", "whether both outputs are one file"),
@@ -130,5 +131,6 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::StartTask, "crates/ab-cli/src/jobs/follow.rs", "reads the files of one job; ends with it, or when its process is dropped"),
     allow(Act::StartTask, "crates/ab-cli/src/commands/input.rs", "reads standard input; a blocked read ends only with the process"),
     allow(Act::StartTask, "crates/ab-cli/src/keyboard.rs", "reads the keyboard; a blocked read ends only with the process"),
+    allow(Act::StartTask, "crates/ab-cli/src/traces.rs", "sends traces; the exporter joins it"),
     allow(Act::StartTask, "crates/ab-cli/src/process.rs", "the command itself, joined or ended with the runtime"),
 ];

@@ -113,7 +113,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let agents_address = agents.as_ref().unwrap_or(&listener).local_addr();
     let agents_address = agents_address.map_err(|error| Failure::input("listen", error))?;
     let agents_url = format!("http://{}", reachable(agents_address));
-    let Parts { mut app, control, spaces } =
+    let Parts { mut app, control, spaces, traces } =
         wire::assemble(store, &config, gate, agents_url).await?;
     if let Some(served) = &served {
         app = app.with_daemon_routes(served.surface());
@@ -177,6 +177,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         }
         spaces.shutdown().await;
         control.shutdown().await;
+        if let Some(traces) = traces {
+            traces.close().await;
+        }
         if let Some(served) = served {
             served.close().await;
         }

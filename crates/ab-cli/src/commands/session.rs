@@ -1,5 +1,6 @@
 //! `session`: shows and controls the sessions of a server.
 
+mod audit;
 mod compare;
 mod ide;
 mod prompts;
@@ -33,7 +34,7 @@ pub(crate) struct SessionCommand {
     #[command(subcommand)]
     act: SessionAct,
 
-    /// Print JSON; for events, one value in each line
+    /// Print JSON; for events, logs and the audit, one value in each line
     #[arg(long, global = true)]
     json: bool,
 
@@ -52,6 +53,8 @@ enum SessionAct {
     Events(SessionEvents),
     /// Show the log of a session
     Logs(SessionLogs),
+    /// Show who did what to a session, and what its agent did on its endpoint
+    Audit(OneSession),
     /// Print the changes of a session as a unified diff
     Diff(DiffSession),
     /// Show sessions side by side: their agents, results and changed files
@@ -228,6 +231,7 @@ impl SessionCommand {
             SessionAct::Prompt(prompt) => prompt.follow,
             SessionAct::List(_)
             | SessionAct::Get(_)
+            | SessionAct::Audit(_)
             | SessionAct::Diff(_)
             | SessionAct::Compare(_)
             | SessionAct::Prompts(_)
@@ -268,6 +272,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
         SessionAct::Events(events) => {
             let id = events.id.find(&client).await?;
             let options = FollowOptions {
+                session: id,
                 approve: events.approve,
                 logs_only: false,
                 come_back: come_back("events", id, &server_flags),
@@ -286,6 +291,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
         SessionAct::Logs(logs) => {
             let id = logs.id.find(&client).await?;
             let options = FollowOptions {
+                session: id,
                 approve: Approve::Ask,
                 logs_only: true,
                 come_back: come_back("logs", id, &server_flags),
@@ -300,6 +306,10 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
+        }
+        SessionAct::Audit(one) => {
+            let id = one.id.find(&client).await?;
+            audit::show(&client, id, terminal).await
         }
         SessionAct::Diff(DiffSession { id }) => {
             let id = match id {
@@ -341,6 +351,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 return prompts::show(&[sent], terminal);
             }
             let options = FollowOptions {
+                session: id,
                 approve: next.approve,
                 logs_only: false,
                 come_back: come_back("events", id, &server_flags),

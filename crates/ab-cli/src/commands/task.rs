@@ -421,8 +421,13 @@ pub(super) async fn show_created(
         talk(&format!("session {id}\n"));
     }
     let server_flags_again = server_flags.to_owned();
-    let options =
-        FollowOptions { approve, logs_only: false, come_back, server_flags: server_flags_again };
+    let options = FollowOptions {
+        session: id,
+        approve,
+        logs_only: false,
+        come_back,
+        server_flags: server_flags_again,
+    };
     let session = follow::follow(client, id, options, terminal).await?;
     follow::end(&session, server_flags, terminal)
 }

@@ -12,12 +12,13 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use super::CONFIG_VARIABLE;
+use super::retention::RETENTION_KEYS;
 use crate::failure::Failure;
 
 /// Larger files are refused: no configuration is that long.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Keys at the top of the file. `sessions` and `agents` are tables.
+/// Keys at the top of the file. [`TABLES`] and `agents` are tables.
 const KEYS: &[&str] = &[
     "data-dir",
     "host",
@@ -30,6 +31,7 @@ const KEYS: &[&str] = &[
     "allowed-hosts",
     "log-format",
     "log-level",
+    "otlp-endpoint",
 ];
 
 /// Keys of the table `sessions`.
@@ -51,11 +53,14 @@ const SESSION_KEYS: &[&str] = &[
     "templates",
 ];
 
+/// The tables with keys of their own.
+const TABLES: &[(&str, &[&str])] = &[("sessions", SESSION_KEYS), ("retention", RETENTION_KEYS)];
+
 /// A file that was read and has only known keys.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
-    /// Values by key. Keys of the table `sessions` start with `sessions.`.
+    /// Values by key. Keys of the table `sessions` start with `sessions.`, and so on.
     pub(crate) values: BTreeMap<String, FileValue>,
     /// The entries of `agents`, each with its line.
     pub(crate) agents: Vec<(AgentCatalogEntry, usize)>,
@@ -115,44 +120,45 @@ impl ConfigFile {
         let table = DeTable::parse(text).map_err(|error| file.unreadable(&lines, &error))?;
         for (key, value) in table.into_inner() {
             let line = lines.of(key.span().start);
+            let table = TABLES.iter().find(|(name, _)| *name == key.get_ref().as_ref());
+            if let Some(&(name, keys)) = table {
+                let DeValue::Table(table) = value.into_inner() else {
+                    let message = format!("{name} must be a table: [{name}]");
+                    return Err(file.failure(line, message));
+                };
+                file.add_table(&lines, name, keys, table)?;
+                continue;
+            }
             match (key.get_ref().as_ref(), value.get_ref()) {
-                ("sessions", DeValue::Table(_)) => file.add_sessions(&lines, value)?,
-                ("sessions", _) => {
-                    return Err(
-                        file.failure(line, "sessions must be a table: [sessions]".to_owned())
-                    );
-                }
                 ("agents", DeValue::Array(_)) => file.add_agents(&lines, value)?,
                 ("agents", _) => {
                     return Err(file.failure(line, "agents must be tables: [[agents]]".to_owned()));
                 }
                 (key, value) if KEYS.contains(&key) => file.add(key.to_owned(), value, line)?,
                 (unknown, _) => {
-                    let known = KEYS.iter().chain(&["sessions", "agents"]);
-                    return Err(file.unknown(unknown, line, "", known.copied()));
+                    let tables = TABLES.iter().map(|(name, _)| *name);
+                    let known = KEYS.iter().copied().chain(tables).chain(["agents"]);
+                    return Err(file.unknown(unknown, line, "", known));
                 }
             }
         }
         Ok(file)
     }
 
-    fn add_sessions(
+    fn add_table(
         &mut self,
         lines: &Lines<'_>,
-        table: Spanned<DeValue<'_>>,
+        table: &str,
+        keys: &[&'static str],
+        entries: DeTable<'_>,
     ) -> Result<(), Failure> {
-        let DeValue::Table(table) = table.into_inner() else { return Ok(()) };
-        for (key, value) in table {
+        for (key, value) in entries {
             let (name, line) = (key.get_ref().as_ref(), lines.of(key.span().start));
-            if !SESSION_KEYS.contains(&name) {
-                return Err(self.unknown(
-                    name,
-                    line,
-                    " in [sessions]",
-                    SESSION_KEYS.iter().copied(),
-                ));
+            if !keys.contains(&name) {
+                let place = format!(" in [{table}]");
+                return Err(self.unknown(name, line, &place, keys.iter().copied()));
             }
-            self.add(format!("sessions.{name}"), value.get_ref(), line)?;
+            self.add(format!("{table}.{name}"), value.get_ref(), line)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ab_acp::catalog::AgentCatalogEntry;
 use serde_json::{Map, Value, json};
 
+use super::retention::{period_text, size_text};
 use super::{Config, Origin, Setting};
 use crate::secrets;
 
@@ -28,6 +29,9 @@ impl Config {
             |path: &Option<PathBuf>| json!(path.as_ref().map(|path| path.display().to_string()));
         let sessions = &self.sessions;
         let seconds = |time: &Duration| json!(time_text(*time));
+        let retention = &self.retention;
+        let period = |time: &Option<Duration>| json!(period_text(*time));
+        let size = |size: &Option<u64>| json!(size_text(*size));
         vec![
             row("data-dir", &self.data_dir, path),
             row("host", &self.host, |host| json!(host.to_string())),
@@ -42,6 +46,7 @@ impl Config {
             row("allowed-hosts", &self.allowed_hosts, |hosts| json!(hosts)),
             row("log-format", &self.log_format, |format| json!(format.as_str())),
             row("log-level", &self.log_level, |level| json!(level.to_string())),
+            row("otlp-endpoint", &self.otlp_endpoint, |url| json!(url)),
             row("sessions.isolation", &sessions.isolation, |it| json!(it.as_str())),
             row("sessions.isolation-floor", &sessions.minimum_isolation, |it| json!(it.as_str())),
             row("sessions.network", &sessions.network, |network| json!(network.as_str())),
@@ -59,6 +64,13 @@ impl Config {
             row("sessions.setup", &sessions.setup, |commands| json!(commands)),
             row("sessions.setup-timeout", &sessions.setup_timeout, seconds),
             row("sessions.templates", &sessions.templates, |it| json!(it.directories)),
+            row("retention.workspaces", &retention.workspaces, period),
+            row("retention.sessions", &retention.sessions, period),
+            row("retention.cache", &retention.cache, period),
+            row("retention.grace", &retention.grace, |it| json!(period_text(Some(*it)))),
+            row("retention.disk-limit", &retention.disk_limit, size),
+            row("retention.database-limit", &retention.database_limit, size),
+            row("retention.free-space", &retention.free_space, |it| json!(size_text(Some(*it)))),
         ]
     }
 
@@ -109,7 +121,7 @@ fn row<T>(key: &'static str, setting: &Setting<T>, value: impl Fn(&T) -> Value) 
 }
 
 /// A time in the largest unit that divides it, as it is written in the file.
-fn time_text(time: Duration) -> String {
+pub(super) fn time_text(time: Duration) -> String {
     match (time.subsec_millis(), time.as_secs()) {
         (0, seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
         (0, seconds) if seconds % 60 == 0 => format!("{}m", seconds / 60),

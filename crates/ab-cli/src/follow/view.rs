@@ -3,10 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use ab_api::{Event, EventKind, PlanEntry, SessionActivity, SessionStatus, ToolExecutionStatus};
+use ab_api::{
+    Event, EventKind, PlanEntry, SessionActivity, SessionId, SessionStatus, ToolExecutionStatus,
+};
 use ab_core::error::is_bidi_control;
 use rustix::termios::tcgetwinsize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::FollowOptions;
 use super::lines::{self, Line};
@@ -84,7 +86,7 @@ impl View {
         }
         self.clear();
         match terminal.format() {
-            Format::Json => terminal.line(&json!(event).to_string())?,
+            Format::Json => terminal.line(&json_line(options.session, event))?,
             Format::Text => {
                 for line in self.lines(&event.kind) {
                     let mark = terminal.painted(line.style, line.mark);
@@ -161,6 +163,15 @@ impl Drop for View {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+/// An event as a line of JSON that also names its session, so that lines of several sessions can be merged.
+fn json_line(session: SessionId, event: &Event) -> String {
+    let mut line = json!({ "sessionId": session });
+    if let (Value::Object(line), Value::Object(members)) = (&mut line, json!(event)) {
+        line.extend(members);
+    }
+    line.to_string()
 }
 
 fn doing(status: SessionStatus, activity: Option<SessionActivity>) -> String {

@@ -32,6 +32,8 @@ pub(super) fn on_small_disk(fixture: &Fixture) -> Option<Server> {
     }
     let mut command = fixture.stage.command("unshare");
     command.args(["-m", "sh", "-c", script, "sh", SIZE, &data, BINARY]);
+    // Otherwise the server would refuse the tasks that fill the disk.
+    command.env("AGENT_BACKEND_RETENTION_FREE_SPACE", "0");
     let mut server = Server::spawn(command, PathBuf::new());
     server.data = PathBuf::from(format!("/proc/{}/root{data}", server.pid()));
     server.read_notice();

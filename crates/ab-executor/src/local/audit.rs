@@ -1,13 +1,94 @@
-//! The audit log of a session: the calls on its MCP endpoint, as lines of the server's log.
+//! The audit of a session: the calls on its MCP endpoint, as lines of the server's log and as entries for the store.
 //!
-//! The session's events come from the agent's own updates, so that an edit is one event. The audit
-//! log records the calls on the workspace, with caller and outcome.
+//! The session's events come from the agent's own updates, so that an edit is one event. The audit records the calls on
+//! the workspace, with caller and outcome.
 
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ab_api::{AuditEntry, AuditSource, SessionId};
 use ab_core::journal::{JournalRecord, JournalWriter};
+use tokio::sync::mpsc;
 
-/// Writes records to the log, target `audit`.
+use super::mask::Mask;
+use super::request;
+
+/// Maximum number of entries that wait to be stored.
+const QUEUE: usize = 4096;
+/// Maximum number of bytes of a path, a command or an error in an entry.
+const MAX_TEXT: usize = 4096;
+
+/// Takes the audit entries of all sessions of an executor. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AuditSender {
+    entries: mpsc::Sender<SessionAuditEntry>,
+    /// Entries that found the queue full.
+    dropped: Arc<AtomicU64>,
+}
+
+/// Gives the audit entries to the control plane, which stores them.
 #[derive(Debug)]
-pub(super) struct AuditLog;
+pub struct AuditReceiver {
+    entries: mpsc::Receiver<SessionAuditEntry>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// An entry and its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAuditEntry {
+    pub session: SessionId,
+    pub entry: AuditEntry,
+}
+
+/// A bounded queue of audit entries.
+pub fn audit_queue() -> (AuditSender, AuditReceiver) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let sender = AuditSender { entries: sender, dropped: Arc::clone(&dropped) };
+    (sender, AuditReceiver { entries: receiver, dropped })
+}
+
+impl AuditReceiver {
+    /// The next entries, at most `limit`; none once all senders are dropped. Cancel safe.
+    pub async fn next(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
+        let mut entries = Vec::new();
+        self.entries.recv_many(&mut entries, limit).await;
+        entries
+    }
+
+    /// The entries that wait, at most `limit`.
+    pub fn waiting(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
+        std::iter::from_fn(|| self.entries.try_recv().ok()).take(limit).collect()
+    }
+
+    /// The number of entries that were lost since the last call because the queue was full.
+    pub fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl AuditSender {
+    fn send(&self, entry: SessionAuditEntry) {
+        // A call must not wait for the store. The loss is counted.
+        if self.entries.try_send(entry).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes the records of one session.
+pub(super) struct AuditLog {
+    pub(super) session: SessionId,
+    pub(super) mask: Mask,
+    pub(super) entries: Option<AuditSender>,
+}
+
+impl fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditLog").field("session", &self.session).finish_non_exhaustive()
+    }
+}
 
 impl JournalWriter for AuditLog {
     fn write(&self, record: &JournalRecord) {
@@ -25,5 +106,40 @@ impl JournalWriter for AuditLog {
             bytes = record.bytes,
             "audit"
         );
+        let Some(entries) = &self.entries else { return };
+        let text = |text: String| cut(self.mask.text(text));
+        let subject = match (&record.command, &record.path, &record.to) {
+            (Some(command), _, _) => Some(command.clone()),
+            (None, Some(path), Some(to)) => Some(format!("{path} -> {to}")),
+            (None, Some(path), None) => Some(path.clone()),
+            (None, None, _) => None,
+        };
+        let detail = match (&record.failure, record.exit_code) {
+            (Some(failure), _) => Some(failure.message.clone()),
+            (None, Some(code)) => Some(format!("exit code {code}")),
+            (None, None) => None,
+        };
+        entries.send(SessionAuditEntry {
+            session: self.session,
+            entry: AuditEntry {
+                at: request::time(record.at),
+                source: AuditSource::Endpoint,
+                actor: record.actor.clone(),
+                action: record.verb.as_str().to_owned(),
+                success: record.success,
+                subject: subject.map(text),
+                detail: detail.map(text),
+            },
+        });
     }
+}
+
+/// The beginning of a text that is too long for an entry.
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let end = text.floor_char_boundary(MAX_TEXT);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

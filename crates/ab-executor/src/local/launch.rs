@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
+use super::audit::AuditLog;
 use super::configured::Configured;
 use super::endpoint_socket::EndpointSocket;
 use super::groups::{self, MadeGroup};
@@ -78,7 +79,9 @@ pub(super) async fn launch(
         mask: mask.clone(),
         wait: executor.settings.approval_wait,
     });
-    let mut handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
+    let entries = executor.settings.audit.clone();
+    let audit = AuditLog { session: id, mask: mask.clone(), entries };
+    let mut handle = HandleSetup::of_session(&executor.settings.rules, &questions, audit);
     let socket = EndpointSocket::make(&workspace);
     let socket =
         socket.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?;

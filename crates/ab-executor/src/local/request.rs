@@ -1,8 +1,9 @@
 //! Converts a session to a request to ab-snapshot: token, workspace, names.
 
 use std::path::Path;
+use std::time::SystemTime;
 
-use ab_api::{DeliveryMode, FieldViolations, RepoMode, Session, SessionId, SnapshotProvider};
+use ab_api::{DeliveryMode, FieldViolations, RepoMode, Session, SessionId, SnapshotProvider, Time};
 use ab_host::directory::DirectoryCopyLimits;
 use ab_snapshot::{
     BranchName, CommitId, GitTaskField, GitWorkspaceRequest, PreparedWorkspaceNote, RepoSource,
@@ -183,6 +184,12 @@ pub(super) fn note(note: &PreparedWorkspaceNote) -> Option<String> {
             Some(format!("Devices, sockets and FIFOs are left out: {count}."))
         }
     }
+}
+
+/// A time of the file system.
+pub(super) fn time(at: SystemTime) -> Time {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The message of the commit that contains the agent's uncommitted changes.

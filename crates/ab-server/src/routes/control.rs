@@ -1,7 +1,9 @@
 //! The control plane over HTTP: tasks, sessions, their events, approvals, and the catalog.
 
 mod approvals;
+mod audit;
 mod catalog;
+mod cleanup;
 mod drafts;
 mod events;
 mod ide;
@@ -205,6 +207,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(sessions::info)))
         .routes(Access::Admin.to(routes!(sessions::logs)))
         .routes(Access::Admin.to(routes!(sessions::diff)))
+        .routes(Access::Admin.to(routes!(audit::list)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
         .routes(Access::Admin.to(routes!(sessions::resume_work)))
         .routes(Access::Admin.to(routes!(prompts::send)))
@@ -233,6 +236,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(inventory::refs)))
         .routes(Access::Admin.to(routes!(inventory::workspaces)))
         .routes(Access::Admin.to(routes!(inventory::workspace)))
+        .routes(Access::Admin.to(routes!(cleanup::run)))
         .routes(Access::Admin.to(routes!(keys::list, keys::create)))
         .routes(Access::Admin.to(routes!(keys::revoke)))
         .routes(Access::Admin.to(routes!(approvals::list)))

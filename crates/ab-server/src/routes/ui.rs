@@ -469,6 +469,7 @@ struct NewTaskForm {
     responses(
         (status = SEE_OTHER, description = "Redirects to the page of the session"),
         (status = UNPROCESSABLE_ENTITY, description = "The form, with what is wrong", body = String, content_type = "text/html"),
+        (status = INSUFFICIENT_STORAGE, description = "The disk of the server is full, or its limit on disk space is reached", body = crate::problem::Refusal),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
         PageProblems
     )

@@ -15,7 +15,7 @@ use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
     AgentLaunchMode, AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken,
     DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo, ProvisionedWorkspace,
-    RepoBranchList, SessionAttempt, TurnOutcome,
+    RepoBranchList, SessionAttempt, StoredResources, TurnOutcome,
 };
 use ab_server::{
     ControlPlaneRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskChoices,
@@ -206,6 +206,18 @@ impl Executor for Fake {
 
     async fn workspace_storage(&self, _: &CleanupToken) -> Result<WorkspaceStorage, ExecutorError> {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
+    }
+
+    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+        Ok(StoredResources::default())
+    }
+
+    async fn remove_cache(&self, _: &str) -> Result<bool, ExecutorError> {
+        Ok(true)
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        None
     }
 
     async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {

@@ -78,6 +78,12 @@ fn general(error: ControlPlaneError) -> Problem {
                 .coded("prompt_not_queued")
                 .with_member("status", status.as_str())
         }
+        ControlPlaneError::DiskFull { .. } => {
+            Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
+        }
+        ControlPlaneError::DiskLimit { .. } => {
+            Problem::new(ProblemKind::NoSpace, detail).coded("disk_limit")
+        }
         ControlPlaneError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
         ControlPlaneError::Store(StoreError::KeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")

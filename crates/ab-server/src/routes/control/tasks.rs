@@ -15,6 +15,7 @@ use crate::app::HttpApp;
 use crate::extract::JsonBytes;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::Peer;
+use crate::routes::audit::CreatedSessions;
 
 /// Create a session for a task, or one for each of its agents
 ///
@@ -29,6 +30,7 @@ use crate::routes::Peer;
         (status = CREATED, description = "The session exists and waits for its turn", body = TaskCreatedResponse),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = INSUFFICIENT_STORAGE, description = "The disk of the server is full, or its limit on disk space is reached", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The task is well formed, but this server cannot do it; or its key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -76,6 +78,8 @@ pub(crate) async fn create(
     let location = links.this.clone();
     // A repeated request gets the first response, even if the status of the session has changed.
     let status = SessionStatus::Queued;
+    let sessions = Extension(CreatedSessions(session_ids.clone()));
     let created = TaskCreatedResponse { id, session_ids, status, links };
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
+    let location = [(header::LOCATION, location)];
+    Ok((StatusCode::CREATED, sessions, location, Json(created)).into_response())
 }

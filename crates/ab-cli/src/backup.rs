@@ -1,0 +1,101 @@
+//! Backups of a data directory: what is in one, and what is left out.
+//!
+//! A backup has the layout of a data directory, with `manifest.json` beside the database. It is a directory, or a tar
+//! archive of one.
+
+mod archive;
+mod making;
+mod restoring;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use making::make;
+pub(crate) use restoring::restore;
+
+use crate::failure::Failure;
+
+/// The file that describes a backup.
+const MANIFEST: &str = "manifest.json";
+const DATABASE: &str = "state.db";
+/// The version of the layout.
+const FORMAT: u32 = 1;
+/// Endings of archives; other names are directories.
+const ARCHIVE_ENDS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz"];
+/// Directories and files of a data directory that belong to the running server, or can be made again.
+const LEFT_OUT: [&str; 4] = ["lock", "server.json", "agents", "agent-servers"];
+/// Largest size of the files directly in a data directory, such as keys.
+const MAX_SMALL_FILE: u64 = 16 * 1024 * 1024;
+
+/// What a backup is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest {
+    format: u32,
+    /// The version of the program that made it.
+    version: String,
+    created_at: String,
+    /// The path of the data directory, which the workspaces contain.
+    data_dir: String,
+    /// The SHA-256 digest of the database.
+    database_sha256: String,
+}
+
+/// What a backup contains.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BackupReport {
+    pub(crate) path: String,
+    pub(crate) sessions: u64,
+    pub(crate) workspaces: u64,
+    /// What could not be copied, one sentence each.
+    pub(crate) problems: Vec<String>,
+}
+
+/// The form of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BackupForm {
+    Directory,
+    Archive,
+}
+
+impl BackupForm {
+    fn by_name(path: &Path) -> BackupForm {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if ARCHIVE_ENDS.iter().any(|end| name.ends_with(end) && name.len() > end.len()) {
+            BackupForm::Archive
+        } else {
+            BackupForm::Directory
+        }
+    }
+}
+
+/// A hidden name beside `path`, for a part that is not complete.
+fn beside(path: &Path, what: &str) -> Result<PathBuf, Failure> {
+    let Some(name) = path.file_name() else {
+        return Err(Failure::usage(format!("{} has no name", path.display())));
+    };
+    let name = name.to_string_lossy();
+    Ok(path.with_file_name(format!(".{name}.{what}-{}", std::process::id())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn form_follows_from_the_name() {
+        for (name, form) in [
+            ("/b/x.tar", BackupForm::Archive),
+            ("x.tar.gz", BackupForm::Archive),
+            ("x.tgz", BackupForm::Archive),
+            ("x", BackupForm::Directory),
+            ("x.tar/", BackupForm::Archive),
+            (".tar", BackupForm::Directory),
+            ("x.gz", BackupForm::Directory),
+        ] {
+            assert_eq!(BackupForm::by_name(Path::new(name)), form, "{name}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Archives by the host's `tar`. It reads and writes only directories of ours that no agent can change meanwhile.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_core::{Error, ErrorCode, ErrorKind};
+use ab_host::host_program::{HostProgram, HostProgramRequest};
+
+use crate::failure::Failure;
+
+/// How long an archive may take.
+const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_OUTPUT: usize = 64 * 1024;
+
+/// Writes the contents of `directory` to the new private file `archive`. Its name decides the compression.
+pub(super) async fn pack(directory: &Path, archive: &Path) -> Result<(), Failure> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive);
+    made.map_err(|error| Failure::input(format!("make {}", archive.display()), error))?;
+    // The format keeps the whole times of files, which git compares with its index.
+    tar(directory, &["--create", "--auto-compress", "--format=posix", "--file"], archive, &["."])
+        .await
+}
+
+/// Extracts `archive` into `directory`, which is empty.
+pub(super) async fn unpack(archive: &Path, directory: &Path) -> Result<(), Failure> {
+    let flags = ["--extract", "--no-same-owner", "--preserve-permissions", "--file"];
+    tar(directory, &flags, archive, &[]).await
+}
+
+async fn tar(
+    directory: &Path,
+    flags: &[&str],
+    archive: &Path,
+    members: &[&str],
+) -> Result<(), Failure> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<PathBuf> = env::split_paths(&path).collect();
+    let program = HostProgram::find("tar", &directories)?;
+    let mut arguments: Vec<_> = flags.iter().map(Into::into).collect();
+    arguments.push(archive.as_os_str().to_owned());
+    arguments.extend(members.iter().map(Into::into));
+    let request = HostProgramRequest {
+        arguments,
+        directory: directory.to_owned(),
+        environment: vec![("PATH".into(), path), ("LC_ALL".into(), "C".into())],
+        input: Vec::new(),
+        timeout: TIMEOUT,
+        max_output: MAX_OUTPUT,
+    };
+    let output = program.run(request).await?;
+    if output.code == Some(0) {
+        return Ok(());
+    }
+    let why = output.stderr.lines().next().unwrap_or("it gave no reason");
+    let message = format!("tar failed on {}: {why}", archive.display());
+    Err(Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, message).into())
+}

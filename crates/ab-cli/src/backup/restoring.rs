@@ -1,0 +1,170 @@
+//! Restores a backup into an empty data directory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ab_core::{Backend, ErrorKind};
+use ab_host::directory::{DirectoryCopyLimits, copy_directory, remove_directory};
+use ab_store::{DataDir, Store, check_backup};
+
+use super::making::{digest, failed, make_dir};
+use super::{BackupReport, DATABASE, FORMAT, MANIFEST, Manifest, archive, beside};
+use crate::data_dir;
+use crate::failure::Failure;
+
+/// Files of a workspace that contain its own path. An agent can change them.
+const FILES_WITH_PATHS: [(&str, &str); 2] =
+    [("tree", ".git/objects/info/alternates"), ("home", ".gitconfig")];
+
+/// Restores the backup at `from`. `step` is called with what is done next.
+///
+/// # Errors
+///
+/// The directory is not empty, or a server uses it; the backup is incomplete, damaged, or of a newer version. The
+/// directory is not changed then.
+pub(crate) async fn restore(
+    from: &Path,
+    data_dir: &Path,
+    step: &mut (dyn FnMut(&str) + Send),
+) -> Result<BackupReport, Failure> {
+    let to = check_target(data_dir)?;
+    let staging = beside(&to, "restoring")?;
+    make_dir(&staging)?;
+    let restored = fill(from, &staging, &to, step).await;
+    if restored.is_err() {
+        // If this fails too, the error of the restore matters more.
+        let _ = remove_directory(&staging).await;
+    }
+    restored
+}
+
+/// The absolute path of the directory, which is empty or does not exist.
+fn check_target(data_dir: &Path) -> Result<PathBuf, Failure> {
+    if let Some(url) = data_dir::running_server(data_dir) {
+        let message = format!("the server at {url} uses {}", data_dir.display());
+        return Err(Failure::usage(message).with_hint("name an empty directory with --data-dir"));
+    }
+    match fs::read_dir(data_dir) {
+        Ok(mut entries) => {
+            if entries.next().is_some() {
+                let message = format!("the data directory {} is not empty", data_dir.display());
+                return Err(Failure::usage(message)
+                    .with_hint("name an empty directory with --data-dir, or move this one away"));
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            return Err(Failure::input(format!("list {}", data_dir.display()), error));
+        }
+    }
+    let parent = data_dir.parent().unwrap_or(Path::new("/"));
+    make_dir(parent)?;
+    let parent = parent
+        .canonicalize()
+        .map_err(|error| Failure::input(format!("find {}", parent.display()), error))?;
+    match data_dir.file_name() {
+        Some(name) => Ok(parent.join(name)),
+        None => Err(Failure::usage(format!("{} has no name", data_dir.display()))),
+    }
+}
+
+async fn fill(
+    from: &Path,
+    staging: &Path,
+    to: &Path,
+    step: &mut (dyn FnMut(&str) + Send),
+) -> Result<BackupReport, Failure> {
+    let kind = from.metadata();
+    let kind = kind.map_err(|error| Failure::input(format!("open {}", from.display()), error))?;
+    step("the files");
+    if kind.is_dir() {
+        // The copy makes its directory itself.
+        fs::remove_dir(staging).map_err(|error| Failure::input("make a directory", error))?;
+        copy_directory(from, staging, DirectoryCopyLimits::default()).await?;
+    } else {
+        let from = std::path::absolute(from)
+            .map_err(|error| Failure::input(format!("find {}", from.display()), error))?;
+        archive::unpack(&from, staging).await?;
+    }
+    step("the database");
+    let manifest = read_manifest(from, staging)?;
+    let database = staging.join(DATABASE);
+    if digest(&database)? != manifest.database_sha256 {
+        let message = format!("the database of the backup {} is damaged", from.display());
+        return Err(Failure::usage(message).with_hint("use another backup"));
+    }
+    let check = check_backup(&database).await.map_err(failed)?;
+    fs::remove_file(staging.join(MANIFEST))
+        .map_err(|error| Failure::input("remove the manifest", error))?;
+    let mut report = BackupReport {
+        path: to.display().to_string(),
+        sessions: check.sessions,
+        ..BackupReport::default()
+    };
+    step("the paths of workspaces");
+    let Some(new) = to.to_str() else {
+        return Err(Failure::usage(format!("{} is not valid UTF-8", to.display())));
+    };
+    let (old, sessions) = (manifest.data_dir.as_str(), staging.join("sessions"));
+    let moved = ab_snapshot::move_records(&sessions, old, new);
+    let moved = moved.map_err(|error| Failure::from(error.error))?;
+    report.workspaces = moved.len() as u64;
+    if old != new {
+        for workspace in &moved {
+            for (directory, file) in FILES_WITH_PATHS {
+                let changed = move_paths(&workspace.join(directory), file, old, new).await;
+                if let Err(error) = changed {
+                    let name = workspace.file_name().unwrap_or_default().to_string_lossy();
+                    report.problems.push(format!("workspace {name}: {error}"));
+                }
+            }
+        }
+    }
+    // Also migrates the database of an earlier version.
+    let store = Store::open(DataDir::open(staging).map_err(failed)?).await.map_err(failed)?;
+    let changed = store.move_workspace_paths(old, new).await;
+    store.close().await;
+    drop(store);
+    changed.map_err(failed)?;
+    // An empty directory is replaced.
+    fs::rename(staging, to)
+        .map_err(|error| Failure::input(format!("make {}", to.display()), error))?;
+    Ok(report)
+}
+
+/// Replaces a path in a file of a workspace, which an agent could write: nothing outside of the directory is touched.
+async fn move_paths(directory: &Path, file: &str, old: &str, new: &str) -> ab_core::Result<()> {
+    let backend: Backend = agent_backend::local(directory)?;
+    let changed = match backend.read_text(file).await {
+        Ok(text) if text.contains(old) => {
+            backend.write(file, text.replace(old, new)).await.map(drop)
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    backend.destroy().await?;
+    changed
+}
+
+fn read_manifest(from: &Path, staging: &Path) -> Result<Manifest, Failure> {
+    let no_backup = |why: String| {
+        Failure::usage(format!("{} is not a backup: {why}", from.display()))
+            .with_hint("agent-backend backup makes one")
+    };
+    let text = fs::read_to_string(staging.join(MANIFEST))
+        .map_err(|error| no_backup(format!("cannot read {MANIFEST}: {error}")))?;
+    let manifest: Manifest = serde_json::from_str(&text)
+        .map_err(|error| no_backup(format!("{MANIFEST} is invalid: {error}")))?;
+    if manifest.format != FORMAT {
+        let message = format!(
+            "the backup {} has format {}, and this program knows format {FORMAT}",
+            from.display(),
+            manifest.format
+        );
+        let hint = format!("use the version {} that made it", manifest.version);
+        return Err(Failure::usage(message).with_hint(hint));
+    }
+    Ok(manifest)
+}

@@ -1,0 +1,138 @@
+//! The table `retention`: how long what ended is kept, and how much of it.
+
+use std::time::Duration;
+
+use ab_control::RetentionSettings;
+
+use super::setting::{Setting, Sources, Words};
+use crate::commands::exec::amount;
+use crate::failure::Failure;
+
+/// Keys of the table.
+pub(super) const RETENTION_KEYS: &[&str] =
+    &["workspaces", "sessions", "cache", "grace", "disk-limit", "database-limit", "free-space"];
+
+/// The word for a time or a size without an end.
+const FOREVER: &str = "forever";
+const UNLIMITED: &str = "unlimited";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long and how much is kept.
+#[derive(Debug)]
+pub(crate) struct RetentionConfig {
+    pub(crate) workspaces: Setting<Option<Duration>>,
+    pub(crate) sessions: Setting<Option<Duration>>,
+    pub(crate) cache: Setting<Option<Duration>>,
+    pub(crate) grace: Setting<Duration>,
+    pub(crate) disk_limit: Setting<Option<u64>>,
+    pub(crate) database_limit: Setting<Option<u64>>,
+    pub(crate) free_space: Setting<u64>,
+}
+
+impl RetentionConfig {
+    pub(super) fn load(sources: &Sources<'_>) -> Result<RetentionConfig, Failure> {
+        let defaults = RetentionSettings::default();
+        let period = |key, default: Option<Duration>| sources.pick(key, None, || default, period);
+        let limit = |key, default: Option<u64>| sources.pick(key, None, || default, limit);
+        Ok(RetentionConfig {
+            workspaces: period("retention.workspaces", defaults.workspaces)?,
+            sessions: period("retention.sessions", defaults.sessions)?,
+            cache: period("retention.cache", defaults.cache)?,
+            grace: sources.pick(
+                "retention.grace",
+                None,
+                || defaults.grace,
+                |words| days(words.one()?),
+            )?,
+            disk_limit: limit("retention.disk-limit", defaults.disk_limit)?,
+            database_limit: limit("retention.database-limit", defaults.database_limit)?,
+            free_space: sources.pick(
+                "retention.free-space",
+                None,
+                || defaults.free_space,
+                |words| amount::size(words.one()?),
+            )?,
+        })
+    }
+
+    /// The settings of the control plane.
+    pub(crate) fn settings(&self) -> RetentionSettings {
+        RetentionSettings {
+            workspaces: self.workspaces.value,
+            sessions: self.sessions.value,
+            cache: self.cache.value,
+            grace: self.grace.value,
+            disk_limit: self.disk_limit.value,
+            database_limit: self.database_limit.value,
+            free_space: self.free_space.value,
+            ..RetentionSettings::default()
+        }
+    }
+}
+
+/// A time, or `forever`.
+fn period(words: &Words<'_>) -> Result<Option<Duration>, String> {
+    match words.one()? {
+        FOREVER => Ok(None),
+        text => days(text).map(Some).map_err(|why| format!("{why}, or {FOREVER}")),
+    }
+}
+
+/// A time as everywhere, and in days.
+fn days(text: &str) -> Result<Duration, String> {
+    let Some(number) = text.strip_suffix('d') else {
+        return amount::time(text)
+            .map_err(|why| why.replace("use ms, s, m or h", "use s, m, h or d"));
+    };
+    let number: u32 = number.parse().map_err(|_| format!("'{number}' is not a number of days"))?;
+    amount::time(&format!("{}h", u64::from(number) * 24))
+}
+
+/// A size, or `unlimited`.
+fn limit(words: &Words<'_>) -> Result<Option<u64>, String> {
+    match words.one()? {
+        UNLIMITED => Ok(None),
+        text => amount::size(text).map(Some).map_err(|why| format!("{why}, or {UNLIMITED}")),
+    }
+}
+
+/// A time of this table, as it is written in the file.
+pub(super) fn period_text(time: Option<Duration>) -> String {
+    match time {
+        None => FOREVER.to_owned(),
+        Some(time) if time.as_secs().is_multiple_of(DAY.as_secs()) && time >= DAY => {
+            format!("{}d", time.as_secs() / DAY.as_secs())
+        }
+        Some(time) => super::show::time_text(time),
+    }
+}
+
+/// A size of this table, as it is written in the file.
+pub(super) fn size_text(size: Option<u64>) -> String {
+    let Some(bytes) = size else { return UNLIMITED.to_owned() };
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let found = units.iter().find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);
+    found.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_days_and_sizes_are_written_as_they_are_read() {
+        for (text, seconds) in [("30d", 2_592_000), ("12h", 43_200), ("90s", 90)] {
+            let time = days(text).unwrap();
+            assert_eq!(time.as_secs(), seconds, "{text}");
+            assert_eq!(period_text(Some(time)), text);
+        }
+        assert_eq!(period_text(None), "forever");
+        for text in ["0d", "d", "-1d", "1.5d", "99999999d", "5w"] {
+            assert!(days(text).is_err(), "{text}");
+        }
+        for (bytes, text) in [(0, "0"), (1000, "1000"), (64 << 20, "64M"), (3 << 40, "3T")] {
+            assert_eq!(size_text(Some(bytes)), text);
+        }
+        assert_eq!(size_text(None), "unlimited");
+    }
+}

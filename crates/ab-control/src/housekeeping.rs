@@ -1,0 +1,396 @@
+//! One task that removes what is old, and knows what the data directory occupies.
+
+use std::collections::HashMap;
+
+use ab_api::{
+    CleanupReport, Event, EventKind, LogLevel, LogSource, RemovalReason, RemovedCache,
+    RemovedWorkspace, SessionId, StorageUse, Time,
+};
+use ab_executor::{CleanupToken, StoredRepoCache};
+use ab_store::{EndedWorkspace, StoreError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::control::{ControlPlane, ControlPlaneError, Plane};
+use crate::retention::{MeasuredWorkspace, Removals, Stock, choose_removals};
+
+/// Maximum number of callers that wait for a cleanup.
+pub(crate) const CLEANUP_REQUESTS: usize = 16;
+/// Sessions that ended less than this long ago stay, however large the database is.
+const RECENT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+/// How many sessions are removed before the size of the database is looked at again.
+const SESSIONS_AT_ONCE: usize = 20;
+/// A task is accepted by an older count only if there is no limit on the disk space.
+const MAX_COUNT_AGE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Maximum number of problems in one report.
+const MAX_PROBLEMS: usize = 20;
+
+/// A request for a cleanup now.
+#[derive(Debug)]
+pub(crate) struct CleanupRequest {
+    pub(crate) mode: CleanupMode,
+    pub(crate) reply: oneshot::Sender<Result<CleanupReport, StoreError>>,
+}
+
+/// Whether a cleanup removes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CleanupMode {
+    /// Removes what is too old or too large.
+    Remove,
+    /// Only reports what would be removed.
+    DryRun,
+}
+
+impl ControlPlane {
+    /// Removes what is too old or too large now, instead of at the next regular time.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. What was removed before the error stays removed.
+    pub async fn clean_up(&self, mode: CleanupMode) -> Result<CleanupReport, ControlPlaneError> {
+        Ok(self.plane.clean_up(mode).await?)
+    }
+
+    /// What the data directory occupied when it was last counted; `None` before the first time.
+    pub fn storage_use(&self) -> Option<StorageUse> {
+        self.plane.storage.borrow().map(|counted| counted.storage)
+    }
+}
+
+/// What the data directory occupied, and when that was counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedStorage {
+    storage: StorageUse,
+    at: tokio::time::Instant,
+}
+
+impl Plane {
+    pub(crate) async fn clean_up(&self, mode: CleanupMode) -> Result<CleanupReport, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let request = CleanupRequest { mode, reply };
+        self.cleanups.send(request).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Refuses new work that has no room.
+    pub(crate) async fn check_room(&self) -> Result<(), ControlPlaneError> {
+        let needed = self.settings.retention.free_space;
+        if let Some(free) = self.executor.free_space().filter(|free| *free < needed) {
+            return Err(ControlPlaneError::DiskFull { free, needed });
+        }
+        if self.settings.retention.disk_limit.is_none() {
+            return Ok(());
+        }
+        let counted = *self.storage.borrow();
+        let is_enough = |counted: &CountedStorage| {
+            !counted.storage.is_over_limit() && counted.at.elapsed() < MAX_COUNT_AGE
+        };
+        if counted.as_ref().is_some_and(is_enough) {
+            return Ok(());
+        }
+        // Somebody may have made room since.
+        let storage = self.clean_up(CleanupMode::Remove).await?.storage;
+        if !storage.is_over_limit() {
+            return Ok(());
+        }
+        Err(ControlPlaneError::DiskLimit {
+            used: storage.limited_bytes(),
+            limit: storage.limit_bytes.unwrap_or_default(),
+        })
+    }
+}
+
+/// The state of the task.
+pub(crate) struct Housekeeper {
+    requests: mpsc::Receiver<CleanupRequest>,
+    storage: watch::Sender<Option<CountedStorage>>,
+    /// The sizes of workspaces of ended sessions, which do not change.
+    sizes: HashMap<String, u64>,
+}
+
+impl Housekeeper {
+    pub(crate) fn new(
+        requests: mpsc::Receiver<CleanupRequest>,
+        storage: watch::Sender<Option<CountedStorage>>,
+    ) -> Self {
+        Self { requests, storage, sizes: HashMap::new() }
+    }
+
+    /// Cleans up now, at every interval and on request, until the server shuts down.
+    pub(crate) async fn run(mut self, plane: &Plane) {
+        let mut regular = tokio::time::interval(plane.settings.retention.interval);
+        regular.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let request = tokio::select! {
+                () = plane.shutdown.cancelled() => return,
+                request = self.requests.recv() => request,
+                _ = regular.tick() => None,
+            };
+            let mode = request.as_ref().map_or(CleanupMode::Remove, |request| request.mode);
+            let outcome = tokio::select! {
+                () = plane.shutdown.cancelled() => return,
+                outcome = self.clean_up(plane, mode) => outcome,
+            };
+            match request {
+                // A caller that no longer waits needs no answer.
+                Some(CleanupRequest { reply, .. }) => drop(reply.send(outcome)),
+                None => {
+                    if let Err(error) = outcome {
+                        tracing::warn!(%error, "cannot clean up");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn clean_up(
+        &mut self,
+        plane: &Plane,
+        mode: CleanupMode,
+    ) -> Result<CleanupReport, StoreError> {
+        let mut report =
+            CleanupReport { dry_run: mode == CleanupMode::DryRun, ..CleanupReport::default() };
+        let stored = match plane.executor.stored().await {
+            Ok(stored) => stored,
+            Err(error) => {
+                note(&mut report, format!("cannot list the workspaces: {error}"));
+                Default::default()
+            }
+        };
+        // Read after the list: every workspace in the list was known to the store before it was made.
+        let known = plane.store.pending_cleanups(None).await?;
+        let ended = plane.store.ended_workspaces().await?;
+        let unknown: Vec<&CleanupToken> = stored
+            .workspaces
+            .iter()
+            .filter(|token| !known.iter().any(|known| known.token == token.0))
+            .collect();
+        for token in unknown {
+            let bytes = self.size(plane, token).await;
+            self.remove_unknown(plane, token, bytes, mode, &mut report).await;
+        }
+        self.sizes.retain(|token, _| ended.iter().any(|it| it.token == *token));
+        let mut stock = Stock { caches: stored.caches, ..Stock::default() };
+        for workspace in ended {
+            let bytes = match self.sizes.get(&workspace.token) {
+                Some(bytes) => *bytes,
+                None => {
+                    let bytes = self.size(plane, &CleanupToken(workspace.token.clone())).await;
+                    self.sizes.insert(workspace.token.clone(), bytes);
+                    bytes
+                }
+            };
+            stock.ended.push(MeasuredWorkspace { workspace, bytes });
+        }
+        for cleanup in known {
+            if !stock.ended.iter().any(|it| it.workspace.token == cleanup.token) {
+                stock.live_bytes += self.size(plane, &CleanupToken(cleanup.token)).await;
+            }
+        }
+        let mut storage = StorageUse {
+            workspaces_bytes: stock.live_bytes + stock.ended.iter().map(|it| it.bytes).sum::<u64>(),
+            caches_bytes: stock.caches.iter().map(|it| it.bytes).sum(),
+            limit_bytes: plane.settings.retention.disk_limit,
+            ..StorageUse::default()
+        };
+        let Removals { workspaces, caches } =
+            choose_removals(&plane.settings.retention, stock, Time::now());
+        for (workspace, reason) in workspaces {
+            let bytes = workspace.bytes;
+            if remove_workspace(plane, workspace, reason, mode, &mut report).await? {
+                storage.workspaces_bytes = storage.workspaces_bytes.saturating_sub(bytes);
+            }
+        }
+        for (cache, reason) in caches {
+            let bytes = cache.bytes;
+            if remove_cache(plane, cache, reason, mode, &mut report).await {
+                storage.caches_bytes = storage.caches_bytes.saturating_sub(bytes);
+            }
+        }
+        remove_history(plane, mode, &mut report).await?;
+        storage.database_bytes = plane.store.database_size().await?.used_bytes();
+        storage.free_bytes = plane.executor.free_space();
+        report.storage = storage;
+        if mode == CleanupMode::Remove {
+            let at = tokio::time::Instant::now();
+            self.storage.send_replace(Some(CountedStorage { storage, at }));
+        }
+        Ok(report)
+    }
+
+    /// The size of a workspace; 0 if it cannot be counted or was just removed.
+    async fn size(&self, plane: &Plane, token: &CleanupToken) -> u64 {
+        plane.executor.workspace_storage(token).await.map_or(0, |storage| storage.bytes)
+    }
+
+    async fn remove_unknown(
+        &self,
+        plane: &Plane,
+        token: &CleanupToken,
+        bytes: u64,
+        mode: CleanupMode,
+        report: &mut CleanupReport,
+    ) {
+        if mode == CleanupMode::Remove {
+            if let Err(error) = plane.executor.clean_up_session(token).await {
+                return note(report, format!("cannot remove the workspace {}: {error}", token.0));
+            }
+            tracing::info!(target: "retention", token = token.0, bytes, "removed a workspace of no session");
+        }
+        let reason = RemovalReason::Unknown;
+        report.workspaces.push(RemovedWorkspace { session_id: None, bytes, reason });
+    }
+}
+
+/// Removes the workspace of an ended session, and says so in its stream. Returns `false` if it stays.
+async fn remove_workspace(
+    plane: &Plane,
+    MeasuredWorkspace { workspace, bytes }: MeasuredWorkspace,
+    reason: RemovalReason,
+    mode: CleanupMode,
+    report: &mut CleanupReport,
+) -> Result<bool, StoreError> {
+    let EndedWorkspace { token, session, .. } = workspace.clone();
+    if mode == CleanupMode::Remove {
+        if !plane.store.begin_workspace_removal(workspace).await? {
+            return Ok(false);
+        }
+        let token = CleanupToken(token);
+        if let Err(error) = plane.remove_made(&token).await {
+            note(report, format!("cannot remove the workspace of session {session}: {error}"));
+            return Ok(false);
+        }
+        plane.store.remove_pending_cleanup(token.0).await?;
+        tracing::info!(target: "retention", %session, bytes, reason = reason.as_str(), "removed a workspace");
+        plane.store.append_events(session, vec![removal_event(plane, reason)]).await?;
+    }
+    report.workspaces.push(RemovedWorkspace { session_id: Some(session), bytes, reason });
+    Ok(mode == CleanupMode::Remove)
+}
+
+/// The line in the stream of a session whose workspace was removed.
+fn removal_event(plane: &Plane, reason: RemovalReason) -> Event {
+    let why = match (reason, plane.settings.retention.workspaces) {
+        (RemovalReason::Age, Some(kept)) => {
+            format!("it is kept for {} after the end of a session", in_words(kept))
+        }
+        (RemovalReason::Age | RemovalReason::Size | RemovalReason::Unknown, _) => {
+            "the size limit of the server was exceeded, and it was the oldest".to_owned()
+        }
+    };
+    Event::at_current_time(EventKind::Log {
+        level: LogLevel::Info,
+        message: format!("The workspace was removed: {why}."),
+        source: LogSource::Session,
+        tool_execution_id: None,
+    })
+}
+
+fn in_words(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 86_400, seconds / 3600) {
+        (0, 0) => format!("{seconds} seconds"),
+        (0, hours) => format!("{hours} hours"),
+        (days, _) => format!("{days} days"),
+    }
+}
+
+async fn remove_cache(
+    plane: &Plane,
+    cache: StoredRepoCache,
+    reason: RemovalReason,
+    mode: CleanupMode,
+    report: &mut CleanupReport,
+) -> bool {
+    let StoredRepoCache { name, bytes, .. } = cache;
+    if mode == CleanupMode::Remove {
+        match plane.executor.remove_cache(&name).await {
+            Ok(true) => {}
+            // A session uses it again.
+            Ok(false) => return false,
+            Err(error) => {
+                note(report, format!("cannot remove the cache {name}: {error}"));
+                return false;
+            }
+        }
+        tracing::info!(target: "retention", cache = name, bytes, reason = reason.as_str(), "removed a cache");
+    }
+    report.caches.push(RemovedCache { name, bytes, reason });
+    mode == CleanupMode::Remove
+}
+
+/// Removes sessions and runs that ended long ago, and gives their pages of the database back.
+async fn remove_history(
+    plane: &Plane,
+    mode: CleanupMode,
+    report: &mut CleanupReport,
+) -> Result<(), StoreError> {
+    let store = &plane.store;
+    if let Some(kept) = plane.settings.retention.sessions {
+        let before = ago(kept);
+        if mode == CleanupMode::DryRun {
+            report.sessions = store.count_removable_sessions(before).await?;
+            report.runs = store.count_removable_runs(before).await?;
+            return Ok(());
+        }
+        loop {
+            let removed = remove_sessions(plane, store.removable_sessions(before).await?).await?;
+            report.sessions += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        loop {
+            let runs = store.removable_runs(before).await?;
+            if runs.is_empty() {
+                break;
+            }
+            for run in runs {
+                store.remove_run(run).await?;
+                report.runs += 1;
+            }
+        }
+        store.remove_unused_rows(before).await?;
+    }
+    if mode == CleanupMode::Remove {
+        if let Some(limit) = plane.settings.retention.database_limit {
+            while store.database_size().await?.used_bytes() > limit {
+                let mut oldest = store.removable_sessions(ago(RECENT)).await?;
+                oldest.truncate(SESSIONS_AT_ONCE);
+                let removed = remove_sessions(plane, oldest).await?;
+                report.sessions += removed;
+                if removed == 0 {
+                    break;
+                }
+            }
+        }
+        if report.sessions > 0 || report.runs > 0 {
+            let (sessions, runs) = (report.sessions, report.runs);
+            tracing::info!(target: "retention", sessions, runs, "removed what ended long ago");
+        }
+        store.compact().await?;
+    }
+    Ok(())
+}
+
+async fn remove_sessions(plane: &Plane, sessions: Vec<SessionId>) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    for session in sessions {
+        if plane.store.remove_session(session).await? {
+            tracing::debug!(target: "retention", %session, "removed a session");
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn ago(time: std::time::Duration) -> Time {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Time::from_millis(Time::now().as_millis().saturating_sub(millis))
+}
+
+fn note(report: &mut CleanupReport, problem: String) {
+    tracing::warn!(target: "retention", problem, "a cleanup is incomplete");
+    if report.problems.len() < MAX_PROBLEMS {
+        report.problems.push(problem);
+    }
+}

@@ -1,0 +1,173 @@
+//! Which workspaces and caches are removed: a pure decision about their age and size.
+
+use std::time::Duration;
+
+use ab_api::{RemovalReason, Time};
+use ab_executor::StoredRepoCache;
+use ab_store::EndedWorkspace;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long what ended is kept, and how much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionSettings {
+    /// How long the workspace of a session that was stopped or failed is kept. `None` keeps it.
+    pub workspaces: Option<Duration>,
+    /// How long a session that ended is kept with its events, once its workspace was removed. `None` keeps it.
+    pub sessions: Option<Duration>,
+    /// How long a cached repository is kept after its last use. `None` keeps it.
+    pub cache: Option<Duration>,
+    /// Maximum number of bytes of all workspaces and caches. New tasks are refused above it.
+    pub disk_limit: Option<u64>,
+    /// Maximum number of bytes of the database. Above it, sessions that ended are removed, the oldest first.
+    pub database_limit: Option<u64>,
+    /// What a size limit does not remove before this time after the end of its session.
+    pub grace: Duration,
+    /// New tasks are refused while the file system has fewer free bytes.
+    pub free_space: u64,
+    /// The time between two cleanups.
+    pub interval: Duration,
+}
+
+impl Default for RetentionSettings {
+    fn default() -> Self {
+        Self {
+            workspaces: Some(30 * DAY),
+            sessions: Some(180 * DAY),
+            cache: Some(30 * DAY),
+            disk_limit: None,
+            database_limit: None,
+            grace: 7 * DAY,
+            free_space: 64 * 1024 * 1024,
+            interval: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+/// The workspace of a session that ended, and its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MeasuredWorkspace {
+    pub(crate) workspace: EndedWorkspace,
+    pub(crate) bytes: u64,
+}
+
+/// What is stored now.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stock {
+    /// The longest ago first.
+    pub(crate) ended: Vec<MeasuredWorkspace>,
+    /// The size of the workspaces of sessions that have not ended.
+    pub(crate) live_bytes: u64,
+    pub(crate) caches: Vec<StoredRepoCache>,
+}
+
+/// What is to be removed, in this order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Removals {
+    pub(crate) workspaces: Vec<(MeasuredWorkspace, RemovalReason)>,
+    pub(crate) caches: Vec<(StoredRepoCache, RemovalReason)>,
+}
+
+/// Decides what is removed at the time `now`. Caches go before workspaces: they can be made again.
+pub(crate) fn choose_removals(settings: &RetentionSettings, stock: Stock, now: Time) -> Removals {
+    let is_over = |since: Time, kept: Option<Duration>| {
+        kept.is_some_and(|kept| since.saturating_add(kept) <= now)
+    };
+    let Stock { ended, live_bytes, mut caches } = stock;
+    caches.sort_by_key(|cache| cache.last_used);
+    let cached: u64 = caches.iter().map(|cache| cache.bytes).sum();
+    let in_workspaces: u64 = ended.iter().map(|it| it.bytes).sum();
+    let mut total = live_bytes.saturating_add(cached).saturating_add(in_workspaces);
+    let mut removals = Removals::default();
+    let mut kept = Vec::new();
+    for workspace in ended {
+        if is_over(workspace.workspace.ended_at, settings.workspaces) {
+            total = total.saturating_sub(workspace.bytes);
+            removals.workspaces.push((workspace, RemovalReason::Age));
+        } else {
+            kept.push(workspace);
+        }
+    }
+    let is_above = |total: u64| settings.disk_limit.is_some_and(|limit| total > limit);
+    for cache in caches.into_iter().filter(|cache| !cache.is_borrowed) {
+        let reason = if is_over(cache.last_used, settings.cache) {
+            RemovalReason::Age
+        } else if is_above(total) {
+            RemovalReason::Size
+        } else {
+            continue;
+        };
+        total = total.saturating_sub(cache.bytes);
+        removals.caches.push((cache, reason));
+    }
+    for workspace in kept {
+        if is_above(total) && is_over(workspace.workspace.ended_at, Some(settings.grace)) {
+            total = total.saturating_sub(workspace.bytes);
+            removals.workspaces.push((workspace, RemovalReason::Size));
+        }
+    }
+    removals
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::SessionId;
+
+    use super::*;
+
+    /// Days before now, and bytes.
+    fn workspace(days: u32, bytes: u64) -> MeasuredWorkspace {
+        let workspace = EndedWorkspace {
+            token: format!("w{days}"),
+            session: SessionId::generate(),
+            ended_at: at(days),
+        };
+        MeasuredWorkspace { workspace, bytes }
+    }
+
+    fn cache(days: u32, bytes: u64, is_borrowed: bool) -> StoredRepoCache {
+        StoredRepoCache { name: format!("c{days}"), last_used: at(days), is_borrowed, bytes }
+    }
+
+    fn at(days: u32) -> Time {
+        let ago = i64::from(days) * i64::try_from(DAY.as_millis()).unwrap_or(i64::MAX);
+        Time::from_millis(now().as_millis() - ago)
+    }
+
+    fn now() -> Time {
+        Time::from_millis(1_800_000_000_000)
+    }
+
+    /// The names of what is removed, `!` for a size limit.
+    fn check(settings: RetentionSettings, live_bytes: u64, expect: &[&str]) {
+        let stock = Stock {
+            ended: [31, 20, 8, 6, 0].map(|days| workspace(days, 10)).into(),
+            live_bytes,
+            caches: vec![cache(3, 10, false), cache(40, 10, false), cache(50, 10, true)],
+        };
+        let Removals { workspaces, caches } = choose_removals(&settings, stock, now());
+        let name = |name: String, reason: RemovalReason| {
+            if reason == RemovalReason::Size { format!("{name}!") } else { name }
+        };
+        let workspaces = workspaces.into_iter().map(|(it, why)| name(it.workspace.token, why));
+        let removed: Vec<String> =
+            workspaces.chain(caches.into_iter().map(|(it, why)| name(it.name, why))).collect();
+        assert_eq!(removed, expect, "{settings:?}");
+    }
+
+    #[test]
+    fn old_things_go_first_and_recent_work_stays() {
+        let settings = RetentionSettings::default();
+        check(settings, 0, &["w31", "c40"]);
+        let forever = RetentionSettings { workspaces: None, cache: None, ..settings };
+        check(forever, 1 << 40, &[]);
+        let limited = |limit| RetentionSettings { disk_limit: Some(limit), ..settings };
+        // Six things of 10 bytes are left after those that are too old.
+        check(limited(60), 0, &["w31", "c40"]);
+        check(limited(59), 0, &["w31", "c40", "c3!"]);
+        check(limited(49), 0, &["w31", "w20!", "c40", "c3!"]);
+        check(limited(0), 0, &["w31", "w20!", "w8!", "c40", "c3!"]);
+        // Live sessions take the room, and nothing of them is removed.
+        check(limited(50), 1000, &["w31", "w20!", "w8!", "c40", "c3!"]);
+    }
+}

@@ -1,0 +1,60 @@
+//! How much there is of what, for metrics.
+
+use ab_api::SessionStatus;
+use sqlx::Row;
+
+use crate::error::StoreError;
+use crate::record::unsigned;
+use crate::store::Store;
+
+/// Counts of rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreGauges {
+    /// Every status, also those of no session.
+    pub sessions: Vec<(SessionStatus, u64)>,
+    pub queued_prompts: u64,
+    pub pending_approvals: u64,
+    /// The number of events that were ever stored.
+    pub events: u64,
+}
+
+impl Store {
+    /// Counts what metrics show.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn gauges(&self) -> Result<StoreGauges, StoreError> {
+        let rows = sqlx::query("SELECT status, COUNT(*) AS sessions FROM sessions GROUP BY status")
+            .fetch_all(self.pool())
+            .await?;
+        let mut sessions: Vec<(SessionStatus, u64)> =
+            SessionStatus::ALL.iter().map(|status| (*status, 0)).collect();
+        for row in rows {
+            let status: &str = row.try_get("status")?;
+            if let Some(counted) = sessions.iter_mut().find(|(it, _)| it.as_str() == status) {
+                counted.1 = unsigned(row.try_get("sessions")?);
+            }
+        }
+        let live = "SELECT COUNT(*) FROM prompts JOIN sessions ON sessions.id = prompts.session \
+                    WHERE sessions.live = 1 AND prompts.status = 'queued'";
+        Ok(StoreGauges {
+            sessions,
+            queued_prompts: self.count(live).await?,
+            pending_approvals: self
+                .count("SELECT COUNT(*) FROM approvals WHERE status = 'pending'")
+                .await?,
+            events: self.last_event_position().await?,
+        })
+    }
+
+    async fn count(&self, sql: &'static str) -> Result<u64, StoreError> {
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
+        Ok(unsigned(count))
+    }
+
+    /// The number of readers that follow the event log or a part of it.
+    pub fn event_readers(&self) -> usize {
+        self.readers_alive()
+    }
+}

@@ -1,0 +1,357 @@
+//! Removal of what is old: workspaces and sessions that have ended, runs of spaces, and the pages of the database that they
+//! occupied.
+
+use ab_api::{RunId, SessionId, SpaceId, Time};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::cleanups::PendingCleanup;
+use crate::error::StoreError;
+use crate::record::{EventStreamId, parse_id, signed, unsigned};
+use crate::store::Store;
+use crate::writer::Writing;
+
+/// Maximum number of events that one transaction removes. Other writers wait for it.
+const MAX_REMOVED_EVENTS: u64 = 1000;
+/// Maximum number of pages that one transaction gives back to the file system.
+const MAX_FREED_PAGES: u64 = 1000;
+/// Fewer unused pages are kept for the next writes.
+const KEPT_FREE_PAGES: u64 = 256;
+/// Maximum number of ids in one list.
+const MAX_LISTED: u64 = 500;
+
+/// The workspace of a session that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedWorkspace {
+    pub token: String,
+    /// The session that had it last.
+    pub session: SessionId,
+    pub ended_at: Time,
+}
+
+/// The size of the database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DatabaseSize {
+    /// The bytes of the file.
+    pub bytes: u64,
+    /// The part of the file that is not used.
+    pub free_bytes: u64,
+}
+
+impl DatabaseSize {
+    /// The bytes that hold data.
+    pub fn used_bytes(self) -> u64 {
+        self.bytes.saturating_sub(self.free_bytes)
+    }
+}
+
+impl Store {
+    /// The workspaces of sessions that have ended, the longest ago first.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn ended_workspaces(&self) -> Result<Vec<EndedWorkspace>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT cleanups.token, cleanups.session, sessions.updated FROM cleanups \
+             JOIN sessions ON sessions.id = cleanups.session \
+             WHERE sessions.live = 0 AND cleanups.removing IS NULL ORDER BY sessions.updated",
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let parse = |row: &SqliteRow| {
+            Ok(EndedWorkspace {
+                token: row.try_get("token")?,
+                session: parse_id(row.try_get("session")?)?,
+                ended_at: Time::from_millis(row.try_get("updated")?),
+            })
+        };
+        rows.iter().map(parse).collect()
+    }
+
+    /// Begins the removal of the workspace of an ended session: from now on no session can continue in it. Returns
+    /// `false` if another session has it, or has not ended.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn begin_workspace_removal(
+        &self,
+        workspace: EndedWorkspace,
+    ) -> Result<bool, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let begun = sqlx::query(
+                    "UPDATE cleanups SET removing = $3 WHERE token = $1 AND session = $2 \
+                     AND EXISTS (SELECT 1 FROM sessions WHERE id = $2 AND live = 0)",
+                )
+                .bind(&workspace.token)
+                .bind(workspace.session.to_string())
+                .bind(Time::now().as_millis())
+                .execute(&mut writing.connection)
+                .await?;
+                Ok(begun.rows_affected() > 0)
+            })
+        })
+        .await
+    }
+
+    /// The workspaces whose removal began and did not finish.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn begun_workspace_removals(&self) -> Result<Vec<PendingCleanup>, StoreError> {
+        let sql = "SELECT token, session, executor FROM cleanups WHERE removing IS NOT NULL";
+        let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
+        let parse = |row: &SqliteRow| {
+            Ok(PendingCleanup {
+                token: row.try_get("token")?,
+                session: parse_id(row.try_get("session")?)?,
+                executor: row.try_get("executor")?,
+            })
+        };
+        rows.iter().map(parse).collect()
+    }
+
+    /// At most 500 sessions that ended before a time and have no workspace, the longest ago first.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn removable_sessions(&self, before: Time) -> Result<Vec<SessionId>, StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM sessions WHERE live = 0 AND updated < $1 \
+             AND NOT EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id) \
+             ORDER BY updated, id LIMIT $2",
+        )
+        .bind(before.as_millis())
+        .bind(signed(MAX_LISTED))
+        .fetch_all(self.pool())
+        .await?;
+        ids.iter().map(|id| parse_id(id)).collect()
+    }
+
+    /// The number of sessions that ended before a time and have no workspace.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn count_removable_sessions(&self, before: Time) -> Result<u64, StoreError> {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM sessions WHERE live = 0 AND updated < $1 \
+             AND NOT EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id)",
+        )
+        .bind(before.as_millis())
+        .fetch_one(self.pool())
+        .await?;
+        Ok(unsigned(count))
+    }
+
+    /// Removes a session that has ended and has no workspace, with its events, approvals and everything else of it.
+    /// Returns `false`, and removes nothing, for any other session.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database. The call can be repeated.
+    pub async fn remove_session(&self, id: SessionId) -> Result<bool, StoreError> {
+        // The events go first: without its row, the rest of a removal that was interrupted would not be found again.
+        if !self.is_removable(id).await? {
+            return Ok(false);
+        }
+        self.remove_events(EventStreamId::Session(id)).await?;
+        self.write(move |writing| {
+            Box::pin(async move {
+                let id = id.to_string();
+                for table in [
+                    "DELETE FROM artifacts WHERE session = $1",
+                    "DELETE FROM approvals WHERE session = $1",
+                    "DELETE FROM session_labels WHERE session = $1",
+                    "DELETE FROM prompts WHERE session = $1",
+                    "DELETE FROM session_tokens WHERE session = $1",
+                    "DELETE FROM audit WHERE session = $1",
+                    "DELETE FROM upload_uses WHERE session = $1",
+                    "DELETE FROM sessions WHERE id = $1",
+                ] {
+                    sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                }
+                writing.keep_counters().await?;
+                Ok(true)
+            })
+        })
+        .await
+    }
+
+    async fn is_removable(&self, id: SessionId) -> Result<bool, StoreError> {
+        let found: Option<i64> = sqlx::query_scalar(
+            "SELECT 1 FROM sessions WHERE id = $1 AND live = 0 \
+             AND NOT EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id)",
+        )
+        .bind(id.to_string())
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(found.is_some())
+    }
+
+    /// At most 500 runs that ended before a time, the longest ago first.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn removable_runs(&self, before: Time) -> Result<Vec<RunId>, StoreError> {
+        let sql =
+            "SELECT id FROM runs WHERE live = 0 AND updated < $1 ORDER BY updated, id LIMIT $2";
+        let query = sqlx::query_scalar(sql).bind(before.as_millis()).bind(signed(MAX_LISTED));
+        let ids: Vec<String> = query.fetch_all(self.pool()).await?;
+        ids.iter().map(|id| parse_id(id)).collect()
+    }
+
+    /// The number of runs that ended before a time.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn count_removable_runs(&self, before: Time) -> Result<u64, StoreError> {
+        let sql = "SELECT COUNT(*) FROM runs WHERE live = 0 AND updated < $1";
+        let count: i64 =
+            sqlx::query_scalar(sql).bind(before.as_millis()).fetch_one(self.pool()).await?;
+        Ok(unsigned(count))
+    }
+
+    /// Removes a run that has ended, with its operations, events and approvals. Has no effect on any other run.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database. The call can be repeated.
+    pub async fn remove_run(&self, id: RunId) -> Result<(), StoreError> {
+        let sql = "SELECT 1 FROM runs WHERE id = $1 AND live = 0";
+        let ended: Option<i64> =
+            sqlx::query_scalar(sql).bind(id.to_string()).fetch_optional(self.pool()).await?;
+        if ended.is_none() {
+            return Ok(());
+        }
+        self.remove_events(EventStreamId::Run(id)).await?;
+        self.write(move |writing| {
+            Box::pin(async move {
+                let id = id.to_string();
+                for table in [
+                    "DELETE FROM approvals WHERE run = $1",
+                    "DELETE FROM operations WHERE run = $1",
+                    "DELETE FROM runs WHERE id = $1",
+                ] {
+                    sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                }
+                writing.keep_counters().await
+            })
+        })
+        .await
+    }
+
+    /// Removes the rows of spaces that are destroyed and have no runs, and of requests that can no longer be repeated.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database. The call can be repeated.
+    pub async fn remove_unused_rows(&self, before: Time) -> Result<(), StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM spaces WHERE status = 'destroyed' AND created < $1 \
+             AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.space = spaces.id) LIMIT $2",
+        )
+        .bind(before.as_millis())
+        .bind(signed(MAX_LISTED))
+        .fetch_all(self.pool())
+        .await?;
+        for id in ids {
+            let space: SpaceId = parse_id(&id)?;
+            self.remove_events(EventStreamId::Space(space)).await?;
+            self.write(move |writing| {
+                Box::pin(async move {
+                    for table in [
+                        "DELETE FROM approvals WHERE space = $1",
+                        "DELETE FROM spaces WHERE id = $1",
+                    ] {
+                        sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                    }
+                    writing.keep_counters().await
+                })
+            })
+            .await?;
+        }
+        self.write(|writing| Box::pin(crate::sessions::remove_old_keys(writing))).await
+    }
+
+    /// Removes the events of a stream in several transactions, the oldest first.
+    async fn remove_events(&self, stream: EventStreamId) -> Result<(), StoreError> {
+        loop {
+            let removed = self
+                .write(move |writing| Box::pin(remove_some_events(writing, stream.to_string())))
+                .await?;
+            if removed < MAX_REMOVED_EVENTS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The size of the database.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn database_size(&self) -> Result<DatabaseSize, StoreError> {
+        let (page, all, free) = self.pages().await?;
+        Ok(DatabaseSize { bytes: page.saturating_mul(all), free_bytes: page.saturating_mul(free) })
+    }
+
+    /// Gives unused pages of the database back to the file system, and keeps a few for the next writes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn compact(&self) -> Result<(), StoreError> {
+        loop {
+            let (_, all, free) = self.pages().await?;
+            if free <= KEPT_FREE_PAGES {
+                return Ok(());
+            }
+            let pages = (free - KEPT_FREE_PAGES).min(MAX_FREED_PAGES);
+            self.write(move |writing| {
+                Box::pin(async move {
+                    // A pragma takes no parameters.
+                    let sql = format!("PRAGMA incremental_vacuum({pages})");
+                    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut writing.connection).await?;
+                    Ok(())
+                })
+            })
+            .await?;
+            // A database of an earlier version keeps its pages.
+            if self.pages().await?.1 >= all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The size of a page, the number of pages, and how many of them are unused.
+    async fn pages(&self) -> Result<(u64, u64, u64), StoreError> {
+        let row = sqlx::query(
+            "SELECT page_size, page_count, freelist_count \
+             FROM pragma_page_size, pragma_page_count, pragma_freelist_count",
+        )
+        .fetch_one(self.pool())
+        .await?;
+        let number = |name| Ok::<_, StoreError>(unsigned(row.try_get::<i64, _>(name)?));
+        Ok((number("page_size")?, number("page_count")?, number("freelist_count")?))
+    }
+}
+
+async fn remove_some_events(writing: &mut Writing, stream: String) -> Result<u64, StoreError> {
+    writing.keep_counters().await?;
+    let removed = sqlx::query(
+        "DELETE FROM events WHERE position IN \
+         (SELECT position FROM events WHERE stream = $1 ORDER BY seq LIMIT $2)",
+    )
+    .bind(&stream)
+    .bind(signed(MAX_REMOVED_EVENTS))
+    .execute(&mut writing.connection)
+    .await?;
+    Ok(removed.rows_affected())
+}
