@@ -316,6 +316,8 @@ pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventK
 
 #[cfg(test)]
 mod tests {
+    use ab_acp::session_update::ContentBlock;
+
     use super::*;
 
     fn said(text: &str) -> SessionUpdate {
