@@ -154,7 +154,7 @@ async fn flood_of_garbage_is_not_acp() {
         noise
     });
     let error = client.initialize().await.unwrap_err().to_string();
-    assert!(error.starts_with("the agent does not speak ACP: 1000 lines"), "{error}");
+    assert!(error.starts_with("the agent does not speak ACP: 1000 consecutive lines"), "{error}");
     assert_eq!(reading.await.unwrap(), MAX_CONSECUTIVE_INVALID_LINES);
     drop(client);
     agent.await.unwrap();

@@ -283,7 +283,7 @@ fn doctor_names_the_program_node_key_or_login_that_an_agent_lacks() {
         ("scripted", &[][..]),
         ("codex", &[]),
         ("gemini", &[]),
-        ("claude", &["the Node.js at /no/such/node is gone", "set ANTHROPIC_API_KEY or"]),
+        ("claude", &["the Node.js at /no/such/node no longer exists", "set ANTHROPIC_API_KEY or"]),
         ("qwen", &["has no credential: set OPENAI_API_KEY"]),
         (
             "goose",
