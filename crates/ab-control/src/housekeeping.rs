@@ -120,10 +120,12 @@ impl Housekeeper {
         let mut regular = tokio::time::interval(plane.settings.retention.interval);
         regular.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            // The cleanup that is due comes first, so that a caller that got an answer knows that it is over.
             let request = tokio::select! {
+                biased;
                 () = plane.shutdown.cancelled() => return,
-                request = self.requests.recv() => request,
                 _ = regular.tick() => None,
+                request = self.requests.recv() => request,
             };
             let mode = request.as_ref().map_or(CleanupMode::Remove, |request| request.mode);
             let outcome = tokio::select! {

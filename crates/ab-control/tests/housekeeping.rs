@@ -31,6 +31,8 @@ fn cache(name: &str, is_borrowed: bool) -> StoredRepoCache {
 #[tokio::test]
 async fn cleanup_leaves_sessions_at_work_and_removes_the_rest() {
     let scene = with_retention(Fake::new(Script::Silence), at_once()).await;
+    // The cleanup at the start is over after this.
+    scene.control.clean_up(CleanupMode::Remove).await.expect("a cleanup");
     let ended = scene.create(false).await;
     scene.event(ended, "\"thought\"").await;
     scene.control.stop_session(ended).await.expect("stop");

@@ -219,11 +219,11 @@ mod tests {
     fn what_an_endpoint_has_no_place_for_is_refused() {
         let ssh = || RemoteConfig::parse("ssh://ada@box.example/srv/project").unwrap();
         let socket = || RemoteConfig::parse("ws://box.example/ssh").unwrap();
-        wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
+        wrong(ssh().token("t"), "a token can only be set for a daemon's websocket");
         wrong(ssh().websocket_header("x-a", "b"), "a header");
         wrong(ssh().proxy("http://p:1"), "a proxy");
         wrong(ssh().trust_roots(TrustRoots::System), "roots of trust");
-        wrong(socket().ssh_password("p"), "a credential is a setting of an ssh URL");
+        wrong(socket().ssh_password("p"), "a credential can only be set for an ssh URL");
         wrong(socket().ssh_key_file("no/such/key", None), "cannot read the key no/such/key");
         wrong(RemoteConfig::parse("nonsense"), "");
     }

@@ -145,7 +145,7 @@ fn nonsense_is_a_matter_of_the_command_line() {
         (&["fs", "ls", "--remote", "ssh://a@h", "--token-file", "k"], "--token-file is for ws://"),
         (
             &["fs", "ls", "--remote", "ssh://a@h", "--proxy", "http://p:1"],
-            "a proxy is a setting of",
+            "a proxy can only be set for",
         ),
         (&["fs", "ls", "--remote", socket, "--root", ""], "a value is required for '--root"),
         (

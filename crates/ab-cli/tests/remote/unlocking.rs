@@ -150,7 +150,7 @@ fn headers_go_along() {
         (&["--remote", socket, "--header", "secret"][..], "a header without ':'"),
         (&["--remote", socket, "--header", "a b: secret"], "is not a valid header name"),
         (&["--remote", socket, "--header", "Host: secret"], "is set by the WebSocket protocol"),
-        (&["--remote", "ssh://a@h", "--header", "x: secret"], "a header is a setting of"),
+        (&["--remote", "ssh://a@h", "--header", "x: secret"], "a header can only be set for"),
         (&["--header", "x: secret"], "--header needs --remote"),
         (&["--header-file", &file], "--header-file needs --remote"),
     ] {

@@ -88,7 +88,7 @@ fn agents_that_misbehave_end_their_own_session_only() {
 
     let (session, story) = server.ended(&garbage);
     assert_eq!(session["status"], "completed", "{story:#?}");
-    assert!(story.says("is no message: {not json") && story.says("done"), "{story:#?}");
+    assert!(story.says("is not a message: {not json") && story.says("done"), "{story:#?}");
     let (session, _) = server.ended(&long_line);
     assert_eq!((&session["status"], &session["endReason"]), (&"failed".into(), &"agent".into()));
 

@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(remote("envHeaders", json!({ "X": "KEY" })), Ok(header("X", "k")));
         for (member, value, says) in [
             ("bearerTokenEnvVar", json!("PATH"), "no variable PATH"),
-            ("transport", json!("sse"), "no MCP servers over SSE"),
+            ("transport", json!("sse"), "not support MCP servers over SSE"),
             ("oauth", json!({ "clientId": "c" }), "OAuth"),
         ] {
             let why = remote(member, value).unwrap_err();
