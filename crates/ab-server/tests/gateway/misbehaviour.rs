@@ -135,7 +135,10 @@ async fn agent_that_closes_its_output_has_ended() {
         (got.status, &problem["type"]),
         (502, &"urn:sandbox-agent:error:agent_process_exited".into())
     );
-    assert!(problem["detail"].as_str().unwrap().contains("closed its standard output"), "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("closed its standard output"),
+        "{problem}"
+    );
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(events.next().await.unwrap().data["id"], 2);
     assert_eq!(events.next().await.unwrap().data["method"], "_adapter/agent_exited");
