@@ -1,6 +1,5 @@
 //! The handle of the control plane, for the HTTP layer.
 
-mod programs;
 mod prompts;
 mod uploads;
 

@@ -4,7 +4,6 @@ mod catalogues;
 mod fake;
 mod opening;
 mod operation;
-mod programs;
 mod readers;
 mod uploads;
 

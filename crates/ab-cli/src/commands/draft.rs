@@ -45,28 +45,17 @@ enum DraftAction {
     #[command(alias = "ls")]
     List,
     /// Show one draft
-    Show {
-        /// ID of the draft
-        draft: DraftId,
-    },
+    Show { draft: DraftId },
     /// Change fields of a draft; the others stay as they are
     Update {
-        /// ID of the draft
         draft: DraftId,
-
         #[command(flatten)]
         fields: DraftFields,
     },
     /// Create the task of a draft, and remove the draft
-    Start {
-        /// ID of the draft
-        draft: DraftId,
-    },
+    Start { draft: DraftId },
     /// Remove a draft
-    Rm {
-        /// ID of the draft
-        draft: DraftId,
-    },
+    Rm { draft: DraftId },
 }
 
 #[derive(Args, Debug)]

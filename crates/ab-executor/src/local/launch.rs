@@ -89,14 +89,12 @@ pub(super) async fn launch(
     let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
     let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
-    let for_agent = executor.agent_handle(&sandbox.backend);
-    let for_agent = for_agent.map_err(|error| unlaunched(error.to_string()))?;
     let isolation = sandbox.backend.effective_policy().await.ok().and_then(|it| it.isolation);
     let socket = match isolation {
         // Under Landlock no program can use local sockets.
         Some(Isolation::Landlock) => None,
         Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
-            let served = socket.serve(id, &for_agent);
+            let served = socket.serve(id, &sandbox.backend);
             Some(served.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?)
         }
     };
@@ -111,7 +109,7 @@ pub(super) async fn launch(
         socket,
     });
     executor.running().insert(id, Arc::clone(&running));
-    executor.endpoints.open(id, for_agent);
+    executor.endpoints.open(id, running.backend.clone());
     let started = async {
         if let AgentLaunchMode::New { .. } = mode {
             setup::run(&executor.settings, job, &running, &reports).await?;
@@ -154,7 +152,6 @@ async fn start(
     let setup = AgentLaunchOptions {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
-        env: executor.settings.variables.clone(),
         ..AgentLaunchOptions::default()
     };
     let launched = ab_acp::launch::launch_agent(&running.launcher, entry, &setup).await;
