@@ -170,7 +170,7 @@ pub struct RemoteHelloReply {
     pub info: BackendInfo,
 }
 
-/// The answer to [`RemoteCall::DecodeResult`].
+/// The answer to [`RemoteCall::Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteReadReply {
     /// The whole content follows.
