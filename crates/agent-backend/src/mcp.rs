@@ -12,7 +12,7 @@
 //! # async fn example() -> agent_backend::Result<()> {
 //! let backend = agent_backend::memory();
 //! let client = backend.mcp_client(McpOptions::default()).await?;
-//! for tool in client.tools().await? {
+//! for tool in client.list_tools().await? {
 //!     println!("{}", tool.name);
 //! }
 //! # backend.destroy().await
