@@ -23,7 +23,8 @@ usage: cargo xtask <command>
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
   soak <subject> [minutes]  repeat faults on a subject for so long (5): remote, sessions, history;
-                            agents: the coding agents that are too large for every run, once
+                            once: agents, the coding agents that are too large for every run, and
+                            rig, the example for the crate of that name
   bare [command]            run `up` and `test`, or one of them, in a Debian root with only cargo and cc
   dist                      build the program as one optimised, stripped file, and say where it is
   peers                     install the programs of others that tests run, and say where
@@ -164,7 +165,7 @@ fn parse_soak(rest: &[String]) -> Result<Task, Failure> {
     let subject = soak::SUBJECTS.iter().find(|subject| subject.name == name);
     let names = soak::SUBJECTS.iter().map(|subject| subject.name);
     let subject = subject.ok_or_else(|| unknown("subject", name, names))?;
-    if let (Extent::Agents(_), Some(extra)) = (subject.extent, minutes) {
+    if let (Extent::Agents(_) | Extent::Program { .. }, Some(extra)) = (subject.extent, minutes) {
         return Err(refusal(&format!("unexpected argument `{extra}`")));
     }
     let minutes = minutes.map_or(Ok(DEFAULT_SOAK_MINUTES), |text| positive("minutes", text))?;
@@ -262,6 +263,7 @@ mod tests {
             "race 1 2",
             "bench core 2",
             "soak agents 5",
+            "soak rig 5",
         ] {
             refused(line, "usage: cargo xtask <command>");
         }

@@ -37,6 +37,9 @@ pub struct Approval {
     /// The run that waits for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// The program that waits for the decision, if the approval is of no session or space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<ApprovalRequester>,
     pub status: ApprovalStatus,
     #[serde(flatten)]
     pub subject: ApprovalSubject,
@@ -57,13 +60,14 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// A pending approval without an owner: the caller sets the session, space or run.
+    /// A pending approval without an owner: the caller sets the session, space, run or requester.
     pub fn new_pending(subject: ApprovalSubject, created_at: Time) -> Self {
         Self {
             id: ApprovalId::generate(),
             session_id: None,
             space_id: None,
             run_id: None,
+            requester: None,
             status: ApprovalStatus::Pending,
             subject,
             created_at,
@@ -125,6 +129,16 @@ impl ApprovalSubject {
     }
 }
 
+/// A program that asks for approvals with `POST /v1/approvals`, such as one that contains an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRequester {
+    /// The caller of the server, such as `api_key:deploy`. Only this caller can use the answer.
+    pub principal: String,
+    /// What the program calls itself, such as `agent:chat-1`.
+    pub name: String,
+}
+
 /// Who describes what an approval is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -134,6 +148,8 @@ pub enum SubjectDescriber {
     Server,
     /// The agent. The answer is for its request; what the agent then does is up to the agent.
     Agent,
+    /// A program outside the server. What it then does is up to the program.
+    Program,
 }
 
 /// Where an approval is.

@@ -9,6 +9,7 @@ mod agent_config;
 mod agent_setting;
 mod api_key;
 mod approval;
+mod approval_question;
 mod audit;
 mod available;
 mod budget;
@@ -36,9 +37,11 @@ pub use agent_config::{
 pub use agent_setting::{AgentSetting, AgentSettingKind, agent_settings_schema};
 pub use api_key::{ApiKey, ApiKeyCreatedResponse, ApiKeyRequest, RESERVED_API_KEY_NAME};
 pub use approval::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
-    DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES, SubjectDescriber,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalRequester, ApprovalStatus,
+    ApprovalSubject, ApproveOrDeny, DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES,
+    SubjectDescriber,
 };
+pub use approval_question::{ApprovalQuestion, ApprovalUse};
 pub use audit::{AuditEntry, AuditSource};
 pub use available::{TaskCapabilities, UNAVAILABLE_TASK_FIELDS, UnavailableTaskField};
 pub use budget::{SessionBudget, SessionUsage};

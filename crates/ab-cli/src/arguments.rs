@@ -108,12 +108,51 @@ pub(crate) fn parse(
     entry.parse(matches).map_err(refuse)
 }
 
+/// Names of other programs for what a subcommand does, by the command above it.
+const OTHER_NAMES: &[(&str, &str, &str)] = &[
+    ("fs", "find", "glob"),
+    ("fs", "search", "grep"),
+    ("fs", "rg", "grep"),
+    ("fs", "head", "cat"),
+    ("fs", "tail", "cat"),
+    ("fs", "less", "cat"),
+    ("fs", "read", "cat"),
+    ("fs", "copy", "cp"),
+    ("fs", "move", "mv"),
+    ("fs", "rename", "mv"),
+    ("fs", "delete", "rm"),
+    ("fs", "remove", "rm"),
+    ("fs", "list", "ls"),
+    ("fs", "dir", "ls"),
+    ("fs", "download", "get"),
+    ("fs", "upload", "put"),
+    ("job", "ps", "list"),
+    ("job", "stop", "kill"),
+    ("job", "end", "kill"),
+    ("job", "watch", "attach"),
+];
+
+/// Names the subcommand that the user may mean, if clap knows none that is spelt alike.
+fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let given = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(given)) => given.as_str(),
+        _ => return error,
+    };
+    let above = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let known = OTHER_NAMES.iter().find(|(command, other, _)| (*command, *other) == (above, given));
+    if let (Some((.., name)), None) = (known, error.get(ContextKind::SuggestedSubcommand)) {
+        let names = ContextValue::Strings(vec![(*name).to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, names);
+    }
+    error
+}
+
 /// Improves the error for an unknown flag. Removes clap's advice to pass the flag as a value, which
 /// is never what the user meant, and shows the usage of the command instead of the flag that clap
 /// guessed.
 fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     if error.kind() != ErrorKind::UnknownArgument {
-        return error;
+        return with_other_name(error, arguments);
     }
     error.remove(ContextKind::Suggested);
     let mut command = definition();

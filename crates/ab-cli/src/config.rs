@@ -4,6 +4,7 @@
 //! `AGENT_BACKEND_LOG_LEVEL`. Every value carries its origin.
 
 mod agents;
+mod command_flags;
 mod file;
 mod retention;
 mod setting;
@@ -23,6 +24,8 @@ use ab_policy::PolicyRuleFile;
 use ab_spaces::SpaceCrashTestPoint;
 use clap::{Args, ValueEnum};
 
+pub(crate) use self::command_flags::CommandConfig;
+use self::command_flags::CommandFlags;
 use self::file::ConfigFile;
 use self::retention::RetentionConfig;
 use self::setting::Sources;
@@ -102,6 +105,9 @@ pub(crate) struct ServeFlags {
 
     #[command(flatten)]
     sessions: SessionFlags,
+
+    #[command(flatten)]
+    commands: CommandFlags,
 
     /// For tests: the server kills itself there. docs/decisions/0028-crash-points.md explains it
     #[arg(long, value_name = "POINT", hide = true)]
@@ -186,6 +192,7 @@ pub(crate) struct Config {
     pub(crate) otlp_endpoint: Setting<Option<String>>,
     pub(crate) sessions: SessionConfig,
     pub(crate) retention: RetentionConfig,
+    pub(crate) commands: CommandConfig,
     /// The built-in agents and those of the file.
     pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
@@ -299,6 +306,7 @@ impl Config {
             )?,
             sessions: SessionConfig::load(&sources, &flags.sessions)?,
             retention: RetentionConfig::load(&sources)?,
+            commands: CommandConfig::load(&sources, &flags.commands, &data_dir.value)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
             crash_at: flags.crash_at,
             space_crash_at: flags.space_crash_at,
@@ -313,6 +321,14 @@ impl Config {
     fn check(&self) -> Result<(), Failure> {
         if self.no_auth.value {
             self.check_no_auth()?;
+        }
+        for (name, paths) in
+            [("hide", &self.commands.hide), ("read-only", &self.commands.read_only)]
+        {
+            if !paths.value.is_empty() && self.root.value.is_none() {
+                let message = format!("{name} is set ({}), but root is not", paths.origin);
+                return Err(Failure::usage(message).with_hint("name the directory with --root"));
+            }
         }
         let (given, missing) = match (&self.tls_cert.value, &self.tls_key.value) {
             (Some(_), None) => (&self.tls_cert.origin, "tls-key"),

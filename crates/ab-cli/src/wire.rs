@@ -96,6 +96,12 @@ pub(crate) async fn assemble(
     settings.server_url = Some(url);
     let (audit, entries) = audit_queue();
     settings.audit = Some(audit);
+    let commands = &config.commands;
+    settings.command_limits = commands.limits_of_session_command();
+    settings.limits.memory = commands.memory.value.or(settings.limits.memory);
+    settings.limits.processes = commands.processes.value.or(settings.limits.processes);
+    settings.variables = commands.env.value.0.clone();
+    settings.mounts = commands.bind.value.mounts.clone();
     let executor = LocalExecutor::new(settings).map_err(|error| {
         Failure::from(Error::new(
             ErrorCode::MissingUtilities,
@@ -138,6 +144,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
         temporary_dir: crate::workspace::temporary_dir(),
+        limits: config.commands.limits(),
         ..LocalExecSettings::default()
     };
     template.policy.rules = sessions.rules.value.file.clone();
@@ -184,10 +191,15 @@ pub(crate) async fn gateway(
         },
         ..AgentResolver::default()
     };
+    let commands = &config.commands;
+    let hidden = served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter();
     let sandbox_settings = AgentSandboxSettings {
         root: served.map(|served| served.path().to_owned()),
         servers_dir: Some(config.data_dir.value.join(AGENT_SERVERS)),
-        hidden_paths: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
+        hidden_paths: hidden.chain(commands.hide.value.iter().cloned()).collect(),
+        read_only_paths: commands.read_only.value.clone(),
+        mounts: commands.bind.value.mounts.clone(),
+        variables: commands.env.value.0.clone(),
         isolation: sessions.isolation.value,
         minimum_isolation: sessions.minimum_isolation.value,
         // Without tokens an agent on the network could approve its own requests.

@@ -85,6 +85,8 @@ fn limits_of_the_operator_hold_for_every_caller() {
     // A caller may wish for more, and gets no more.
     let (_, answer) = daemon.call("exec", json!({ "command": "sleep 1000", "timeout": 50 }), &[]);
     assert_eq!(answer["result"]["structuredContent"]["timedOut"], true, "{answer}");
+    let said = answer["result"]["content"].to_string();
+    assert!(said.contains("by the time limit of this workspace"), "{said}");
     let mut command = stage.command(BINARY);
     let socket = format!("ws://{}/ssh", daemon.address);
     command.args(["exec", "--remote", &socket, "--timeout", "1h", "--", "sleep", "1000"]);

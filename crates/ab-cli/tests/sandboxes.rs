@@ -13,6 +13,7 @@ use agent_backend::{ErrorKind, RemoteConfig, ServeClient, ServeClientSettings};
 use serde_json::json;
 
 use crate::daemon::Daemon;
+use crate::outliving::comes;
 use crate::sessions::{ADMIN, Server};
 use crate::stage::{BINARY, Stage};
 
@@ -31,11 +32,16 @@ fn definition(factory: impl BackendFactory + 'static) -> AgentDefinition {
 
 /// The tools of a session work there, files and commands alike.
 async fn works(session: &AgentSession, content: &str) {
+    makes(session, "notes.txt", content).await;
+}
+
+/// The tools of a session make a file that is not there.
+async fn makes(session: &AgentSession, file: &str, content: &str) {
     let tools = session.tools().await.unwrap();
-    let write = json!({ "path": "notes.txt", "content": content });
+    let write = json!({ "path": file, "content": content });
     let written = tools.call_tool("write_file", write).await;
     assert!(!written.is_error, "{written:?}");
-    let ran = tools.call_tool("exec", json!({ "command": "cat notes.txt" })).await;
+    let ran = tools.call_tool("exec", json!({ "command": format!("cat {file}") })).await;
     assert_eq!(ran.all_text(), content);
 }
 
@@ -63,6 +69,45 @@ async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
     let resumed = start(&agents, "ada").await;
     let text = resumed.require_backend().unwrap().read_text("notes.txt").await.unwrap();
     assert_eq!(text, "ada's");
+}
+
+/// Daemons that serve this directory.
+fn daemons(home: &Path) -> usize {
+    let lines = Path::new("/proc").read_dir().unwrap().flatten().map(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    });
+    let home = home.to_str().unwrap();
+    lines.filter(|line| line.contains(" daemon ") && line.contains(home)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_with_one_session_share_its_daemon_until_the_last_is_gone() {
+    let base = tempfile::tempdir().unwrap();
+    let home = base.path().join("ada/home");
+    // Each as in a process of its own.
+    let agent = || {
+        let sandboxes = DaemonSandboxProvider::new(BINARY, base.path())
+            .add_program_arguments(["--isolation", "none"]);
+        definition(SandboxPerSession::new(sandboxes))
+    };
+    let (first, second) = (agent(), agent());
+    let (ada, other) = tokio::join!(start(&first, "ada"), start(&second, "ada"));
+    makes(&ada, "a.txt", "ada's").await;
+    makes(&other, "b.txt", "of both").await;
+    assert_eq!(daemons(&home), 1);
+    // Whoever started it, the other goes on with it.
+    drop((ada, first));
+    makes(&other, "c.txt", "still there").await;
+    assert_eq!(daemons(&home), 1);
+    let third = agent();
+    let again = start(&third, "ada").await;
+    makes(&again, "d.txt", "joined").await;
+    assert_eq!(daemons(&home), 1);
+    drop((other, second, again, third));
+    comes("the end of the daemon", || daemons(&home) == 0);
+    let last = agent();
+    makes(&start(&last, "ada").await, "e.txt", "started again").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,6 +106,22 @@ fn nonsense_is_a_usage_error() {
 }
 
 #[test]
+fn names_of_other_programs_lead_to_ours() {
+    let stage = Stage::new();
+    for (line, name) in [
+        (["fs", "find"], "glob"),
+        (["fs", "head"], "cat"),
+        (["fs", "delete"], "rm"),
+        (["job", "ps"], "list"),
+        // One that is spelt alike is found by its letters.
+        (["fs", "grpe"], "grep"),
+    ] {
+        let tip = format!("  tip: a similar subcommand exists: '{name}'\n");
+        stage.run(&line).expect_error(2, &tip);
+    }
+}
+
+#[test]
 fn version_says_which_build_this_is() {
     let stage = Stage::new();
     let version = env!("CARGO_PKG_VERSION");

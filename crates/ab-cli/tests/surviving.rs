@@ -10,6 +10,7 @@ mod disk;
 mod endings;
 pub(crate) mod fixture;
 mod http;
+mod programs;
 mod queue;
 mod several;
 mod sources;

@@ -333,8 +333,33 @@ fn commands_that_run_commands_share_their_flags() {
 
 /// Sessions have the flags that make sense for them.
 #[test]
-fn serve_shares_the_flags_for_isolation_and_rules() {
+fn serve_shares_the_flags_of_exec() {
     let stage = Stage::with(&[("team.toml", "")]);
+    let help = stage.out(&["serve", "--help"]);
+    for flag in [
+        "--root",
+        "--isolation",
+        "--floor",
+        "--network",
+        "--hide",
+        "--read-only",
+        "--bind",
+        "--toolchain",
+        "--timeout",
+        "--cpu",
+        "--memory",
+        "--processes",
+        "--file-size",
+        "--open-files",
+        "--env",
+        "--rules",
+        "--token-file",
+    ] {
+        assert!(
+            help.contains(&format!("{flag} <")) || help.contains(&format!("{flag}]")),
+            "{flag}"
+        );
+    }
     let flags = ["--isolation", "bwrap", "--floor", "landlock", "--network", "none"];
     let more = ["--toolchain", "none", "--rules", "team.toml", "--token-file", "token"];
     let shown = stage.json(&[&["config", "show", "--json"], &flags[..], &more].concat());
@@ -343,6 +368,33 @@ fn serve_shares_the_flags_for_isolation_and_rules() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.matches("flag").count() >= 6, "{text}");
+    let limits = ["--timeout", "90s", "--cpu", "1m", "--memory", "2G", "--processes", "99"];
+    let limits = [&limits[..], &["--file-size", "1M", "--open-files", "64"]].concat();
+    let paths = ["--root", ".", "--hide", "a", "--read-only", "b", "--bind", "/usr/share"];
+    let shown = stage.json(
+        &[&["config", "show", "--json", "--env", "KEY=s3cret"], &limits[..], &paths].concat(),
+    );
+    let value = |key: &str| {
+        let setting = &shown["values"][key];
+        assert_eq!(setting["origin"]["kind"], "flag", "{key}: {setting}");
+        setting["value"].clone()
+    };
+    for (key, expect) in [
+        ("sessions.timeout", json!("90s")),
+        ("sessions.cpu", json!("1m")),
+        ("sessions.memory", json!(2_u64 << 30)),
+        ("sessions.processes", json!(99)),
+        ("sessions.file-size", json!(1 << 20)),
+        ("sessions.open-files", json!(64)),
+        ("sessions.env", json!(["KEY"])),
+        ("sessions.bind", json!(["/usr/share"])),
+        ("hide", json!(["a"])),
+        ("read-only", json!(["b"])),
+    ] {
+        assert_eq!(value(key), expect, "{key}");
+    }
+    assert!(!shown.to_string().contains("s3cret"), "{shown}");
+    stage.run(&["config", "show", "--hide", "a"]).expect_error(2, "root is not");
     stage
         .run(&["config", "show", "--isolation", "software"])
         .expect_error(2, "must be auto or bwrap or landlock");

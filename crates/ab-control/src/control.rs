@@ -1,5 +1,6 @@
 //! The handle of the control plane, for the HTTP layer.
 
+mod programs;
 mod prompts;
 mod uploads;
 

@@ -19,7 +19,7 @@ mod skills;
 mod translate;
 mod turns;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -35,9 +35,10 @@ use ab_api::{
     RuntimeType, Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
-use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
+use ab_core::process::{ExecLimits, HostDirectoryAccess};
+use ab_core::{Backend, BackendOptions, Guards, Isolation, NarrowOptions, NetworkAccess};
 use ab_host::directory::DirectoryUsage;
-use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
+use ab_host::{ControlGroup, ControlGroupLimits, SandboxMount, Toolchain};
 use ab_local::{CommandPolicySettings, LocalWorkspace, SandboxProgramLauncher};
 use ab_policy::PolicyRuleFile;
 use ab_snapshot::{
@@ -119,6 +120,12 @@ pub struct ExecutorSettings {
     pub setup_timeout: Duration,
     /// Gets the calls on the endpoints of sessions. They are also in the log.
     pub audit: Option<AuditSender>,
+    /// Limits of each command that an agent runs through its endpoint.
+    pub command_limits: ExecLimits,
+    /// Variables of agents and of everything that runs in a session.
+    pub variables: BTreeMap<String, String>,
+    /// Directories of this machine that sessions see.
+    pub mounts: Vec<SandboxMount>,
 }
 
 impl ExecutorSettings {
@@ -144,6 +151,9 @@ impl ExecutorSettings {
             setup: Vec::new(),
             setup_timeout: DEFAULT_SETUP_TIMEOUT,
             audit: None,
+            command_limits: ExecLimits::default(),
+            variables: BTreeMap::new(),
+            mounts: Vec::new(),
         }
     }
 
@@ -312,6 +322,7 @@ impl LocalExecutor {
             .home_dir(&workspace.home)
             .command_policy(handle.policy)
             .backend_options(handle.assembly)
+            .default_command_limits(self.settings.command_limits)
             .mount_read_write_dir(&workspace.bundle_dir);
         if let Some(socket) = &handle.socket {
             builder = builder.mount_read_only_dir(socket);
@@ -325,11 +336,23 @@ impl LocalExecutor {
         for directory in workspace.read_only.iter().chain(&workspace.attachments_dir) {
             builder = builder.mount_read_only_dir(directory);
         }
+        for mount in &self.settings.mounts {
+            builder = match mount.access {
+                HostDirectoryAccess::ReadOnly => builder.mount_read_only_dir(&mount.source),
+                HostDirectoryAccess::ReadWrite => builder.mount_read_write_dir(&mount.source),
+            };
+        }
         let own = &self.settings.own_executable;
         if !ab_host::READABLE_SYSTEM_DIRS.iter().any(|directory| own.starts_with(directory)) {
             builder = builder.mount_read_only_file(own, own);
         }
         builder.open().await
+    }
+
+    /// The handle of a session's workspace for its agent: its commands have the operator's variables.
+    fn agent_handle(&self, backend: &Backend) -> ab_core::Result<Backend> {
+        let env = self.settings.variables.clone();
+        backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })
     }
 
     /// The host's programs that an agent's sandbox shows, the agent's own first.

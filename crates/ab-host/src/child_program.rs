@@ -1,9 +1,13 @@
 //! A helper program that we start and talk to over its standard input and output.
 //!
 //! It is not a command of an agent: it runs as our user, with our environment and without a
-//! sandbox. Start only trusted programs this way. The program is killed when its handle is dropped.
+//! sandbox. Start only trusted programs this way. The program is killed when its handle is dropped, unless several
+//! processes share it ([`shared`]).
+
+pub mod shared;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -28,36 +32,28 @@ pub struct ChildPipes {
     pub output: ChildStdout,
 }
 
-/// Standard input of a program. Dropping it closes it.
-pub type ChildInput = ChildStdin;
-
-/// What a program that logs to standard error is spoken to by.
-#[derive(Debug)]
-pub struct ChildLog {
-    pub input: ChildInput,
-    pub log: ChildStderr,
-}
+/// Standard error of a program that logs there.
+pub type ChildLog = ChildStderr;
 
 impl ChildProcess {
-    /// Starts `program`, whose standard error is read by the caller. Its standard output is dropped.
-    pub fn start_with_log(
+    /// Starts `program`, which reads `input` and whose standard error is read by the caller. Its standard output is
+    /// dropped. Unlike others it is not killed when its handle is dropped: it ends with its input.
+    pub(crate) fn start_reading(
         program: &Path,
         arguments: &[OsString],
+        input: File,
     ) -> Result<(ChildProcess, ChildLog)> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(arguments).stdin(input).stdout(Stdio::null()).stderr(Stdio::piped());
         // An interrupt at a terminal is for this process.
-        command.process_group(0).kill_on_drop(true);
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
-        match (child.stdin.take(), child.stderr.take()) {
-            (Some(input), Some(log)) => Ok((ChildProcess { child }, ChildLog { input, log })),
-            _ => Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, "the program has no pipes")),
+        match child.stderr.take() {
+            Some(log) => Ok((ChildProcess { child }, log)),
+            None => {
+                Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, "the program has no pipes"))
+            }
         }
-    }
-
-    /// Whether it has not ended yet.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Starts `program`. It inherits our standard error.
@@ -88,6 +84,12 @@ impl ChildProcess {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         }
+    }
+
+    /// Kills the program and waits for its end.
+    pub async fn kill(&mut self) {
+        // If the kill fails, the process is reaped when it exits.
+        let _ = self.child.kill().await;
     }
 
     /// Waits briefly for the program to exit, then kills it.

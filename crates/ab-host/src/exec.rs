@@ -133,7 +133,7 @@ impl Runner {
             // If no command can run, there is no policy to describe.
             requirements::check_network(&settings, probed.isolation)?;
             mounts::check_isolation(&mounts, probed.isolation)?;
-            visible_files::check_file_size(&settings.limits, probed.isolation)?;
+            visible_files::check_limits(&settings.limits, probed.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
             visible_files::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
             Ok(policy::describe(&settings, &probed))

@@ -4,6 +4,7 @@ mod catalogues;
 mod fake;
 mod opening;
 mod operation;
+mod programs;
 mod readers;
 mod uploads;
 

@@ -1,10 +1,12 @@
 //! Approvals: stored questions, decided at most once, whose answer is used at most once.
 
+mod programs;
+
 use std::collections::VecDeque;
 
 use ab_api::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, Event,
-    EventKind, PageRequest, RunId, SessionId, SpaceId, Time,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalRequester, ApprovalStatus,
+    ApproveOrDeny, Event, EventKind, PageRequest, RunId, SessionId, SpaceId, Time,
 };
 use futures_util::{Stream, stream};
 use sqlx::Row;
@@ -15,6 +17,8 @@ use crate::error::{StoreError, UseDecisionError};
 use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
+
+pub use programs::RequestedApproval;
 
 /// How many changes a feed holds at most.
 const BATCH: i64 = 64;
@@ -29,26 +33,48 @@ pub struct ApprovalFilter {
 }
 
 /// Whose approval may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalOwner {
     Session(SessionId),
     Space(SpaceId),
+    /// A program outside the server.
+    Program(ApprovalRequester),
 }
 
 impl ApprovalOwner {
-    /// The session or space that an approval is of.
+    /// The session, space or program that an approval is of.
     pub fn for_approval(approval: &Approval) -> Option<ApprovalOwner> {
         let session = approval.session_id.map(ApprovalOwner::Session);
-        session.or_else(|| approval.space_id.map(ApprovalOwner::Space))
+        let space = || approval.space_id.map(ApprovalOwner::Space);
+        let program = || approval.requester.clone().map(ApprovalOwner::Program);
+        session.or_else(space).or_else(program)
     }
 
     /// The columns that name it.
-    fn columns(self) -> (Option<String>, Option<String>) {
+    fn columns(&self) -> Result<ScopeColumns, StoreError> {
+        let mut columns = ScopeColumns::default();
         match self {
-            ApprovalOwner::Session(id) => (Some(id.to_string()), None),
-            ApprovalOwner::Space(id) => (None, Some(id.to_string())),
+            ApprovalOwner::Session(id) => columns.session = Some(id.to_string()),
+            ApprovalOwner::Space(id) => columns.space = Some(id.to_string()),
+            ApprovalOwner::Program(requester) => {
+                columns.requester = Some(requester_key(requester)?)
+            }
         }
+        Ok(columns)
     }
+}
+
+/// The values of the columns that say whose an approval is. One of them is set.
+#[derive(Default)]
+struct ScopeColumns {
+    session: Option<String>,
+    space: Option<String>,
+    requester: Option<String>,
+}
+
+/// The value of the column `requester`.
+fn requester_key(requester: &ApprovalRequester) -> Result<String, StoreError> {
+    to_json("requester", requester)
 }
 
 /// An approval whose answer its caller does not have.
@@ -122,15 +148,15 @@ impl Store {
     ) -> Result<Option<Approval>, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
-                let (session, space) = scope.columns();
+                let ScopeColumns { session, space, requester } = scope.columns()?;
                 let sql = "SELECT id FROM approvals \
                      WHERE digest = $1 AND status IN ('approved', 'denied') AND used IS NULL \
-                     AND run IS NULL AND (session = $2 OR space = $3) \
-                     AND (expires IS NULL OR expires > $4) ORDER BY id LIMIT 1";
+                     AND run IS NULL AND (session = $2 OR space = $3 OR requester = $4) \
+                     AND (expires IS NULL OR expires > $5) ORDER BY id LIMIT 1";
                 let now = Time::now().as_millis();
                 let query = sqlx::query_scalar(sql).bind(digest).bind(session).bind(space);
                 let id: Option<String> =
-                    query.bind(now).fetch_optional(&mut writing.connection).await?;
+                    query.bind(requester).bind(now).fetch_optional(&mut writing.connection).await?;
                 let Some(id) = id else { return Ok(None) };
                 let mut approval = read(writing, parse_id(&id)?).await?;
                 use_up(writing, &mut approval).await?;
@@ -496,13 +522,14 @@ pub(crate) async fn insert(writing: &mut Writing, approval: &Approval) -> Result
     let revision = writing.next_revision();
     sqlx::query(
         "INSERT INTO approvals \
-         (id, session, space, run, status, created, expires, digest, revision, body) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+         (id, session, space, run, requester, status, created, expires, digest, revision, body) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(approval.id.to_string())
     .bind(approval.session_id.map(|id| id.to_string()))
     .bind(approval.space_id.map(|id| id.to_string()))
     .bind(approval.run_id.map(|id| id.to_string()))
+    .bind(approval.requester.as_ref().map(requester_key).transpose()?)
     .bind(approval.status.as_str())
     .bind(approval.created_at.as_millis())
     .bind(approval.expires_at.map(Time::as_millis))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_api::{Approval, ApprovalStatus, PromptStatus};
+use ab_api::{Approval, ApprovalId, ApprovalStatus, PromptStatus};
 
 use crate::uploads::UploadRefusal;
 
@@ -20,7 +20,7 @@ pub enum UseDecisionError {
     Used,
     /// The yes came in time and was not used in time.
     Expired,
-    /// The yes is for another session, space or run.
+    /// The yes is for another session, space, run or program.
     Foreign,
     /// The operation is not the one that was approved.
     Changed,
@@ -32,7 +32,7 @@ impl fmt::Display for UseDecisionError {
             Self::NotApproved(status) => write!(f, "the approval is {}", status.as_str()),
             Self::Used => f.write_str("the approval was used: one yes counts once"),
             Self::Expired => f.write_str("the approval was not used in time"),
-            Self::Foreign => f.write_str("the approval is for another session or run"),
+            Self::Foreign => f.write_str("the approval is for another session, run or program"),
             Self::Changed => f.write_str("the approval is for another operation: it was changed"),
         }
     }
@@ -51,6 +51,10 @@ pub enum StoreError {
     Incomplete(Box<Approval>),
     /// The approval is no yes to what is to be done.
     Grant(UseDecisionError),
+    /// A question about the same digest has another text.
+    DigestReused(ApprovalId),
+    /// So many approvals wait for a decision that no more are stored.
+    TooManyPending { limit: i64 },
     /// The idempotency key was used for a different request.
     KeyReused,
     /// The prompt is no longer in the queue.
@@ -88,6 +92,15 @@ impl fmt::Display for StoreError {
                 "a part of what is asked about is too large to be shown: it can only be denied",
             ),
             Self::Grant(refusal) => refusal.fmt(f),
+            Self::DigestReused(id) => {
+                write!(
+                    f,
+                    "the approval {id} has the same digest and another title, action or detail"
+                )
+            }
+            Self::TooManyPending { limit } => {
+                write!(f, "{limit} approvals of programs are pending: decide some first")
+            }
             Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
             Self::NotQueued(status) => {
                 write!(f, "the prompt is {status}: only a queued one can be changed")
@@ -147,6 +160,8 @@ impl StoreError {
             | Self::Decided(_)
             | Self::Incomplete(_)
             | Self::Grant(_)
+            | Self::DigestReused(_)
+            | Self::TooManyPending { .. }
             | Self::KeyReused
             | Self::NotQueued(_)
             | Self::NoWorkspace

@@ -34,7 +34,8 @@ mod writer;
 
 pub use api_keys::AccessTokenOwner;
 pub use approvals::{
-    ApprovalChange, ApprovalChangeReader, ApprovalFilter, ApprovalOwner, UnansweredApproval,
+    ApprovalChange, ApprovalChangeReader, ApprovalFilter, ApprovalOwner, RequestedApproval,
+    UnansweredApproval,
 };
 pub use audit::MAX_AUDIT_ENTRIES;
 pub use backup::{BackupCheck, check_backup, copy_database};

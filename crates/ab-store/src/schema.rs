@@ -31,6 +31,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (9, "inventory", include_str!("../migrations/0009_inventory.sql")),
     (10, "uploads", include_str!("../migrations/0010_uploads.sql")),
     (11, "housekeeping", include_str!("../migrations/0011_housekeeping.sql")),
+    (12, "program approvals", include_str!("../migrations/0012_program_approvals.sql")),
 ];
 
 /// The version of the schema that this program makes.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
-    ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest, SessionId, SpaceId, Time,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalRequester, ApprovalStatus,
+    ApprovalSubject, ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest, SessionId,
+    SpaceId, Time,
 };
 use ab_store::{ApprovalFilter, ApprovalOwner, EventLogScope, Store, StoreError, UseDecisionError};
 
@@ -217,7 +218,7 @@ async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
     assert_eq!(refusal(if one.is_ok() { other } else { one }), UseDecisionError::Used);
     let scratch = scratch.reopen().await;
     let scope = ApprovalOwner::Space(space);
-    let again = scratch.store.use_decision_of_approval(id, scope, "d".to_owned()).await;
+    let again = scratch.store.use_decision_of_approval(id, scope.clone(), "d".to_owned()).await;
     assert_eq!(refusal(again), UseDecisionError::Used);
     let late = Approval {
         id: ApprovalId::generate(),
@@ -312,4 +313,99 @@ async fn a_decision_is_taken_once_for_its_own_digest_and_space() {
         assert_eq!(reason.as_deref(), expires.is_none().then_some("not now"));
         assert_eq!(take(space, "d3").await, None, "it is told once");
     }
+}
+
+/// The question of a program.
+fn of_program(name: &str, digest: &str) -> Approval {
+    let subject = ApprovalSubject {
+        title: "Deploy".to_owned(),
+        digest: Some(digest.to_owned()),
+        ..ApprovalSubject::default()
+    };
+    let requester = ApprovalRequester { principal: "api-key:ci".to_owned(), name: name.to_owned() };
+    let approval =
+        Approval { requester: Some(requester), ..Approval::new_pending(subject, Time::now()) };
+    approval.expiring_after(HOUR)
+}
+
+#[tokio::test]
+async fn a_program_that_asks_again_finds_its_approval_until_it_used_the_answer() {
+    let scratch = scratch().await;
+    let store = &scratch.store;
+    let request = async |approval| store.request_approval(approval).await.expect("ask");
+    let first = request(of_program("a", "d")).await;
+    assert!(first.is_new);
+    let id = first.approval.id;
+    let again = request(of_program("a", "d")).await;
+    assert_eq!((again.approval.id, again.is_new), (id, false));
+    // Another program and another digest are other questions.
+    assert!(request(of_program("b", "d")).await.is_new);
+    assert!(request(of_program("a", "e")).await.is_new);
+    // A person sees the text: the same digest with another text is refused.
+    let mut other = of_program("a", "d");
+    other.subject.title = "Tidy up".to_owned();
+    let refused = store.request_approval(other).await.expect_err("another text");
+    assert!(matches!(refused, StoreError::DigestReused(same) if same == id), "{refused}");
+
+    store.decide_approval(id, yes(), by("ana")).await.expect("approve");
+    let scratch = scratch.reopen().await;
+    let store = &scratch.store;
+    let decided = store.request_approval(of_program("a", "d")).await.expect("ask");
+    assert_eq!((decided.approval.id, decided.is_new), (id, false));
+    assert_eq!(decided.approval.status, ApprovalStatus::Approved);
+    let take = |approval: &Approval, digest: &str| {
+        store.use_decision_of_approval(
+            id,
+            ApprovalOwner::for_approval(approval).expect("a scope"),
+            digest.to_owned(),
+        )
+    };
+    let foreign = take(&of_program("b", "d"), "d").await;
+    assert_eq!(refusal(foreign), UseDecisionError::Foreign);
+    let mine = of_program("a", "d");
+    assert_eq!(refusal(take(&mine, "e").await), UseDecisionError::Changed);
+    take(&mine, "d").await.expect("take the answer");
+    assert_eq!(refusal(take(&mine, "d").await), UseDecisionError::Used);
+    let next = store.request_approval(of_program("a", "d")).await.expect("ask");
+    assert!(next.is_new && next.approval.id != id);
+}
+
+#[tokio::test]
+async fn an_overdue_approval_of_a_program_is_not_found_again() {
+    let scratch = scratch().await;
+    let store = &scratch.store;
+    let over = |status| Approval {
+        status,
+        expires_at: Some(Time::from_millis(2000)),
+        ..of_program("a", "d")
+    };
+    for status in [ApprovalStatus::Pending, ApprovalStatus::Approved, ApprovalStatus::Denied] {
+        let late = over(status);
+        let id = late.id;
+        store.add_approval(late).await.expect("store");
+        let asked = store.request_approval(of_program("a", "d")).await.expect("ask");
+        assert!(asked.is_new, "{status:?}");
+        if status == ApprovalStatus::Pending {
+            let expired = store.get_approval(id).await.expect("read");
+            assert_eq!(expired.status, ApprovalStatus::Expired);
+        }
+        let by = ApprovalDecider::for_server_rule("test");
+        store.withdraw_approval(asked.approval.id, by, String::new()).await.expect("withdraw");
+    }
+}
+
+#[tokio::test]
+async fn programs_have_a_bounded_number_of_open_questions() {
+    let scratch = scratch().await;
+    let store = &scratch.store;
+    for number in 0..1000 {
+        let asked = of_program("a", &number.to_string());
+        assert!(store.request_approval(asked).await.expect("ask").is_new);
+    }
+    let refused = store.request_approval(of_program("b", "d")).await.expect_err("one too many");
+    assert!(matches!(refused, StoreError::TooManyPending { limit: 1000 }), "{refused}");
+    // One that is open is found, and those of sessions are not counted.
+    assert!(!store.request_approval(of_program("a", "7")).await.expect("find").is_new);
+    let session = stored(store, "s").await;
+    ask(store, session).await;
 }

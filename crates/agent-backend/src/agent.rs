@@ -48,7 +48,7 @@ mod tool;
 mod tools;
 mod toolset;
 
-pub use approval::{ToolApproval, ToolApprovalDecision, ToolApprovalQuestion};
+pub use approval::{ServerApprover, ToolApproval, ToolApprovalDecision, ToolApprovalQuestion};
 pub use context::{AgentSessionId, MAX_AGENT_SESSION_ID_BYTES, SessionContext};
 pub use factory::{
     BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession, PooledPerSession,

@@ -56,14 +56,14 @@ use crate::exchange::{self, Answer};
 
 pub use ab_api::{
     ApiKey, ApiKeyCreatedResponse, ApiKeyId, Approval, ApprovalDecider, ApprovalDecision,
-    ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny, ChangeCounts, ContinueRequest,
-    DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind,
-    LocalWorkspaceAccess, LogLevel, LogSource, LoginLink, OpenIdeRequest, OpenIdeResponse, Page,
-    PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest, PromptStatus, RequestedAgent,
-    RequestedAgents, RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionBudget,
-    SessionEndReason, SessionId, SessionPrompt, SessionStatus, SessionUsage, SshWorkspaceAccess,
-    TaskAttachment, TaskCreatedResponse, TaskGroup, TaskRequest, Time, ToolExecutionStatus, Upload,
-    UploadId, UploadKind, UploadRequest, UploadStatus,
+    ApprovalId, ApprovalQuestion, ApprovalRequester, ApprovalStatus, ApprovalSubject,
+    ApproveOrDeny, ChangeCounts, ContinueRequest, DeciderKind, DecisionChannel, DeliveryMode,
+    DeliveryResult, Event, EventKind, LocalWorkspaceAccess, LogLevel, LogSource, LoginLink,
+    OpenIdeRequest, OpenIdeResponse, Page, PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest,
+    PromptStatus, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedRepo, Session,
+    SessionActivity, SessionBudget, SessionEndReason, SessionId, SessionPrompt, SessionStatus,
+    SessionUsage, SshWorkspaceAccess, TaskAttachment, TaskCreatedResponse, TaskGroup, TaskRequest,
+    Time, ToolExecutionStatus, Upload, UploadId, UploadKind, UploadRequest, UploadStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use catalogues::RepoCatalogueQuery;
@@ -89,7 +89,7 @@ pub struct ServeClientSettings {
     /// The certificate authorities that are trusted for an `https` server.
     pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
-    /// How long an event stream tries to reach a lost server.
+    /// How long an event stream, and a question to a person, tries to reach a lost server.
     pub reconnect_timeout: Duration,
 }
 
@@ -139,7 +139,7 @@ pub struct ServeClient {
     prefix: String,
     headers: HeaderMap,
     connect_timeout: Duration,
-    reconnect_for: Duration,
+    pub(crate) reconnect_for: Duration,
 }
 
 impl ServeClient {

@@ -40,6 +40,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_readme_names_what_is_needed_and_how_long_it_takes() {
+        let read = |file: &str| fs::read_to_string(workspace::root().join(file)).unwrap();
+        let manifest = read("Cargo.toml");
+        let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+        let version = version.unwrap().trim_matches('"');
+        let readme = read("README.md");
+        for text in [
+            &format!("Rust {version}"),
+            "a C compiler",
+            "bubblewrap",
+            "The first build",
+            "`cargo xtask dist`",
+            "target/dist/agent-backend",
+        ] {
+            assert!(readme.contains(text), "{text}");
+        }
+    }
+
+    #[test]
     fn the_profile_makes_one_stripped_file() {
         let manifest = fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap();
         let (_, profile) = manifest.split_once("[profile.dist]\n").unwrap();

@@ -1,12 +1,13 @@
 //! `soak`: repeats faults for a given time: lost connections between a client and a server, and
-//! kills of a server with sessions. Also runs, once, the coding agents that are too large for every
-//! test run.
+//! kills of a server with sessions. Also runs, once, what is too large for every test run: coding
+//! agents of vendors, and the example for the crate `rig`.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
 use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
+use crate::workspace;
 
 /// A soak test and its name.
 #[derive(Debug, PartialEq)]
@@ -23,6 +24,12 @@ pub(crate) enum Extent {
     Minutes,
     /// Once with each of these coding agents, which the test installs.
     Agents(&'static str),
+    /// Once with the program of this package outside the workspace, which is built first. The test
+    /// finds the program by the variable.
+    Program {
+        directory: &'static str,
+        variable: &'static str,
+    },
 }
 
 pub(crate) const SUBJECTS: &[Subject] = &[
@@ -56,6 +63,12 @@ pub(crate) const SUBJECTS: &[Subject] = &[
         test: "real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway",
         extent: Extent::Agents("codex,claude,copilot,opencode,qwen"),
     },
+    Subject {
+        name: "rig",
+        package: "agent-backend",
+        test: "agent::example::slow_the_rig_example_does_a_task_with_our_tools",
+        extent: Extent::Program { directory: "rig", variable: "AB_RIG_AGENT" },
+    },
 ];
 
 /// The test prints its seed; `AB_SOAK_SEED` repeats a run with it. `AB_SOAK_DROPS` sets how many
@@ -68,7 +81,16 @@ pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
         Extent::Agents(agents) => {
             let agents = std::env::var("AB_SOAK_AGENTS").unwrap_or_else(|_| agents.to_owned());
             let peers = peers::install()?;
-            agents_test(subject).env(PEERS, peers.to_string_lossy()).env("AB_SOAK_AGENTS", agents)
+            debug_test(subject)
+                .env("AB_REQUIRE_HOST", "1")
+                .env(PEERS, peers.to_string_lossy())
+                .env("AB_SOAK_AGENTS", agents)
+        }
+        Extent::Program { directory, variable } => {
+            let target = workspace::target_directory()?.join(directory);
+            sequence.run(&program(directory, &target.to_string_lossy()))?;
+            let program = target.join("debug").join(format!("{directory}-agent"));
+            debug_test(subject).env(variable, program.to_string_lossy())
         }
     };
     run_one_test(&mut sequence, &step)?;
@@ -76,12 +98,18 @@ pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A debug build, because the agents and npm take most of the time. Fails on a host without a
-/// sandbox.
-fn agents_test(subject: &Subject) -> Step {
+/// Builds a package of `examples` that is no part of the workspace, with its own lock file.
+fn program(directory: &str, target: &str) -> Step {
+    let manifest = format!("examples/{directory}/Cargo.toml");
+    let arguments = ["build", "--locked", "--manifest-path", &manifest, "--target-dir", target];
+    Step::cargo("build", &arguments)
+}
+
+/// A debug build, because the programs of others take most of the time.
+fn debug_test(subject: &Subject) -> Step {
     let filter = ["--", "--exact", "--nocapture", subject.test];
     let arguments = [&["test", "-p", subject.package, "--test", "main"], &filter[..]].concat();
-    Step::cargo(subject.name, &arguments).env("AB_REQUIRE_HOST", "1").listen(Listen::Libtest)
+    Step::cargo(subject.name, &arguments).listen(Listen::Libtest)
 }
 
 #[cfg(test)]
@@ -92,9 +120,22 @@ mod tests {
     fn agents_are_driven_by_one_exact_test() {
         let subject = SUBJECTS.iter().find(|subject| subject.name == "agents").unwrap();
         assert_eq!(
-            agents_test(subject).command_line(),
-            "AB_REQUIRE_HOST=1 cargo test -p ab-cli --test main -- --exact --nocapture \
+            debug_test(subject).command_line(),
+            "cargo test -p ab-cli --test main -- --exact --nocapture \
              real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway"
         );
+    }
+
+    #[test]
+    fn the_program_of_an_example_is_built_outside_the_workspace() {
+        let subject = SUBJECTS.iter().find(|subject| subject.name == "rig").unwrap();
+        let Extent::Program { directory, .. } = subject.extent else { panic!("{subject:?}") };
+        assert_eq!(
+            program(directory, "target/rig").command_line(),
+            "cargo build --locked --manifest-path examples/rig/Cargo.toml --target-dir target/rig"
+        );
+        let manifest = workspace::root().join("examples").join(directory).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        assert!(manifest.contains("name = \"rig-agent\""), "{manifest}");
     }
 }

@@ -1,10 +1,12 @@
 //! The sandbox in which an agent of a gateway works, on the served root or on its own directory.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ab_core::process::HostDirectoryAccess;
 use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess, Result};
-use ab_host::Toolchain;
 use ab_host::directory::remove_directory;
+use ab_host::{SandboxMount, Toolchain};
 use ab_local::{LaunchedProgram, LocalWorkspace};
 
 use super::source::AgentLaunchPlan;
@@ -22,6 +24,12 @@ pub struct AgentSandboxSettings {
     pub servers_dir: Option<PathBuf>,
     /// Paths in the root that are hidden from agents.
     pub hidden_paths: Vec<String>,
+    /// Paths in the root that agents can only read.
+    pub read_only_paths: Vec<String>,
+    /// Directories of this machine that agents see.
+    pub mounts: Vec<SandboxMount>,
+    /// Variables of all agents.
+    pub variables: BTreeMap<String, String>,
     pub isolation: Isolation,
     /// The weakest isolation that is accepted.
     pub minimum_isolation: Isolation,
@@ -101,6 +109,12 @@ impl AgentSandboxSettings {
         for toolchain in own.chain(self.toolchains.iter().cloned()) {
             builder = builder.add_toolchain(toolchain);
         }
+        for mount in &self.mounts {
+            builder = match mount.access {
+                HostDirectoryAccess::ReadOnly => builder.mount_read_only_dir(&mount.source),
+                HostDirectoryAccess::ReadWrite => builder.mount_read_write_dir(&mount.source),
+            };
+        }
         let workspace = builder.open().await?;
         match self.launch(&workspace, agent).await {
             Ok(launched) => Ok(SandboxedAgent { launched, workspace }),
@@ -121,6 +135,10 @@ impl AgentSandboxSettings {
         for hidden in &self.hidden_paths {
             launch.restrictions.hidden.push(workspace.backend.parse_path(hidden)?);
         }
+        for read_only in &self.read_only_paths {
+            launch.restrictions.read_only.push(workspace.backend.parse_path(read_only)?);
+        }
+        launch.env.extend(self.variables.clone());
         workspace.launcher.start(launch).await
     }
 }

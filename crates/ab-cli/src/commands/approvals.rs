@@ -24,7 +24,7 @@ const MAX_TITLE: usize = 60;
 
 /// Show and decide approvals
 ///
-/// An approval is a question of an agent or a run that a person must answer.
+/// An approval is a question of an agent, a run or a program that a person must answer.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct ApprovalsCommand {
@@ -304,6 +304,7 @@ fn details(approval: &Approval) -> String {
     let time = |time: Option<Time>| time.map(|time| time.to_string());
     let pending_until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
     let optional = [
+        ("asked by", approval.requester.as_ref().map(|requester| requester.principal.clone())),
         ("action", subject.action.clone()),
         ("digest", subject.digest.clone()),
         ("created", Some(approval.created_at.to_string())),
@@ -320,6 +321,7 @@ fn details(approval: &Approval) -> String {
         let heading = match subject.described_by {
             SubjectDescriber::Server => "",
             SubjectDescriber::Agent => "the agent's description:\n",
+            SubjectDescriber::Program => "the program's description:\n",
         };
         text.push_str(&format!("\n{heading}{detail}\n"));
     }
@@ -334,7 +336,8 @@ fn asker_text(approval: &Approval) -> String {
     let session = approval.session_id.map(|id| format!("session {id}"));
     let run = approval.run_id.map(|id| format!("run {id}"));
     let space = approval.space_id.map(|id| format!("space {id}"));
-    session.or(run).or(space).unwrap_or_default()
+    let program = approval.requester.as_ref().map(|it| format!("program {}", flat(&it.name)));
+    session.or(run).or(space).or(program).unwrap_or_default()
 }
 
 /// A text on one line. Control characters are escaped, also where the output is no terminal: a pipe may end in one.
@@ -346,7 +349,7 @@ fn flat(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use ab_api::{ApprovalDecider, ApprovalSubject, DeciderKind};
+    use ab_api::{ApprovalDecider, ApprovalRequester, ApprovalSubject, DeciderKind};
 
     use super::*;
 
@@ -413,6 +416,14 @@ rm -r \\
   build
 ";
         assert_eq!(details(&approval()), expect);
+        let requester = ApprovalRequester {
+            principal: "api-key:ci".to_owned(),
+            name: "agent:chat-1".to_owned(),
+        };
+        let of_program = Approval { session_id: None, requester: Some(requester), ..approval() };
+        let shown = details(&of_program);
+        assert!(shown.contains("\nfor         program agent:chat-1\n"), "{shown}");
+        assert!(shown.contains("\nasked by    api-key:ci\n"), "{shown}");
         let by = ApprovalDecider {
             kind: DeciderKind::Person,
             name: "admin".to_owned(),

@@ -45,17 +45,28 @@ enum DraftAction {
     #[command(alias = "ls")]
     List,
     /// Show one draft
-    Show { draft: DraftId },
+    Show {
+        /// ID of the draft
+        draft: DraftId,
+    },
     /// Change fields of a draft; the others stay as they are
     Update {
+        /// ID of the draft
         draft: DraftId,
+
         #[command(flatten)]
         fields: DraftFields,
     },
     /// Create the task of a draft, and remove the draft
-    Start { draft: DraftId },
+    Start {
+        /// ID of the draft
+        draft: DraftId,
+    },
     /// Remove a draft
-    Rm { draft: DraftId },
+    Rm {
+        /// ID of the draft
+        draft: DraftId,
+    },
 }
 
 #[derive(Args, Debug)]

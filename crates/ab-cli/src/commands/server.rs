@@ -264,6 +264,9 @@ impl ServerCommand {
             },
             root: Some(root),
             hidden_paths: Vec::new(),
+            read_only_paths: Vec::new(),
+            mounts: Vec::new(),
+            variables: BTreeMap::new(),
             isolation,
             minimum_isolation: match isolation {
                 Isolation::None => Isolation::None,

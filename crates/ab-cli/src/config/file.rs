@@ -27,6 +27,8 @@ const KEYS: &[&str] = &[
     "tls-key",
     "auth-token-file",
     "root",
+    "hide",
+    "read-only",
     "require-preinstall",
     "allowed-hosts",
     "log-format",
@@ -51,6 +53,14 @@ const SESSION_KEYS: &[&str] = &[
     "setup",
     "setup-timeout",
     "templates",
+    "env",
+    "bind",
+    "timeout",
+    "cpu",
+    "memory",
+    "processes",
+    "file-size",
+    "open-files",
 ];
 
 /// The tables with keys of their own.

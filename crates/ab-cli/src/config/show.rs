@@ -27,11 +27,12 @@ impl Config {
         let path = |path: &PathBuf| json!(path.display().to_string());
         let optional =
             |path: &Option<PathBuf>| json!(path.as_ref().map(|path| path.display().to_string()));
-        let sessions = &self.sessions;
+        let (sessions, commands) = (&self.sessions, &self.commands);
         let seconds = |time: &Duration| json!(time_text(*time));
         let retention = &self.retention;
         let period = |time: &Option<Duration>| json!(period_text(*time));
         let size = |size: &Option<u64>| json!(size_text(*size));
+        let some_seconds = |time: &Option<Duration>| json!(time.map(time_text));
         vec![
             row("data-dir", &self.data_dir, path),
             row("host", &self.host, |host| json!(host.to_string())),
@@ -42,6 +43,8 @@ impl Config {
             self.token(),
             row("no-auth", &self.no_auth, |no_auth| json!(no_auth)),
             row("root", &self.root, optional),
+            row("hide", &commands.hide, |paths| json!(paths)),
+            row("read-only", &commands.read_only, |paths| json!(paths)),
             row("require-preinstall", &self.require_preinstall, |required| json!(required)),
             row("allowed-hosts", &self.allowed_hosts, |hosts| json!(hosts)),
             row("log-format", &self.log_format, |format| json!(format.as_str())),
@@ -71,6 +74,15 @@ impl Config {
             row("retention.disk-limit", &retention.disk_limit, size),
             row("retention.database-limit", &retention.database_limit, size),
             row("retention.free-space", &retention.free_space, |it| json!(size_text(Some(*it)))),
+            // Values may be secrets.
+            row("sessions.env", &commands.env, |it| json!(it.0.keys().collect::<Vec<_>>())),
+            row("sessions.bind", &commands.bind, |it| json!(it.words)),
+            row("sessions.timeout", &commands.timeout, some_seconds),
+            row("sessions.cpu", &commands.cpu, some_seconds),
+            row("sessions.memory", &commands.memory, |limit| json!(limit)),
+            row("sessions.processes", &commands.processes, |limit| json!(limit)),
+            row("sessions.file-size", &commands.file_size, |limit| json!(limit)),
+            row("sessions.open-files", &commands.open_files, |limit| json!(limit)),
         ]
     }
 

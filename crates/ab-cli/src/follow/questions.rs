@@ -225,8 +225,13 @@ fn question(approval: &Approval, title: Title) -> String {
         text.push_str(&line);
         text.push('\n');
     }
-    if subject.described_by == SubjectDescriber::Agent && subject.detail.is_some() {
-        text.push_str("  (as the agent describes it)\n");
+    let describer = match subject.described_by {
+        SubjectDescriber::Server => None,
+        SubjectDescriber::Agent => Some("agent"),
+        SubjectDescriber::Program => Some("program"),
+    };
+    if let Some(describer) = describer.filter(|_| subject.detail.is_some()) {
+        text.push_str(&format!("  (as the {describer} describes it)\n"));
     }
     if subject.is_cut {
         text.push_str("  this is not everything; it can only be denied\n");

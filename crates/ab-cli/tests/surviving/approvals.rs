@@ -23,7 +23,7 @@ const RULES: &str = "[[rule]]\nid = \"own.touch\"\ncategory = \"destructive\"\nv
      command = [\"touch\"]\nreason = \"it makes a file\"\n";
 
 /// The only pending approval.
-fn pending(server: &Server) -> Value {
+pub(super) fn pending(server: &Server) -> Value {
     let list = server.get("/v1/approvals?status=pending");
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.len(), 1, "{list:#}");
@@ -51,8 +51,9 @@ fn killed_while_asking(fixture: &Fixture, agent: &str) -> (String, Story) {
     (id, story)
 }
 
-/// Presses the button of the page: logs in by a one-time link, and sends the form with the cookie.
-fn press_in_the_page(server: &Server, approval: &Value, decision: &str) {
+/// Presses the button of the page, which shows these texts: logs in by a one-time link, and sends the form with the
+/// cookie.
+pub(super) fn press_in_the_page(server: &Server, approval: &Value, decision: &str, shows: &[&str]) {
     let link = server.ask("POST", "/api/v1/login-links", "").json();
     let port = server.address.split(':').next_back().unwrap();
     let host = format!("{}:{port}", link["host"].as_str().unwrap());
@@ -69,7 +70,9 @@ fn press_in_the_page(server: &Server, approval: &Value, decision: &str) {
     let inbox = server.try_ask("GET", "/ui/inbox", &headers, "").unwrap();
     let id = approval["id"].as_str().unwrap();
     assert!(inbox.body.contains(&format!("approve-{id}")), "{inbox:?}");
-    assert!(inbox.body.contains("As the agent describes it"), "{inbox:?}");
+    for text in shows {
+        assert!(inbox.body.contains(text), "{text}: {inbox:?}");
+    }
     let form = format!("decision={decision}");
     let sent = server.try_ask("POST", &format!("/ui/approvals/{id}"), &headers, &form).unwrap();
     assert_eq!(sent.status, 303, "{sent:?}");
@@ -89,7 +92,7 @@ fn slow_a_question_outlives_the_server_until_the_page_approves_it() {
     let asked = pending(&server);
     assert_eq!(asked["sessionId"], id.as_str());
     assert_eq!(asked["describedBy"], "agent");
-    press_in_the_page(&server, &asked, "approve");
+    press_in_the_page(&server, &asked, "approve", &["As the agent describes it"]);
     server.work_to_the_end(&id, &mut story);
     story.assert_whole(&server, &id);
     let session = server.session(&id);
@@ -156,14 +159,18 @@ fn slow_a_question_of_an_agent_that_cannot_load_expires() {
 
 /// Runs a command on the endpoint of a session.
 fn exec(server: &Server, id: &str, command: &str) -> Value {
+    exec_at(server, &format!("/api/v1/sessions/{id}/mcp"), command)
+}
+
+/// The result of a command at an MCP endpoint.
+pub(super) fn exec_at(server: &Server, endpoint: &str, command: &str) -> Value {
     let mut headers = server.operator();
     headers.push(("accept", "application/json, text/event-stream"));
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "exec", "arguments": { "command": command } },
     });
-    let endpoint = format!("/api/v1/sessions/{id}/mcp");
-    let answer = server.try_ask("POST", &endpoint, &headers, &call.to_string()).unwrap();
+    let answer = server.try_ask("POST", endpoint, &headers, &call.to_string()).unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
     let body = answer.body.lines().find_map(|line| line.strip_prefix("data: "));
     serde_json::from_str::<Value>(body.unwrap_or(&answer.body)).unwrap()["result"].clone()

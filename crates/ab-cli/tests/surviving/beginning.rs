@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use super::approvals::exec_at;
 use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 use crate::stage::{BINARY, run};
@@ -58,6 +59,66 @@ fn setup_commands_run_in_the_sandbox_before_the_agent() {
     let pid = server.pid();
     server.end();
     fixture.assert_nothing_left(&[pid]);
+}
+
+/// Prints what it has of the flags of `serve`, and works until it is stopped.
+const TELLING: &str = "[[turn]]\nsteps = [{ run = \"echo agent $WHO; cat \\\"$DOCS\\\"/note\" }, \
+     { say = \"has {output}\\n\" }, { hang = \"until_cancelled\" }]";
+
+#[test]
+fn flags_of_exec_apply_to_sessions_and_to_the_served_directory() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::with_agents(&[("telling", TELLING.to_owned())], "open-files = 90");
+    let (docs, root) = (fixture.stage.outside("docs"), fixture.stage.outside("served"));
+    fs::create_dir(&docs).unwrap();
+    fs::create_dir_all(root.join("kept")).unwrap();
+    fs::write(root.join("secret"), "hidden text").unwrap();
+    fs::write(docs.join("note"), "bound\n").unwrap();
+    let (docs, root) = (docs.to_str().unwrap(), root.to_str().unwrap());
+    let variable = format!("DOCS={docs}");
+    let flags = ["--env", "WHO=me", "--env", &variable, "--bind", docs, "--file-size", "64K"];
+    let flags = [&flags[..], &["--timeout", "5s", "--memory", "700M", "--root", root]].concat();
+    let flags = [&flags[..], &["--hide", "secret", "--read-only", "kept"]].concat();
+    let server = fixture.start(&flags);
+    let id = server.create_with(&fixture, "telling");
+    let said = server.event(&id, |event| {
+        event["message"].as_str().is_some_and(|message| message.starts_with("has "))
+    });
+    assert!(said["message"].as_str().unwrap().starts_with("has agent me"), "{said:#}");
+    // A host without control groups enforces no limit on a session.
+    let limits = server.reaches(&id, "its limits", |session| session["limits"].is_object());
+    let memory = &limits["limits"]["memoryMiB"];
+    assert!(memory.is_null() || *memory == 700, "{limits:#}");
+    let session = format!("/api/v1/sessions/{id}/mcp");
+    let look = "echo $WHO; cat $DOCS/note; ulimit -n; touch $DOCS/mine 2>/dev/null || echo kept";
+    for endpoint in [session.as_str(), "/mcp"] {
+        let text = |command: &str| exec_at(&server, endpoint, command).to_string();
+        let shown = text(look);
+        assert!(shown.contains("me\\nbound\\n90\\nkept"), "{endpoint}: {shown}");
+        let large = text("head -c 100000 /dev/zero > large; wc -c < large");
+        assert!(large.contains("65536"), "{endpoint}: {large}");
+        let late = text("sleep 100");
+        assert!(late.contains("by the time limit of this workspace"), "{endpoint}: {late}");
+    }
+    let restricted =
+        exec_at(&server, "/mcp", "cat secret; touch kept/a || echo refused").to_string();
+    assert!(restricted.contains("refused"), "{restricted}");
+    assert!(!restricted.contains("hidden text"), "{restricted}");
+    server.delete(&id);
+    server.end();
+    for (flag, says) in [
+        (["--bind", "/no/such"], "invalid --bind: '/no/such': "),
+        (["--bind", "/"], "would show the data directory"),
+        (["--env", "WHO"], "must be KEY=VALUE"),
+    ] {
+        let mut command = fixture.stage.command(BINARY);
+        command.args(["serve", "--port", "0", "--data-dir"]).arg(fixture.data()).args(flag);
+        let refused = run(command, b"");
+        assert_eq!(refused.code, 2, "{flag:?}: {}", refused.err);
+        assert!(refused.err.contains(says), "{flag:?}: {}", refused.err);
+    }
 }
 
 #[test]

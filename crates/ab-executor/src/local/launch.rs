@@ -89,12 +89,14 @@ pub(super) async fn launch(
     let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
     let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
+    let for_agent = executor.agent_handle(&sandbox.backend);
+    let for_agent = for_agent.map_err(|error| unlaunched(error.to_string()))?;
     let isolation = sandbox.backend.effective_policy().await.ok().and_then(|it| it.isolation);
     let socket = match isolation {
         // Under Landlock no program can use local sockets.
         Some(Isolation::Landlock) => None,
         Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
-            let served = socket.serve(id, &sandbox.backend);
+            let served = socket.serve(id, &for_agent);
             Some(served.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?)
         }
     };
@@ -109,7 +111,7 @@ pub(super) async fn launch(
         socket,
     });
     executor.running().insert(id, Arc::clone(&running));
-    executor.endpoints.open(id, running.backend.clone());
+    executor.endpoints.open(id, for_agent);
     let started = async {
         if let AgentLaunchMode::New { .. } = mode {
             setup::run(&executor.settings, job, &running, &reports).await?;
@@ -152,6 +154,7 @@ async fn start(
     let setup = AgentLaunchOptions {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
+        env: executor.settings.variables.clone(),
         ..AgentLaunchOptions::default()
     };
     let launched = ab_acp::launch::launch_agent(&running.launcher, entry, &setup).await;

@@ -2,8 +2,9 @@
 //! its agent starts for the first time.
 //!
 //! A repository may be hostile, so its script gets nothing that the agent does not get: the same sandbox, home, network
-//! and control group, and no variables of the server.
+//! and control group, and of the variables of the server only those that `--env` sets.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ab_api::{EventKind, LogLevel, LogSource, SessionEndReason};
@@ -47,7 +48,7 @@ pub(super) async fn run(
         commands.push((REPOSITORY_SCRIPT.to_owned(), argv));
     }
     for (name, argv) in commands {
-        let setup = Setup { name, running, reports };
+        let setup = Setup { name, env: settings.variables.clone(), running, reports };
         setup.tell(LogLevel::Info, LogSource::Session, format!("Setup: {}", setup.name)).await;
         match timeout(settings.setup_timeout, setup.run(argv)).await {
             Ok(outcome) => outcome?,
@@ -63,6 +64,7 @@ pub(super) async fn run(
 /// One setup command.
 struct Setup<'a> {
     name: String,
+    env: BTreeMap<String, String>,
     running: &'a Running,
     reports: &'a AgentReportSender,
 }
@@ -70,7 +72,9 @@ struct Setup<'a> {
 impl Setup<'_> {
     /// Runs the command to its end. Dropping the future kills it.
     async fn run(&self, argv: Vec<String>) -> Result<(), ExecutorError> {
-        let started = self.running.launcher.start(ProgramLaunchRequest::new(argv)).await;
+        let mut request = ProgramLaunchRequest::new(argv);
+        request.env = self.env.clone();
+        let started = self.running.launcher.start(request).await;
         let mut process =
             started.map_err(|error| self.failed(&format!("cannot start: {error}")))?;
         self.read(&mut process).await;

@@ -15,6 +15,7 @@ use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::passed_check_cache::PassedCheckCache;
 use ab_core::process::{Command, ExecRequest, HostDirectoryAccess};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::process::{Resource, getrlimit};
 
 use super::ends::{Ends, ends, piped, reopenable, unread_output};
 use super::private::Private;
@@ -736,7 +737,9 @@ fn rlimits(visible_files: &VisibleFiles) -> Vec<Rlimit> {
     let mut rlimits = vec![(libc::RLIMIT_CORE, Some(0))];
     rlimits.push((libc::RLIMIT_CPU, limits.cpu.map(seconds)));
     rlimits.push((libc::RLIMIT_FSIZE, limits.file_size));
-    rlimits.push((libc::RLIMIT_NOFILE, limits.open_files));
+    // The kernel refuses a limit above that of this process.
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    rlimits.push((libc::RLIMIT_NOFILE, limits.open_files.map(|files| files.min(most))));
     // Without a control group, these limits apply to each process.
     let Wanted { memory, processes } = visible_files.grouped;
     rlimits.push((libc::RLIMIT_DATA, limits.memory.filter(|_| memory.is_none())));

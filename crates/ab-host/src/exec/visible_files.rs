@@ -234,7 +234,7 @@ fn opened(
     for bind in &binds {
         binds::check(bind, &name_of(&bind.handle, act)?, &visible, isolation)?;
     }
-    check_file_size(&terms.limits, isolation)?;
+    check_limits(&terms.limits, isolation)?;
     let sandbox = if isolation == Isolation::Bwrap { BWRAP_PROCESSES } else { 0 };
     let limits = ExecLimits {
         processes: terms.limits.processes.map(|most| most.saturating_add(sandbox)),
@@ -266,20 +266,46 @@ const BWRAP_PROCESSES: u64 = 3;
 /// bwrap writes files such as `/etc/passwd` for the command, under the limits of the command.
 const MIN_BWRAP_FILE_SIZE: u64 = 4096;
 
-/// Refuses a limit that bwrap itself would exceed.
-pub(super) fn check_file_size(limits: &ExecLimits, isolation: Isolation) -> Result<()> {
-    match limits.file_size {
-        Some(most) if most < MIN_BWRAP_FILE_SIZE && isolation == Isolation::Bwrap => {
-            let message = format!(
-                "the limit for the size of files is {most} bytes, but the bwrap sandbox needs at least \
-                 {MIN_BWRAP_FILE_SIZE}"
-            );
-            Err(Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
-                .with_verb(Verb::Exec)
-                .with_hint("raise the limit, or choose another isolation"))
+/// Files that bwrap and its first process have open.
+const MIN_BWRAP_OPEN_FILES: u64 = 16;
+/// The three standard streams, and one file of the program.
+const MIN_OPEN_FILES: u64 = 4;
+/// Less than the kernel needs to start any program.
+const MIN_MEMORY: u64 = 64 * 1024;
+
+/// Refuses limits with which nothing can start.
+pub(super) fn check_limits(limits: &ExecLimits, isolation: Isolation) -> Result<()> {
+    let is_bwrap = isolation == Isolation::Bwrap;
+    if let Some(most) = limits.file_size.filter(|most| is_bwrap && *most < MIN_BWRAP_FILE_SIZE) {
+        return Err(too_low(format!(
+            "the limit for the size of files is {most} bytes, but the bwrap sandbox needs at least \
+             {MIN_BWRAP_FILE_SIZE}"
+        )));
+    }
+    if let Some(most) = limits.memory.filter(|most| *most < MIN_MEMORY) {
+        let message = format!(
+            "the memory limit is {most} bytes, but a program needs at least {MIN_MEMORY} to start"
+        );
+        return Err(too_low(message).with_hint("raise the limit, for example to 512M"));
+    }
+    let (who, least) = match isolation {
+        Isolation::Bwrap => ("the bwrap sandbox", MIN_BWRAP_OPEN_FILES),
+        Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
+            ("a program", MIN_OPEN_FILES)
         }
+    };
+    match limits.open_files {
+        Some(most) if most < least => Err(too_low(format!(
+            "the limit for open files is {most}, but {who} needs at least {least} to start"
+        ))),
         _ => Ok(()),
     }
+}
+
+fn too_low(message: String) -> Error {
+    Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
+        .with_verb(Verb::Exec)
+        .with_hint("raise the limit, or choose another isolation")
 }
 
 /// Makes a control group with the limits, and starts the watchdog that ends the group when we

@@ -80,6 +80,40 @@ async fn a_file_size_that_the_sandbox_exceeds_is_refused() {
 }
 
 #[tokio::test]
+async fn a_memory_limit_with_which_nothing_starts_is_refused() {
+    for isolation in MODES {
+        let fixture = Fixture::behind(isolation);
+        let limits = ExecLimits { memory: Some(5), ..ExecLimits::default() };
+        let options = ExecOptions { limits, ..ExecOptions::default() };
+        let refused = fixture.backend.exec_with("true", options).await.unwrap_err();
+        assert!(refused.message().contains("limit is 5 bytes, but "), "{isolation}: {refused}");
+        fixture.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_open_files_with_which_nothing_starts_is_refused() {
+    for isolation in MODES {
+        let fixture = Fixture::behind(isolation);
+        let least = if isolation == Isolation::Bwrap { 16 } else { 4 };
+        let limits = |files| ExecLimits { open_files: Some(files), ..ExecLimits::default() };
+        for files in [1, least - 1] {
+            let options = ExecOptions { limits: limits(files), ..ExecOptions::default() };
+            let refused = fixture.backend.exec_with("true", options).await.unwrap_err();
+            let says = format!("open files is {files}, but ");
+            assert!(refused.message().contains(&says), "{isolation}: {refused}");
+            assert!(refused.message().contains(&format!("at least {least}")), "{refused}");
+        }
+        let output = run(&fixture, "true", limits(least)).await;
+        assert_eq!(output.exit.code, Some(0), "{isolation}: {output:?}");
+        // More than this process may have open is no limit.
+        let output = run(&fixture, "echo $(($(ulimit -n) > 100))", limits(u64::MAX / 2)).await;
+        assert_eq!(output.stdout.bytes.as_ref(), b"1\n", "{isolation}: {output:?}");
+        fixture.leave().await;
+    }
+}
+
+#[tokio::test]
 async fn a_fork_bomb_stays_small() {
     for isolation in MODES {
         let fixture = Fixture::behind(isolation);

@@ -47,7 +47,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
     }
     let (timeout, line) = (timeout.unwrap_or(MAX_EXEC_TIMEOUT), request.command.to_shell_line());
     let whole = saved_output.map(|_| WholeOutput::default());
-    let Ran { stdout, stderr, whole, ended } =
+    let Ran { stdout, stderr, whole, ended, took } =
         waited_for(backend, request, progress, whole).await?;
     let exit = ended.map_err(|loss| {
         let error = Error::new(ErrorCode::ExecError, ErrorKind::Io, loss);
@@ -63,7 +63,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
         (true, Some(whole), Some(place)) => Some(whole.save(backend, place).await),
         _ => None,
     };
-    answered(&Said { stdout, stderr, cut, advice, saved }, &exit, timeout)
+    let limit = TimeLimit { timeout, took };
+    answered(&Said { stdout, stderr, cut, advice, saved }, &exit, limit)
 }
 
 /// The terminal for a background process, if the caller asked for one.
@@ -136,7 +137,7 @@ async fn waited_for(
     }
     let exit = process.wait().await;
     let ended = exit.ok_or_else(|| process.exit_receiver().process_lost_message());
-    Ok(Ran { stdout, stderr, whole, ended })
+    Ok(Ran { stdout, stderr, whole, ended, took: begun.elapsed() })
 }
 
 /// A command that has ended.
@@ -147,6 +148,14 @@ struct Ran {
     whole: Option<WholeOutput>,
     /// How it ended, or why that is not known.
     ended: Result<ProcessExit, String>,
+    took: Duration,
+}
+
+/// What ended a command that took too long: its timeout, or a shorter limit of the workspace.
+#[derive(Clone, Copy)]
+struct TimeLimit {
+    timeout: Duration,
+    took: Duration,
 }
 
 /// Its output and what to add to it.
@@ -159,7 +168,7 @@ struct Said {
     saved: Option<(Option<WsPath>, String)>,
 }
 
-fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
+fn answered(said: &Said, exit: &ProcessExit, limit: TimeLimit) -> Outcome {
     let Said { stdout, stderr, cut, advice, saved } = said;
     let mut parts = Vec::new();
     if !stdout.is_empty() {
@@ -168,7 +177,7 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     if !stderr.is_empty() {
         parts.push(format!("[stderr]\n{}", stderr.trim_end_matches('\n')));
     }
-    let ending = ending(exit, timeout);
+    let ending = ending(exit, limit);
     parts.extend(ending.as_ref().map(|ending| format!("[{ending}]")));
     parts.extend(advice.as_ref().map(|advice| format!("[{advice}]")));
     let left = exit.orphans == LeftoverProcessOutcome::Ended;
@@ -210,9 +219,15 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
 }
 
 /// How it ended; `None` if it succeeded.
-fn ending(exit: &ProcessExit, timeout: Duration) -> Option<String> {
+fn ending(exit: &ProcessExit, limit: TimeLimit) -> Option<String> {
     let status = status(exit);
+    let TimeLimit { timeout, took } = limit;
     match exit.cause {
+        ExitCause::Timeout if took < timeout => Some(format!(
+            "ended after {:.1} s by the time limit of this workspace, which no timeout raises: do it in \
+             shorter commands",
+            took.as_secs_f64()
+        )),
         ExitCause::Timeout => Some(format!(
             "timed out after {timeout:?} and was ended; pass timeout for up to {} s, or background: true \
              to let it run and read its output with process_output",

@@ -43,7 +43,11 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
         Some("fetch") => "wants to use the network",
         _ => "asks for permission",
     };
-    let asker = if approval.session_id.is_some() { "The agent" } else { "A run" };
+    let asker = match (&approval.session_id, &approval.requester) {
+        (Some(_), _) => "The agent".to_owned(),
+        (None, Some(requester)) => format!("The program {}", exact(&requester.name)),
+        (None, None) => "A run".to_owned(),
+    };
     html! {
         article.card.ask id={ "ask-" (approval.id) } {
             p.kind { (asker) " " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
@@ -57,6 +61,9 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
             @if let Some(detail) = &subject.detail { pre.wrap.detail { (exact(detail)) } }
             @if subject.described_by == SubjectDescriber::Agent {
                 p.quiet.small { "As the agent describes it. The answer is for this request; what the agent then does is up to the agent." }
+            }
+            @if subject.described_by == SubjectDescriber::Program {
+                p.quiet.small { "As the program describes it. The answer is for its request; what the program then does is up to the program." }
             }
             @if subject.is_cut {
                 p.small { "This is not everything: it is too large to be shown, so it can only be denied." }

@@ -173,18 +173,23 @@ pub(crate) fn decided_by(
     decision: &ApprovalDecision,
     via: DecisionChannel,
 ) -> Result<ApprovalDecider, Problem> {
-    match principal.kind() {
-        PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => {}
-        PrincipalKind::Agent | PrincipalKind::Executor => {
-            let detail = "only a person or an API key of the operator can decide approvals";
-            return Err(Problem::new(ProblemKind::Forbidden, detail));
-        }
-    }
+    check_operator(principal, "decide approvals")?;
     Ok(ApprovalDecider {
         kind: decision.by.unwrap_or(DeciderKind::Person),
         name: principal.id().to_owned(),
         via: Some(decision.via.unwrap_or(via)),
     })
+}
+
+/// Refuses agents and executors.
+pub(crate) fn check_operator(principal: &Principal, act: &str) -> Result<(), Problem> {
+    match principal.kind() {
+        PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => Ok(()),
+        PrincipalKind::Agent | PrincipalKind::Executor => {
+            let detail = format!("only a person or an API key of the operator can {act}");
+            Err(Problem::new(ProblemKind::Forbidden, detail))
+        }
+    }
 }
 
 /// The stored session, or a 404 problem.
@@ -239,6 +244,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(cleanup::run)))
         .routes(Access::Admin.to(routes!(keys::list, keys::create)))
         .routes(Access::Admin.to(routes!(keys::revoke)))
-        .routes(Access::Admin.to(routes!(approvals::list)))
+        .routes(Access::Admin.to(routes!(approvals::list, approvals::request)))
         .routes(Access::Admin.to(routes!(approvals::show, approvals::decide)))
+        .routes(Access::Admin.to(routes!(approvals::use_answer)))
 }

@@ -1,5 +1,6 @@
 //! A port with a gateway whose agents are shell scripts, and its callers.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -68,6 +69,9 @@ impl Fixture {
             root: Some(root.clone()),
             servers_dir: None,
             hidden_paths: Vec::new(),
+            read_only_paths: Vec::new(),
+            mounts: Vec::new(),
+            variables: BTreeMap::new(),
             isolation: Isolation::None,
             minimum_isolation: Isolation::None,
             network: NetworkAccess::Shared,

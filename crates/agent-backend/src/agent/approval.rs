@@ -1,5 +1,7 @@
 //! Tools that run only after a person has approved the call.
 
+mod server;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
@@ -21,6 +23,9 @@ use super::filesystem::OLD_NAME;
 use super::session::AgentSession;
 use super::skills::USE_SKILL;
 use super::tool::{AgentTool, ToolResult};
+use crate::ServeClient;
+
+pub use server::ServerApprover;
 
 /// Maximum number of approvals of a tool that are kept while another approval is missing.
 const MAX_GIVEN: usize = 1000;
@@ -66,11 +71,17 @@ pub enum ToolApprovalDecision {
 }
 
 impl ToolApproval {
-    /// Asks an approver, such as the inbox of a server. If the approver answers later, the call
+    /// Asks an approver. If the approver answers later, the call
     /// ends and the model is told to repeat it. The stored question covers the tool and all its
     /// arguments.
     pub fn by_approver(approver: Arc<dyn Approver>) -> Self {
         Self { names: BTreeSet::new(), route: Route::Approver(approver) }
+    }
+
+    /// Asks at a server: the question waits in the list of `agent-backend approvals` and on the page, and the call waits for
+    /// the decision. [`ServerApprover`] has settings.
+    pub fn by_server(client: ServeClient) -> Self {
+        Self::by_approver(Arc::new(ServerApprover::new(client)))
     }
 
     /// Calls your function and waits for its decision. Calls take turns, also if a model calls several
@@ -267,7 +278,7 @@ fn request(
 ) -> ApprovalRequest {
     let principal = &session.context().principal;
     // All arguments: a person must see what the answer covers.
-    let whole = Value::Object(arguments.clone());
+    let whole = sorted(&Value::Object(arguments.clone()));
     let rule = TriggeringRule {
         rule: RULE.to_owned(),
         reason: format!("the tool {} requires an approval: {whole}", tool.name()),
@@ -287,7 +298,7 @@ fn request(
     let mut request = ApprovalRequest::new(&call, rule);
     // A yes counts in the session that asked: another one may have other files.
     let session_id = session.context().session_id.to_string();
-    let payload = json!([session_id, tool.name(), sorted(&Value::Object(arguments.clone()))]);
+    let payload = json!([session_id, tool.name(), whole]);
     let payload = payload.to_string();
     request.digest = CallDigest::compute_with_payload(principal, &request.call, payload.as_bytes());
     request

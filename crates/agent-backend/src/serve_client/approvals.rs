@@ -1,8 +1,12 @@
 //! Approvals of a server: lists, decisions, and a stream of their changes.
 
 use std::fmt;
+use std::time::Duration;
 
-use ab_api::{Approval, ApprovalDecision, ApprovalId, ApprovalStatus, Page, SessionId};
+use ab_api::{
+    Approval, ApprovalDecision, ApprovalId, ApprovalQuestion, ApprovalStatus, ApprovalUse, Page,
+    SessionId,
+};
 use ab_core::Result;
 use bytes::Bytes;
 use http::Method;
@@ -11,6 +15,8 @@ use super::stream::MessageStream;
 use super::{ServeClient, body, with_query};
 
 const PATH: &str = "/v1/approvals";
+/// The longest that one request waits for a decision: shorter than the time that a server may take to answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Which approvals to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +88,41 @@ impl ServeClient {
         decision: &ApprovalDecision,
     ) -> Result<Approval> {
         self.json(Method::POST, &format!("{PATH}/{id}"), body(decision)?).await
+    }
+
+    /// Asks for an approval. Asked again with the same requester and digest, it is the same approval until its answer
+    /// is used.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with a message for each field that the server does not
+    /// accept; [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if an open approval has the digest and another
+    /// text.
+    pub async fn request_approval(&self, question: &ApprovalQuestion) -> Result<Approval> {
+        self.json(Method::POST, PATH, body(question)?).await
+    }
+
+    /// Waits until the approval is decided or has expired, for at most `wait` and at most 30 seconds, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is none with this id.
+    pub async fn wait_for_approval(&self, id: ApprovalId, wait: Duration) -> Result<Approval> {
+        let seconds = wait.min(LONGEST_WAIT).as_millis().div_ceil(1000);
+        self.json(Method::GET, &format!("{PATH}/{id}?wait={seconds}"), Bytes::new()).await
+    }
+
+    /// Uses the answer to a question of this client, which works once. Only if the status of the returned approval is
+    /// approved may the caller do what it asked about.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if the approval is pending, was used before, is about
+    /// another digest, or another caller asked.
+    pub async fn use_approval(&self, id: ApprovalId, digest: &str) -> Result<Approval> {
+        let digest = digest.to_owned();
+        let path = format!("{PATH}/{id}/use");
+        self.json(Method::POST, &path, body(&ApprovalUse { digest })?).await
     }
 
     /// The approvals that pass the filter, then every approval that is made or changes.

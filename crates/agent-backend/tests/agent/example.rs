@@ -31,7 +31,16 @@ fn call(tool: &str, arguments: Value) -> LanguageModelStep {
 
 /// What the agent printed, and whether it ended well.
 async fn agent(model: &ScriptedLanguageModel, root: &Path, answers: &str) -> (String, bool) {
-    let mut command = Command::new(example("agent"));
+    run(&example("agent"), model, root, answers).await
+}
+
+async fn run(
+    program: &Path,
+    model: &ScriptedLanguageModel,
+    root: &Path,
+    answers: &str,
+) -> (String, bool) {
+    let mut command = Command::new(program);
     command.arg(root).arg("Mend add.sh").env_clear().kill_on_drop(true);
     command.env("OPENAI_BASE_URL", format!("{}/v1", model.url())).env("OPENAI_MODEL", "scripted");
     command.env("PATH", std::env::var_os("PATH").unwrap());
@@ -108,6 +117,31 @@ async fn the_example_of_a_provider_finds_its_machine_again() {
     let output = Command::new(example("sandbox_provider")).output().await.unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(printed, "create a machine for chat-7\nstart it\nfrom the first turn\n");
+}
+
+/// `cargo xtask soak rig` builds the example, which is no part of the workspace, and names it by the variable.
+#[tokio::test]
+async fn slow_the_rig_example_does_a_task_with_our_tools() {
+    let Some(program) = std::env::var_os("AB_RIG_AGENT") else { return };
+    let root = tempfile::tempdir().unwrap();
+    project(root.path());
+    let fixed = json!([{ "oldText": "$1 - $2))", "newText": "$1 + $2))" }]);
+    let model = ScriptedLanguageModel::start(vec![
+        call("edit_file", json!({ "path": "add.sh", "edits": fixed })),
+        call("read_text_file", json!({ "path": "add.sh" })),
+        call("edit_file", json!({ "path": "add.sh", "edits": fixed })),
+        call("exec", json!({ "command": "sh test.sh" })),
+        LanguageModelStep::Say("The test passes.".to_owned()),
+    ])
+    .await;
+    let (printed, succeeded) = run(Path::new(&program), &model, root.path(), "").await;
+    assert!(succeeded, "{printed}");
+    assert!(printed.ends_with("The test passes.\n"), "{printed}");
+    let text = std::fs::read_to_string(root.path().join("add.sh")).unwrap();
+    assert_eq!(text, "echo $(($1 + $2))\n");
+    let told = model.last_request()["messages"].to_string();
+    assert!(told.contains("was not read in this session"), "a failed call is an answer: {told}");
+    assert!(told.contains("passed"), "{told}");
 }
 
 /// The README shows the loop of the example in 25 lines.

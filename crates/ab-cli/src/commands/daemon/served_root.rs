@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ab_core::process::{ExecLimits, PathRestrictions};
-use ab_core::{Backend, ConcurrentCommandLimit};
+use ab_core::process::PathRestrictions;
+use ab_core::{Backend, ConcurrentCommandLimit, NarrowOptions};
 use ab_host::LocalExecSettings;
 use ab_mcp::McpHttpSettings;
 use ab_remote::{HostKey, SshAccess, SshConnectionThreads, SshServer, SshServerSettings};
@@ -12,6 +12,7 @@ use ab_server::{DaemonRoutes, ServedDirectory};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 
 use super::defaults;
+use crate::config::CommandConfig;
 use crate::failure::Failure;
 use crate::{process, toolchains};
 
@@ -38,7 +39,11 @@ impl ServedRoot {
     /// # Errors
     ///
     /// A usage error if the root is inside the data directory, and errors of the workspace.
-    pub(crate) fn open(root: &Path, data_dir: &Path) -> Result<ServedRoot, Failure> {
+    pub(crate) fn open(
+        root: &Path,
+        data_dir: &Path,
+        commands: &CommandConfig,
+    ) -> Result<ServedRoot, Failure> {
         let real = |path: &Path| {
             path.canonicalize()
                 .map_err(|error| Failure::input(format!("find {}", path.display()), error))
@@ -52,12 +57,13 @@ impl ServedRoot {
             );
             return Err(Failure::usage(message).with_hint("serve another directory"));
         }
-        let asked = ExecLimits::default();
+        let asked = commands.limits();
         let mut config = LocalWorkspaceConfig::new(&root);
         config.options.exec = LocalExecSettings {
             limits: defaults::completed(asked),
             optional_limits: defaults::unasked(asked),
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
+            mounts: commands.bind.value.mounts.clone(),
             ..LocalExecSettings::default()
         };
         config.policy = CommandPolicySettings {
@@ -67,7 +73,19 @@ impl ServedRoot {
         let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
         config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         let backend = agent_backend::local_with(config)?;
-        let mut handle = backend.clone();
+        let env = commands.env.value.0.clone();
+        let mut handle = backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })?;
+        let parsed = |paths: &[String]| -> Result<Vec<_>, Failure> {
+            paths.iter().map(|path| Ok(handle.parse_path(path)?)).collect()
+        };
+        let restrictions = PathRestrictions {
+            hidden: parsed(&commands.hide.value)?,
+            read_only: parsed(&commands.read_only.value)?,
+            ..PathRestrictions::default()
+        };
+        if !restrictions.is_empty() {
+            handle = handle.restrict(restrictions)?;
+        }
         let mut hidden_path = None;
         if let Ok(inside) = data.strip_prefix(&root) {
             let Some(inside) = inside.to_str() else {

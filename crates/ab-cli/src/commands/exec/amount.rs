@@ -40,11 +40,19 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a size that must be more than zero.
-pub(super) fn some_size(text: &str) -> Result<u64, String> {
+pub(crate) fn some_size(text: &str) -> Result<u64, String> {
     size(text).and_then(|size| match size {
         0 => Err("must be more than zero".to_owned()),
         _ => Ok(size),
     })
+}
+
+/// Parses a number that must be more than zero.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(number),
+        Ok(_) | Err(_) => Err("must be a whole number, at least 1".to_owned()),
+    }
 }
 
 fn split(text: &str) -> (&str, &str) {

@@ -86,7 +86,7 @@ pub(crate) struct Limits {
     memory: Option<u64>,
 
     /// Limit the number of processes and threads
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = amount::count)]
     processes: Option<u64>,
 
     /// Limit the size of a file that a command writes
@@ -94,7 +94,7 @@ pub(crate) struct Limits {
     file_size: Option<u64>,
 
     /// Limit the number of files that a process has open
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = amount::count)]
     open_files: Option<u64>,
 
     /// Keep only this much of the output of a command

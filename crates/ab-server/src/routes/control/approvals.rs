@@ -1,26 +1,32 @@
-//! `/v1/approvals`: questions of agents, and the decisions on them.
+//! `/v1/approvals`: questions of agents and programs, and the decisions on them.
+
+use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, DecisionChannel, Page, PageRequest,
-    SessionId,
+    Approval, ApprovalDecision, ApprovalId, ApprovalQuestion, ApprovalStatus, ApprovalUse,
+    DecisionChannel, Page, PageRequest, SessionId,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
-use ab_store::{ApprovalChange, ApprovalFilter, StoreError};
+use ab_store::{ApprovalChange, ApprovalFilter, RequestedApproval, StoreError};
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde::Deserialize;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::problems::ApprovalProblems;
-use super::{decided_by, of_approval, of_task, violated};
+use super::{check_operator, decided_by, of_approval, of_task, violated};
 use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
-use crate::problem::{ErrorEnvelope, Problem};
+use crate::problem::{ErrorEnvelope, Problem, ProblemKind};
 use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
+
+/// The longest that one request waits for a decision.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Filters of the list of approvals
 #[derive(Debug, Deserialize, IntoParams)]
@@ -81,20 +87,114 @@ pub(crate) async fn list(
     Ok(Json(page.build_response_page(approvals, total)).into_response())
 }
 
-/// Show an approval
+/// How long to wait for a decision
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DecisionWait {
+    /// The answer comes when the approval is decided or has expired, or after this many seconds, at most 60.
+    #[param(maximum = 60)]
+    wait: Option<u64>,
+}
+
+/// Show an approval, or wait for its decision
 #[utoipa::path(
     get,
     path = "/v1/approvals/{id}",
     tag = "approvals",
-    params(("id" = ApprovalId, Path)),
-    responses((status = OK, body = Approval), ApprovalProblems)
+    params(("id" = ApprovalId, Path), DecisionWait),
+    responses(
+        (status = OK, description = "The approval; with `wait` it may still be pending", body = Approval),
+        ApprovalProblems
+    )
 )]
 pub(crate) async fn show(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<ApprovalId>,
+    QueryParams(DecisionWait { wait }): QueryParams<DecisionWait>,
 ) -> Result<Json<Approval>, Problem> {
-    let approval = app.control()?.control.store().get_approval(id).await;
+    let wait = Duration::from_secs(wait.unwrap_or_default());
+    if wait > MAX_WAIT {
+        let detail = format!("invalid wait: must be at most {} seconds", MAX_WAIT.as_secs());
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    }
+    let store = app.control()?.control.store();
+    if !wait.is_zero() {
+        tokio::select! {
+            biased;
+            () = app.shutdown().cancelled() => {}
+            // Its error is that of the read below.
+            _ = timeout(wait, store.wait_for_decision(id)) => {}
+        }
+    }
+    let approval = store.get_approval(id).await;
     approval.map(Json).map_err(|error| of_approval(id, error.into()))
+}
+
+/// Ask for an approval
+///
+/// For programs outside the server, such as one that contains an agent. The approval waits in the same list and on the
+/// same page as those of sessions. A program that asks again with the same `requester` and `digest` gets the approval
+/// that it asked for before, pending or decided, until it uses the answer. Only the caller that asked can use it.
+#[utoipa::path(
+    post,
+    path = "/v1/approvals",
+    tag = "approvals",
+    request_body = ApprovalQuestion,
+    responses(
+        (status = CREATED, description = "The new approval", body = Approval),
+        (status = OK, description = "The approval that the program asked for before", body = Approval),
+        (status = BAD_REQUEST, description = "A field is invalid", body = ErrorEnvelope),
+        (status = CONFLICT, description = "An open approval has this digest and another text", body = ErrorEnvelope),
+        (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ErrorEnvelope),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ErrorEnvelope),
+        (status = TOO_MANY_REQUESTS, description = "1000 approvals of programs are pending, or wrong tokens came", body = ErrorEnvelope),
+        ApprovalProblems
+    )
+)]
+pub(crate) async fn request(
+    State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Response, Problem> {
+    check_operator(&principal, "ask for approvals here")?;
+    let question = ApprovalQuestion::parse(&body).map_err(|violations| violated(&violations))?;
+    let requested = app.control()?.control.request_approval(&question, principal.to_string()).await;
+    let RequestedApproval { approval, is_new } = requested.map_err(of_task)?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let location = [(header::LOCATION, format!("/v1/approvals/{}", approval.id))];
+    Ok((status, location, Json(approval)).into_response())
+}
+
+/// Use the answer
+///
+/// The program that asked does this directly before it acts. An answer, yes or no, is used once. A yes is valid for the
+/// digest that was asked about, until the approval expires.
+#[utoipa::path(
+    post,
+    path = "/v1/approvals/{id}/use",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    request_body = ApprovalUse,
+    responses(
+        (status = OK, description = "The approval. Only if its status is `approved` may the program act", body = Approval),
+        (status = BAD_REQUEST, description = "The body is not valid", body = ErrorEnvelope),
+        (status = CONFLICT, description = "It is pending, was used, is about another digest, or another caller asked", body = ErrorEnvelope),
+        (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ErrorEnvelope),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ErrorEnvelope),
+        ApprovalProblems
+    )
+)]
+pub(crate) async fn use_answer(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<ApprovalId>,
+    Extension(principal): Extension<Principal>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<Approval>, Problem> {
+    check_operator(&principal, "use approvals here")?;
+    let ApprovalUse { digest } =
+        ApprovalUse::parse(&body).map_err(|violations| violated(&violations))?;
+    let used = app.control()?.control.use_approval(id, digest, principal.to_string()).await;
+    used.map(Json).map_err(|error| of_approval(id, error))
 }
 
 /// Decide an approval

@@ -99,6 +99,14 @@ fn general(error: ControlPlaneError) -> Problem {
         ControlPlaneError::Store(StoreError::Grant(_)) => {
             Problem::new(ProblemKind::Conflict, detail).coded("grant_refused")
         }
+        ControlPlaneError::Store(StoreError::DigestReused(id)) => {
+            Problem::new(ProblemKind::Conflict, detail)
+                .coded("digest_reused")
+                .with_member("approvalId", id.to_string())
+        }
+        ControlPlaneError::Store(StoreError::TooManyPending { .. }) => {
+            Problem::new(ProblemKind::TooManyRequests, detail).coded("too_many_approvals")
+        }
         ControlPlaneError::Store(StoreError::TooLarge { .. }) => {
             Problem::new(ProblemKind::TooLarge, detail)
         }

@@ -9,14 +9,16 @@ use std::time::Duration;
 use ab_api::SessionId;
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
 use ab_host::MissingRootPolicy;
-use ab_host::child_program::{ChildInput, ChildLog, ChildProcess};
+use ab_host::child_program::ChildProcess;
+use ab_host::child_program::shared::{ProgramLock, ProgramUse, StartedProgram};
 use ab_local::LocalWorkspaceConfig;
 use ab_remote::client::{HostKeyCheck, SecretText};
 use async_trait::async_trait;
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{ExternalSandbox, SandboxProvider};
 use crate::RemoteConfig;
@@ -24,15 +26,19 @@ use crate::agent::{AgentSessionId, SessionContext};
 
 /// How long a daemon may take to report its address.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long another process may take to start the daemon of a session.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a lock that another process has is tried.
+const LOCK_PACE: Duration = Duration::from_millis(20);
 /// The directory of a sandbox that its daemon serves.
 const HOME: &str = "home";
 
 /// A process of `agent-backend daemon` for each session, with its own directory and token, on a
 /// loopback port.
 ///
-/// A daemon continues when its session ends; the next session with the same id uses it again.
-/// Daemons end with [`stop_daemon`](Self::stop_daemon), when the last clone of this value is dropped, and when this
-/// process ends, also if it is killed. The directories are kept.
+/// A daemon continues when its session ends; the next session with the same id uses it again, also in another
+/// process. This process stops using a daemon with [`stop_daemon`](Self::stop_daemon), when the last clone of this value is dropped,
+/// and when it ends, also if it is killed. The daemon ends when no process uses it. The directories are kept.
 #[derive(Clone, Debug)]
 pub struct DaemonSandboxProvider {
     program: PathBuf,
@@ -63,13 +69,9 @@ impl DaemonSandboxProvider {
         self
     }
 
-    /// Ends the daemon of a session, if one runs.
+    /// Stops using the daemon of a session, which ends unless another process uses it.
     pub async fn stop_daemon(&self, session: &AgentSessionId) {
-        let stopped = self.slot(session).lock().await.take();
-        if let Some(mut daemon) = stopped {
-            drop(daemon.input.take());
-            daemon.process.wait_for_exit_or_kill().await;
-        }
+        self.slot(session).lock().await.take();
     }
 
     fn slot(&self, session: &AgentSessionId) -> Slot {
@@ -128,13 +130,19 @@ impl ExternalSandbox for DaemonSandbox {
     async fn start(&self) -> Result<()> {
         let slot = self.sandboxes.slot(&self.session);
         let mut running = slot.lock().await;
-        if let Some(daemon) = running.as_mut()
-            && daemon.process.is_running()
-        {
+        if running.as_ref().is_some_and(|daemon| daemon.held.is_running()) {
             return Ok(());
         }
-        let daemon = RunningDaemon::start(&self.sandboxes, &self.directory, &self.home).await?;
-        *running = Some(daemon);
+        // Dropped first: the new daemon must not wait for the end of this use.
+        *running = None;
+        let lock = self.lock().await?;
+        *running = match RunningDaemon::join(&lock).await? {
+            Some(joined) => Some(joined),
+            None => {
+                let (directory, home) = (&self.directory, &self.home);
+                Some(RunningDaemon::start(&lock, &self.sandboxes, directory, home).await?)
+            }
+        };
         Ok(())
     }
 
@@ -155,19 +163,60 @@ impl ExternalSandbox for DaemonSandbox {
     }
 }
 
-/// A daemon that has reported its address. Dropping this ends it.
+impl DaemonSandbox {
+    /// The right to start or join the daemon, which other agents with this session may have.
+    async fn lock(&self) -> Result<ProgramLock> {
+        let start = Instant::now();
+        loop {
+            if let Some(lock) = ProgramLock::try_take(&self.directory)? {
+                return Ok(lock);
+            }
+            if start.elapsed() >= LOCK_TIMEOUT {
+                let message = format!(
+                    "another process was starting the daemon of session {} for {LOCK_TIMEOUT:?}",
+                    self.session
+                );
+                return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
+            }
+            sleep(LOCK_PACE).await;
+        }
+    }
+}
+
+/// A daemon that has reported its address. It ends when no process uses it.
 #[derive(Debug)]
 struct RunningDaemon {
-    process: ChildProcess,
-    /// The daemon ends when this is closed, by this process or by its end.
-    input: Option<ChildInput>,
+    held: ProgramUse,
     config: RemoteConfig,
+    /// Of a daemon that this process has started.
+    _started: Option<Started>,
+}
+
+#[derive(Debug)]
+struct Started {
+    /// Kept, so that the process is reaped when it has ended.
+    _process: ChildProcess,
     /// Keeps reading the daemon's log, so that it never blocks on a full pipe.
     reading: JoinHandle<()>,
 }
 
 impl RunningDaemon {
+    /// Joins a daemon that another process has started. `None` if none runs, or if it is about to end.
+    async fn join(lock: &ProgramLock) -> Result<Option<RunningDaemon>> {
+        let Some((held, record)) = lock.join()? else { return Ok(None) };
+        let record: Value = serde_json::from_str(&record).unwrap_or_default();
+        let Ok(config) = config(&record, record["token"].as_str().unwrap_or_default()) else {
+            return Ok(None);
+        };
+        let reached = async { crate::remote_with(config.clone())?.connect().await };
+        match timeout(START_TIMEOUT, reached).await {
+            Ok(Ok(())) => Ok(Some(RunningDaemon { held, config, _started: None })),
+            _ => Ok(None),
+        }
+    }
+
     async fn start(
+        lock: &ProgramLock,
         sandboxes: &DaemonSandboxProvider,
         directory: &Path,
         home: &str,
@@ -188,17 +237,17 @@ impl RunningDaemon {
         arguments.push(home.into());
         arguments.extend([OsString::from("--ssh-host-key"), directory.join("host_key").into()]);
         arguments.extend(sandboxes.arguments.iter().cloned());
-        let (mut process, ChildLog { mut input, log }) =
-            ChildProcess::start_with_log(&sandboxes.program, &arguments)?;
+        let StartedProgram { mut process, log, mut held } =
+            lock.start(&sandboxes.program, &arguments)?;
         // 80 random bits each.
         let token = format!("{}{}", SessionId::generate(), SessionId::generate());
         let fails = |error: std::io::Error| {
             let message = format!("cannot send the token to the daemon: {error}");
             Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
         };
-        input.write_all(format!("{token}\n").as_bytes()).await.map_err(fails)?;
+        held.send(&format!("{token}\n")).map_err(fails)?;
         let mut lines = BufReader::new(log).lines();
-        let notice = tokio::time::timeout(START_TIMEOUT, notice(&mut lines)).await;
+        let notice = timeout(START_TIMEOUT, notice(&mut lines)).await;
         let notice = match notice {
             Ok(Ok(notice)) => notice,
             Ok(Err(said)) => {
@@ -207,18 +256,23 @@ impl RunningDaemon {
                 return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message));
             }
             Err(_) => {
+                process.kill().await;
                 let message = format!("the daemon was not ready within {START_TIMEOUT:?}");
                 return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
             }
         };
         let config = config(&notice, &token)?;
+        let record =
+            json!({ "url": notice["url"], "host_key": notice["host_key"], "token": token });
+        lock.leave_record(&record.to_string())?;
         let reading =
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(RunningDaemon { process, config, reading, input: Some(input) })
+        let started = Started { _process: process, reading };
+        Ok(RunningDaemon { held, config, _started: Some(started) })
     }
 }
 
-impl Drop for RunningDaemon {
+impl Drop for Started {
     fn drop(&mut self) {
         self.reading.abort();
     }

@@ -1,0 +1,278 @@
+//! A program that several processes use at the same time, and that ends with the last of them.
+//!
+//! Its standard input is a named pipe in a directory of its own. Every user holds the pipe open for writing, and the
+//! kernel closes it when a user ends, also if it is killed. At the end of its input the program ends. The starter leaves
+//! a record beside the pipe, which tells the others how to reach the program.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, fcntl_setfl, flock, mknodat, open};
+use rustix::io::Errno;
+
+use super::{ChildLog, ChildProcess};
+
+/// The pipe, the record and the locks of a program in its directory.
+const PIPE: &str = "program.input";
+const RECORD: &str = "program.json";
+const NEW_RECORD: &str = "program.json.new";
+const LOCK: &str = "program.lock";
+/// Locked in common by all users.
+const USERS: &str = "program.users";
+/// The longest record that is read.
+const MAX_RECORD: u64 = 64 * 1024;
+/// For the user only: a record may have secrets.
+const PRIVATE: u32 = 0o600;
+
+/// The right to start or to join the program of a directory. One process has it at a time.
+#[derive(Debug)]
+pub struct ProgramLock {
+    directory: PathBuf,
+    _file: File,
+}
+
+/// One use of a program. The program ends when its last use is dropped.
+#[derive(Debug)]
+pub struct ProgramUse {
+    pipe: File,
+    users: File,
+    directory: PathBuf,
+}
+
+/// A program that this process has started, and its use.
+#[derive(Debug)]
+pub struct StartedProgram {
+    pub process: ChildProcess,
+    pub log: ChildLog,
+    pub held: ProgramUse,
+}
+
+impl ProgramLock {
+    /// Takes the lock of the program in `directory`, which must exist. `None` if another process has it.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be written.
+    pub fn try_take(directory: &Path) -> Result<Option<ProgramLock>> {
+        let file = locked(&directory.join(LOCK), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file.map(|file| ProgramLock { directory: directory.to_owned(), _file: file }))
+    }
+
+    /// Joins the program if it runs, and returns the record of its starter.
+    ///
+    /// # Errors
+    ///
+    /// The pipe or the record cannot be read.
+    pub fn join(&self) -> Result<Option<(ProgramUse, String)>> {
+        let Some(users) = self.users()? else { return Ok(None) };
+        let path = self.directory.join(PIPE);
+        // Without a reader this fails: the program does not run.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let pipe = match open(&path, flags, Mode::empty()) {
+            Ok(pipe) => File::from(pipe),
+            Err(Errno::NOENT | Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(failure("open", &path, error.into())),
+        };
+        let path = self.directory.join(RECORD);
+        let mut record = String::new();
+        let read =
+            File::open(&path).and_then(|file| file.take(MAX_RECORD).read_to_string(&mut record));
+        match read {
+            Ok(_) => Ok(Some((self.use_of(pipe, users), record))),
+            // Its starter ended before the program was ready, or its last user has left.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failure("read", &path, error)),
+        }
+    }
+
+    /// Starts the program with a new pipe. A program that still reads the old one is no longer joined.
+    ///
+    /// # Errors
+    ///
+    /// The pipe cannot be made, or the program cannot be started.
+    pub fn start(&self, program: &Path, arguments: &[OsString]) -> Result<StartedProgram> {
+        let path = self.directory.join(PIPE);
+        let fails = |error: io::Error| failure("make", &path, error);
+        for stale in [PIPE, RECORD] {
+            match fs::remove_file(self.directory.join(stale)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fails(error)),
+                _ => {}
+            }
+        }
+        let mode = Mode::from_raw_mode(PRIVATE);
+        mknodat(CWD, &path, FileType::Fifo, mode, 0).map_err(|error| fails(error.into()))?;
+        let open_end = |flags: OFlags| {
+            open(&path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+                .map(File::from)
+                .map_err(|error| fails(error.into()))
+        };
+        // Opened without waiting, in this order: a writer needs a reader.
+        let (reader, pipe) = (open_end(OFlags::RDONLY)?, open_end(OFlags::WRONLY)?);
+        fcntl_setfl(&reader, OFlags::empty()).map_err(|error| fails(error.into()))?;
+        let users = self.users()?;
+        let users = users.ok_or_else(|| fails(io::ErrorKind::ResourceBusy.into()))?;
+        let (process, log) = ChildProcess::start_reading(program, arguments, reader)?;
+        Ok(StartedProgram { process, log, held: self.use_of(pipe, users) })
+    }
+
+    fn users(&self) -> Result<Option<File>> {
+        locked(&self.directory.join(USERS), FlockOperation::NonBlockingLockShared)
+    }
+
+    fn use_of(&self, pipe: File, users: File) -> ProgramUse {
+        ProgramUse { pipe, users, directory: self.directory.clone() }
+    }
+
+    /// Leaves the record of the program for those that join it.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be written.
+    pub fn leave_record(&self, record: &str) -> Result<()> {
+        let (new, path) = (self.directory.join(NEW_RECORD), self.directory.join(RECORD));
+        let write = || {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.create(true).truncate(true).write(true).mode(PRIVATE).open(&new)?;
+            file.write_all(record.as_bytes())?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|error| failure("write", &path, error))
+    }
+}
+
+impl ProgramUse {
+    /// Sends a line to the program. It must be short: nothing waits until the program has read it.
+    ///
+    /// # Errors
+    ///
+    /// The program has ended.
+    pub fn send(&mut self, line: &str) -> io::Result<()> {
+        self.pipe.write_all(line.as_bytes())
+    }
+
+    /// Whether the program still reads its input.
+    pub fn is_running(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pipe, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let polled = poll(&mut fds, Some(&now));
+        polled.is_ok() && !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    }
+}
+
+impl Drop for ProgramUse {
+    /// The last user removes the record: a program that is about to end must not be joined.
+    fn drop(&mut self) {
+        let Ok(Some(_lock)) = ProgramLock::try_take(&self.directory) else { return };
+        if flock(&self.users, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_file(self.directory.join(RECORD));
+        }
+    }
+}
+
+/// The file, locked. `None` if another process has a lock that excludes this one.
+fn locked(path: &Path, operation: FlockOperation) -> Result<Option<File>> {
+    let fails = |error: io::Error| failure("lock", path, error);
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).mode(PRIVATE).open(path);
+    let file = file.map_err(fails)?;
+    match flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(fails(error.into())),
+    }
+}
+
+fn failure(act: &str, path: &Path, error: io::Error) -> Error {
+    let message = format!("cannot {act} {}: {error}", path.display());
+    Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// Prints its input to its log, and ends with it.
+    fn start(lock: &ProgramLock) -> StartedProgram {
+        lock.start(Path::new("/bin/sh"), &["-c", "cat >&2"].map(OsString::from)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_ends_with_its_last_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        assert!(ProgramLock::try_take(directory.path()).unwrap().is_none(), "one at a time");
+        assert!(lock.join().unwrap().is_none(), "nothing was started");
+        let mut started = start(&lock);
+        assert!(lock.join().unwrap().is_none(), "it is not ready");
+        lock.leave_record("how to reach it").unwrap();
+        let (mut joined, record) = lock.join().unwrap().unwrap();
+        assert_eq!(record, "how to reach it");
+        started.held.send("one\n").unwrap();
+        drop(started.held);
+        // The starter is gone; the other still uses it.
+        joined.send("two\n").unwrap();
+        assert!(joined.is_running());
+        drop(joined);
+        let mut log = String::new();
+        started.log.read_to_string(&mut log).await.unwrap();
+        assert_eq!(log, "one\ntwo\n");
+        assert_eq!(started.process.wait_and_describe_exit().await, "exit status: 0");
+        assert!(lock.join().unwrap().is_none(), "it has ended");
+    }
+
+    #[tokio::test]
+    async fn a_program_without_a_user_is_not_joined_while_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let take = || ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        // It reads its input to the end and goes on.
+        let arguments =
+            ["-c", "exec 3<&0; cat; echo over >&2; exec sleep 1000"].map(OsString::from);
+        let lock = take();
+        let mut started = lock.start(Path::new("/bin/sh"), &arguments).unwrap();
+        lock.leave_record("how to reach it").unwrap();
+        drop(lock);
+        let joined = take().join().unwrap().unwrap().0;
+        drop(joined);
+        let (joined, _) = take().join().unwrap().expect("the starter still uses it");
+        drop((joined, started.held));
+        let mut over = [0; 5];
+        started.log.read_exact(&mut over).await.unwrap();
+        assert!(take().join().unwrap().is_none(), "it still has its pipe open");
+        started.process.kill().await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_has_ended_is_seen_and_started_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        let arguments = ["-c", "exit 3"].map(OsString::from);
+        let mut ended = lock.start(Path::new("/bin/sh"), &arguments).unwrap();
+        lock.leave_record("stale").unwrap();
+        assert_eq!(ended.process.wait_and_describe_exit().await, "exit status: 3");
+        assert!(!ended.held.is_running());
+        assert!(lock.join().unwrap().is_none());
+        let again = start(&lock);
+        assert!(again.held.is_running());
+        assert!(lock.join().unwrap().is_none(), "the old record does not count");
+    }
+
+    #[test]
+    fn a_record_is_for_its_user_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        lock.leave_record("a token").unwrap();
+        let mode = fs::metadata(directory.path().join(RECORD)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, PRIVATE);
+        let error = ProgramLock::try_take(&directory.path().join("no/such")).unwrap_err();
+        assert!(error.message().contains("no/such"), "{error}");
+    }
+}
