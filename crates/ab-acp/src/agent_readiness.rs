@@ -387,7 +387,7 @@ mod tests {
             needs_credential: Some(true),
             ..AgentCatalogEntry::default()
         };
-        catalog.add(entry).unwrap();
+        catalog.add_or_change(entry).unwrap();
         catalog
     }
 

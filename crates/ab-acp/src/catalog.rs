@@ -165,7 +165,7 @@ impl AgentCatalog {
         let file: CatalogFile = toml::from_str(text).map_err(unreadable)?;
         let mut catalog = AgentCatalog { entries: Vec::new() };
         for entry in file.agents {
-            catalog.add(entry)?;
+            catalog.add_or_change(entry)?;
         }
         Ok(catalog)
     }
@@ -173,7 +173,7 @@ impl AgentCatalog {
     /// Adds an entry. If an entry with this id exists, an entry with a command replaces it. An
     /// entry without a command changes it: variables and toolchains are added, other fields that
     /// are set are replaced.
-    pub fn add(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
+    pub fn add_or_change(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {
             return Err(AgentCatalogError::EmptyName);
@@ -263,7 +263,7 @@ mod tests {
         let mut catalog = AgentCatalog::default();
         assert_eq!(catalog.find("mock").map(|entry| entry.id.as_str()), Some("scripted"));
         assert_eq!(catalog.find("claude-code").map(AgentCatalogEntry::title), Some("Claude Code"));
-        catalog.add(entry("own", &["o"])).unwrap();
+        catalog.add_or_change(entry("own", &["o"])).unwrap();
         assert_eq!(catalog.find("o").map(AgentCatalogEntry::title), Some("own"));
         assert!(catalog.find("none").is_none());
     }
@@ -273,7 +273,10 @@ mod tests {
         let mut catalog = AgentCatalog::default();
         let before = catalog.entries().len();
         catalog
-            .add(AgentCatalogEntry { argv: vec!["mine".into()], ..entry("scripted", &[]) })
+            .add_or_change(AgentCatalogEntry {
+                argv: vec!["mine".into()],
+                ..entry("scripted", &[])
+            })
             .unwrap();
         assert_eq!(catalog.entries().len(), before);
         assert_eq!(catalog.find("scripted").unwrap().argv, ["mine"]);
@@ -283,10 +286,13 @@ mod tests {
     fn entries_that_make_no_sense_are_refused() {
         let mut catalog = AgentCatalog::default();
         let taken = AgentCatalogError::TakenName { name: "mock".into(), by: "scripted".into() };
-        assert_eq!(catalog.add(entry("x", &["mock"])), Err(taken));
-        assert_eq!(catalog.add(entry("x", &[""])), Err(AgentCatalogError::EmptyName));
+        assert_eq!(catalog.add_or_change(entry("x", &["mock"])), Err(taken));
+        assert_eq!(catalog.add_or_change(entry("x", &[""])), Err(AgentCatalogError::EmptyName));
         let empty = AgentCatalogEntry { argv: Vec::new(), ..entry("x", &[]) };
-        assert_eq!(catalog.add(empty), Err(AgentCatalogError::EmptyCommand { id: "x".into() }));
+        assert_eq!(
+            catalog.add_or_change(empty),
+            Err(AgentCatalogError::EmptyCommand { id: "x".into() })
+        );
     }
 
     #[test]
@@ -296,7 +302,12 @@ mod tests {
         let credentials = vec!["MY_KEY".to_owned()];
         let id = "goose".to_owned();
         catalog
-            .add(AgentCatalogEntry { id, env, credentials, ..AgentCatalogEntry::default() })
+            .add_or_change(AgentCatalogEntry {
+                id,
+                env,
+                credentials,
+                ..AgentCatalogEntry::default()
+            })
             .unwrap();
         let goose = catalog.find("goose").unwrap();
         assert_eq!(goose.credentials, ["MY_KEY"]);

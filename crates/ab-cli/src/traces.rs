@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_api::{SessionId, SessionStatus, Time};
-use ab_control::{SessionSpan, SessionSpanKind, SessionTrace, SessionTraceSender};
+use ab_control::{EndedSessionTraceSender, SessionSpan, SessionSpanKind, SessionTrace};
 use agent_backend::http_post::JsonEndpoint;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -47,7 +47,7 @@ pub(crate) struct TraceExporter {
 
 impl TraceExporter {
     /// Starts the task, and gives the sender for the control plane.
-    pub(crate) fn start(endpoint: JsonEndpoint) -> (TraceExporter, SessionTraceSender) {
+    pub(crate) fn start(endpoint: JsonEndpoint) -> (TraceExporter, EndedSessionTraceSender) {
         let (sender, traces) = mpsc::channel(QUEUE);
         let closing = Arc::new(Notify::new());
         let closed = Arc::clone(&closing);

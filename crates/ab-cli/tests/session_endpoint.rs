@@ -286,7 +286,7 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
             login_files,
             ..AgentCatalogEntry::default()
         };
-        settings.catalog.add(entry).unwrap();
+        settings.catalog.add_or_change(entry).unwrap();
     };
     let Some(server) = Server::start_with(Some(&steps), change).await else { return };
     let id = server.create("scenario").await;

@@ -77,7 +77,7 @@ impl Server {
             aliases: Vec::new(),
             ..settings.catalog.entries()[0].clone()
         };
-        settings.catalog.add(scenario).unwrap();
+        settings.catalog.add_or_change(scenario).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         settings.server_url = Some(format!("http://{address}"));

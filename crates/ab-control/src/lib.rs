@@ -21,7 +21,9 @@ mod token;
 pub use control::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
 pub use crash::{CrashTestHook, CrashTestPoint, UnknownCrashTestPoint};
 pub use housekeeping::CleanupMode;
-pub use observation::{DURATION_BUCKETS, DurationHistogram, SessionMetrics, SessionTraceSender};
+pub use observation::{
+    DURATION_BUCKETS, DurationHistogram, EndedSessionTraceSender, SessionMetrics,
+};
 pub use retention::RetentionSettings;
 pub use settings::ControlPlaneSettings;
 pub use timeline::{SessionSpan, SessionSpanKind, SessionTrace};

@@ -66,7 +66,7 @@ impl SessionMetrics {
 }
 
 /// Receives the traces of sessions that end. A full queue drops them.
-pub type SessionTraceSender = mpsc::Sender<SessionTrace>;
+pub type EndedSessionTraceSender = mpsc::Sender<SessionTrace>;
 
 impl ControlPlane {
     /// What happened to sessions since this server process started.
@@ -82,7 +82,7 @@ pub(crate) struct Observer {
     /// Sessions that have not ended.
     live: HashMap<SessionId, Timeline>,
     metrics: Arc<Mutex<SessionMetrics>>,
-    traces: Option<SessionTraceSender>,
+    traces: Option<EndedSessionTraceSender>,
 }
 
 impl Observer {
@@ -90,7 +90,7 @@ impl Observer {
     pub(crate) async fn new(
         store: Store,
         metrics: Arc<Mutex<SessionMetrics>>,
-        traces: Option<SessionTraceSender>,
+        traces: Option<EndedSessionTraceSender>,
     ) -> Result<Self, StoreError> {
         let start = store.last_event_position().await?;
         let mut live = HashMap::new();

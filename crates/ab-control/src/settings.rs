@@ -5,7 +5,7 @@ use std::time::Duration;
 use ab_store::UploadLimits;
 
 use crate::crash::CrashTestHook;
-use crate::observation::SessionTraceSender;
+use crate::observation::EndedSessionTraceSender;
 use crate::retention::RetentionSettings;
 
 /// Settings with their defaults.
@@ -24,7 +24,7 @@ pub struct ControlPlaneSettings {
     /// How long what ended is kept, and how much of it.
     pub retention: RetentionSettings,
     /// Gets the traces of sessions that end.
-    pub traces: Option<SessionTraceSender>,
+    pub traces: Option<EndedSessionTraceSender>,
     /// Called at crash points. Does nothing outside of tests.
     pub crash_hook: CrashTestHook,
 }

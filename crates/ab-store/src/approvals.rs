@@ -357,7 +357,7 @@ impl Store {
     /// Follows the changes of approvals. Without a cursor the feed begins with the approvals that pass the filter; then, and
     /// with a cursor from the start, it has every later change of the filter's session, whatever the status: a reader
     /// of pending approvals is told when one is decided.
-    pub fn follow_approvals(
+    pub fn follow_approvals_and_changes(
         &self,
         filter: ApprovalFilter,
         after: Option<u64>,
@@ -417,7 +417,7 @@ impl Store {
     }
 }
 
-/// A reader of the changes of approvals, see [`Store::follow_approvals`]. An approval that changed several times while its
+/// A reader of the changes of approvals, see [`Store::follow_approvals_and_changes`]. An approval that changed several times while its
 /// reader was away comes once, as it is.
 #[derive(Debug)]
 pub struct ApprovalChangeReader {

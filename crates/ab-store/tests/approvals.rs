@@ -240,7 +240,7 @@ async fn a_feed_has_what_waits_and_then_every_change() {
     let (first, second) = (ask(store, session).await, ask(store, session).await);
     store.decide_approval(first, yes(), by("ana")).await.expect("approve");
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(session) };
-    let mut feed = store.follow_approvals(filter, None);
+    let mut feed = store.follow_approvals_and_changes(filter, None);
     let mut waits = feed.next().await.expect("the snapshot");
     assert_eq!(waits.approval.id, second);
     ask(store, other).await;
@@ -256,7 +256,7 @@ async fn a_feed_has_what_waits_and_then_every_change() {
     drop(feed);
     let scratch = scratch.reopen().await;
     take_answer_once(&scratch.store, session, second).await;
-    let mut feed = scratch.store.follow_approvals(filter, Some(waits.revision));
+    let mut feed = scratch.store.follow_approvals_and_changes(filter, Some(waits.revision));
     assert_eq!(feed.next().await.expect("a change").approval.id, second);
     let (closed, ()) = tokio::join!(feed.next(), scratch.store.close());
     assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");

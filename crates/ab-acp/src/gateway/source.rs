@@ -294,7 +294,7 @@ mod tests {
             argv: vec!["/no/such/program".into()],
             ..scripted
         };
-        source.catalog.add(gone).unwrap();
+        source.catalog.add_or_change(gone).unwrap();
         match source.find_agent("gone").await {
             AgentLookupResult::NotInstalled { why } => assert!(why.contains("/no/such/program")),
             other => panic!("{other:?}"),

@@ -32,7 +32,7 @@ pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Agen
         }
         check_names(&entry).map_err(invalid)?;
         check_fields(&entry).map_err(invalid)?;
-        catalog.add(entry).map_err(|error| invalid(error.to_string()))?;
+        catalog.add_or_change(entry).map_err(|error| invalid(error.to_string()))?;
     }
     Ok(catalog)
 }

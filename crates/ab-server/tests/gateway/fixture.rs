@@ -145,7 +145,7 @@ pub(super) fn add(settings: &mut AgentGatewaySettings, id: &str, script: &str) {
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
         ..scripted
     };
-    settings.agents.catalog.add(entry).unwrap();
+    settings.agents.catalog.add_or_change(entry).unwrap();
 }
 
 /// An event of a stream.

@@ -49,7 +49,7 @@ impl Machine {
             let mut goose = agents.catalog.find("goose").unwrap().clone();
             goose.package.as_mut().unwrap().platforms.clear();
             goose.argv[0] = format!("{{agent}}/{PROGRAM}/goose");
-            agents.catalog.add(goose).unwrap();
+            agents.catalog.add_or_change(goose).unwrap();
             agents.install_dir = Some(AgentInstallDir::new(keep.join("agents")));
             let path = format!("{}:/usr/bin:/bin", keep.display());
             let variables = [("PATH", path), ("PLACE", keep.display().to_string())];
@@ -233,11 +233,11 @@ async fn agent_gets_what_its_entry_names_and_nothing_else() {
             needs_credential: Some(true),
             ..ab_acp::catalog::AgentCatalogEntry::default()
         };
-        settings.agents.catalog.add(change).unwrap();
+        settings.agents.catalog.add_or_change(change).unwrap();
         let mut poor = settings.agents.catalog.find("shows").unwrap().clone();
         (poor.id, poor.credentials) = ("poor".to_owned(), vec!["NO_KEY".to_owned()]);
         poor.login_files = Vec::new();
-        settings.agents.catalog.add(poor).unwrap();
+        settings.agents.catalog.add_or_change(poor).unwrap();
         let variables = [
             ("GOOSE_KEY", "secret-of-goose"),
             ("GOOSE_MODEL", "m"),

@@ -249,7 +249,7 @@ async fn agents_are_listed_with_their_state() {
         gone.id = "gone".to_owned();
         gone.argv = vec!["/no/such/program".to_owned()];
         gone.credentials = vec!["NO_SUCH_KEY".to_owned()];
-        settings.agents.catalog.add(gone).unwrap();
+        settings.agents.catalog.add_or_change(gone).unwrap();
     })
     .await;
     fixture.request("a?agent=echo", json!(1), "ping").await;

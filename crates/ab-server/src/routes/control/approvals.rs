@@ -71,7 +71,7 @@ pub(crate) async fn list(
     page.check().map_err(|violations| violated(&violations))?;
     let filter = ApprovalFilter { status: query.status, session: query.session_id };
     if sse::wants_stream(&headers) {
-        let changes = store.follow_approvals(filter, cursor.0).into_stream();
+        let changes = store.follow_approvals_and_changes(filter, cursor.0).into_stream();
         let events = changes.map(|change| {
             let ApprovalChange { revision, approval } = change?;
             let json = serde_json::to_string(&approval).map_err(|error| StoreError::Corrupt {
