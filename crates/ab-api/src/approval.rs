@@ -133,7 +133,7 @@ impl ApprovalSubject {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRequester {
-    /// The caller of the server, such as `api_key:deploy`. Only this caller can use the answer.
+    /// The caller of the server, such as `api-key:deploy`. Only this caller can use the answer.
     pub principal: String,
     /// What the program calls itself, such as `agent:chat-1`.
     pub name: String,

@@ -133,21 +133,30 @@ pub(crate) async fn assemble(
     Ok(Parts { app, control, spaces, traces: exporter })
 }
 
-/// The spaces, in the data directory. Their commands have the isolation of sessions.
-async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
+/// How commands run that `serve` starts outside of sessions, without limits.
+pub(crate) fn exec_settings(config: &Config) -> LocalExecSettings {
     let sessions = &config.sessions;
-    let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
-    template.options.exec = LocalExecSettings {
+    LocalExecSettings {
         isolation: sessions.isolation.value,
         minimum_isolation: sessions.minimum_isolation.value,
-        // Without tokens a command on the network could approve its own requests.
-        network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
+        network: network(config),
         toolchains: sessions.toolchains.value.toolchains.clone(),
         temporary_dir: crate::workspace::temporary_dir(),
-        limits: config.commands.limits(),
         ..LocalExecSettings::default()
-    };
-    template.policy.rules = sessions.rules.value.file.clone();
+    }
+}
+
+/// Without tokens a process on the network could approve its own requests.
+fn network(config: &Config) -> NetworkAccess {
+    if config.no_auth.value { NetworkAccess::None } else { config.sessions.network.value }
+}
+
+/// The spaces, in the data directory. Their commands have the isolation of sessions.
+async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
+    let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
+    template.options.exec =
+        LocalExecSettings { limits: config.commands.limits(), ..exec_settings(config) };
+    template.policy.rules = config.sessions.rules.value.file.clone();
     let mut settings = SpacesSettings::new(config.data_dir.value.join(SPACES), template);
     if let Some(point) = config.space_crash_at {
         settings.crash_hook = SpaceCrashTestHook::new(move |reached| {
@@ -202,8 +211,7 @@ pub(crate) async fn gateway(
         variables: commands.env.value.0.clone(),
         isolation: sessions.isolation.value,
         minimum_isolation: sessions.minimum_isolation.value,
-        // Without tokens an agent on the network could approve its own requests.
-        network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
+        network: network(config),
         toolchains: sessions.toolchains.value.toolchains.clone(),
         refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };

@@ -136,7 +136,7 @@ fn a_daemon_ends_when_its_starter_is_killed() {
     use std::process::{Command, Stdio};
 
     let base = tempfile::tempdir().unwrap();
-    // The starter holds the input of the daemon open, as DaemonSandboxProvider does.
+    // The starter holds the input of the daemon open.
     let mut starter = Command::new("sh")
         .args(["-c", "echo t0ken; exec sleep 1000"])
         .stdout(Stdio::piped())

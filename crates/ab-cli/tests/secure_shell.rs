@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use ab_testkit::host::report_skip;
+
 use crate::daemon::Daemon;
 use crate::stage::{BINARY, Ran, Stage, run};
 
@@ -118,6 +120,36 @@ fn the_host_key_is_kept_and_private() {
     let second = Daemon::start(&stage, &["--rootDir", "."]);
     assert_eq!(fingerprint(&second), kept);
     assert_eq!(second.end().0, 0);
+}
+
+#[test]
+fn the_host_key_of_another_user_is_in_their_state_directory() {
+    const NOBODY: u32 = 65534;
+    let stage = Stage::new();
+    let state = stage.outside("state");
+    fs::create_dir(&state).unwrap();
+    for place in [&stage.outside("."), &stage.root(), &state] {
+        if std::os::unix::fs::chown(place, Some(NOBODY), Some(NOBODY)).is_err() {
+            return report_skip("a daemon of another user", "it takes root to become one");
+        }
+    }
+    let fingerprint = || {
+        let mut command = stage.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", BINARY, "daemon"]);
+        command.args(["--rootDir", ".", "--host", "localhost", "--port", "0"]);
+        let daemon = Daemon::spawn({
+            command.env("XDG_STATE_HOME", &state);
+            command
+        });
+        let shown = daemon.notice.split("SHA256:").nth(1).unwrap();
+        let shown = shown.split(')').next().unwrap().to_owned();
+        assert_eq!(daemon.end().0, 0);
+        shown
+    };
+    let first = fingerprint();
+    let key = state.join("agent-backend/ssh_host_ed25519_key");
+    assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fingerprint(), first);
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub(crate) mod fixture;
 mod http;
 mod programs;
 mod queue;
+mod served_root;
 mod several;
 mod sources;
 mod space_escapes;

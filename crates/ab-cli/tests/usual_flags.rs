@@ -215,6 +215,42 @@ fn a_put_that_was_cut_off_is_continued() {
 }
 
 #[test]
+fn get_and_put_tell_a_person_at_a_terminal_how_far_they_are() {
+    let stage = Stage::new();
+    let content = vec![7; 64_000_000];
+    fs::write(stage.path("big"), &content).unwrap();
+    let (copy, file) = (stage.outside("copy"), stage.outside("other"));
+    fs::write(&file, &content).unwrap();
+    let daemon = Daemon::start(&stage, &["--root", "."]);
+    for (words, target) in [
+        (format!("get big {}", copy.display()), stage.outside("")),
+        (format!("put {}", file.display()), stage.root()),
+    ] {
+        let relay = Relay::to(&daemon.address);
+        let line = format!("'{BINARY}' fs {words} --remote ws://{}/ssh", relay.address);
+        let mut command = stage.command("script");
+        command.args(["-q", "-e", "-c", &line, "/dev/null"]);
+        command.env("TERM", "xterm").env("SHELL", "/bin/sh").env("NO_COLOR", "1");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let has_begun = || {
+            let mut names = fs::read_dir(&target).unwrap().map(|it| it.unwrap().path());
+            names.any(|name| name.extension().is_some_and(|end| end == "part"))
+        };
+        crate::outliving::comes("the first part", has_begun);
+        relay.stall();
+        // Nothing is said of a transfer that takes less than a second.
+        let stalled = Instant::now();
+        crate::outliving::comes("a second", || stalled.elapsed() > Duration::from_millis(1_200));
+        relay.go_on();
+        let ran = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "{words}: {told:?}");
+        assert!(told.contains("MiB/s") && told.contains("copied 61.0 MiB"), "{words}: {told:?}");
+    }
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
 fn two_gets_of_one_file_at_the_same_time_do_not_disturb_each_other() {
     let stage = Stage::new();
     let content: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();

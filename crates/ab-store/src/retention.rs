@@ -247,7 +247,8 @@ impl Store {
         .await
     }
 
-    /// Removes the rows of spaces that are destroyed and have no runs, and of requests that can no longer be repeated.
+    /// Removes the rows of spaces that are destroyed and have no runs, of decided approvals that programs asked for, and of
+    /// requests that can no longer be repeated.
     ///
     /// # Errors
     ///
@@ -277,7 +278,16 @@ impl Store {
             })
             .await?;
         }
-        self.write(|writing| Box::pin(crate::sessions::remove_old_keys(writing))).await
+        let before = before.as_millis();
+        self.write(move |writing| {
+            Box::pin(async move {
+                let decided = "DELETE FROM approvals \
+                               WHERE requester IS NOT NULL AND status <> 'pending' AND created < $1";
+                sqlx::query(decided).bind(before).execute(&mut writing.connection).await?;
+                crate::sessions::remove_old_keys(writing).await
+            })
+        })
+        .await
     }
 
     /// Removes the events of a stream in several transactions, the oldest first.

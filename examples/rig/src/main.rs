@@ -33,7 +33,7 @@ impl ToolDyn for RigTool {
         let definition = ToolDefinition {
             name: self.tool.name().to_owned(),
             description: self.tool.description().to_owned(),
-            parameters: self.tool.schema().clone(),
+            parameters: self.tool.input_schema().clone(),
         };
         Box::pin(std::future::ready(definition))
     }
@@ -42,7 +42,7 @@ impl ToolDyn for RigTool {
     fn call<'a>(&'a self, arguments: String) -> WasmBoxedFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
             let arguments: Value = serde_json::from_str(&arguments)?;
-            Ok(self.tools.call(self.tool.name(), arguments).await.all_text())
+            Ok(self.tools.call_tool(self.tool.name(), arguments).await.all_text())
         })
     }
 }
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build();
     let session = definition.start(SessionOptions::default()).await?;
     let tools = session.tools().await?;
-    let adapted = tools.list().iter().map(|tool| {
+    let adapted = tools.all_tools().iter().map(|tool| {
         Box::new(RigTool { tool: tool.clone(), tools: tools.clone() }) as Box<dyn ToolDyn>
     });
     let key = std::env::var("OPENAI_API_KEY").unwrap_or_default();

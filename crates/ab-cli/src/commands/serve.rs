@@ -90,7 +90,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let store = wire::store(&directory).await?;
     let token = if config.no_auth.value { None } else { Some(token(&config)?) };
     let served = match &config.root.value {
-        Some(root) => Some(ServedRoot::open(root, &directory, &config.commands)?),
+        Some(root) => Some(ServedRoot::open(root, &directory, &config)?),
         None => None,
     };
     let listener = listen(host, port).await?;

@@ -209,6 +209,11 @@ impl Server {
         self.http.token = fs::read_to_string(self.data.join("token")).unwrap().trim().to_owned();
     }
 
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.http.address
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -69,6 +69,12 @@ impl ProgramLock {
     ///
     /// The pipe or the record cannot be read.
     pub fn join(&self) -> Result<Option<(ProgramUse, String)>> {
+        // A user that was killed leaves its record: without users the program is about to end.
+        let no_users =
+            locked(&self.directory.join(USERS), FlockOperation::NonBlockingLockExclusive)?;
+        if no_users.is_some() {
+            return Ok(None);
+        }
         let Some(users) = self.users()? else { return Ok(None) };
         let path = self.directory.join(PIPE);
         // Without a reader this fails: the program does not run.
@@ -246,6 +252,9 @@ mod tests {
         let mut over = [0; 5];
         started.log.read_exact(&mut over).await.unwrap();
         assert!(take().join().unwrap().is_none(), "it still has its pipe open");
+        // A user that is killed removes no record.
+        take().leave_record("how to reach it").unwrap();
+        assert!(take().join().unwrap().is_none(), "it has no user");
         started.process.kill().await;
     }
 

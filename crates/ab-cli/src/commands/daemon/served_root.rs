@@ -12,14 +12,14 @@ use ab_server::{DaemonRoutes, ServedDirectory};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 
 use super::defaults;
-use crate::config::CommandConfig;
+use crate::config::{Config, Origin};
 use crate::failure::Failure;
-use crate::{process, toolchains};
+use crate::{process, wire};
 
 /// The key by which SSH clients know the server, in its data directory.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
-/// An opened directory, with the limits and the policy that `daemon` has by default.
+/// An opened directory, with the limits that `daemon` has by default, and the isolation, network and rules of sessions.
 #[derive(Debug)]
 pub(crate) struct ServedRoot {
     root: PathBuf,
@@ -42,7 +42,7 @@ impl ServedRoot {
     pub(crate) fn open(
         root: &Path,
         data_dir: &Path,
-        commands: &CommandConfig,
+        config: &Config,
     ) -> Result<ServedRoot, Failure> {
         let real = |path: &Path| {
             path.canonicalize()
@@ -57,22 +57,28 @@ impl ServedRoot {
             );
             return Err(Failure::usage(message).with_hint("serve another directory"));
         }
+        let commands = &config.commands;
         let asked = commands.limits();
-        let mut config = LocalWorkspaceConfig::new(&root);
-        config.options.exec = LocalExecSettings {
+        let mut workspace = LocalWorkspaceConfig::new(&root);
+        let mut exec = wire::exec_settings(config);
+        // The default is for agents. A host on which no session can run can still serve a directory.
+        if config.sessions.minimum_isolation.origin == Origin::Default {
+            exec.minimum_isolation = LocalExecSettings::default().minimum_isolation;
+        }
+        workspace.options.exec = LocalExecSettings {
             limits: defaults::completed(asked),
             optional_limits: defaults::unasked(asked),
-            toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
             mounts: commands.bind.value.mounts.clone(),
-            ..LocalExecSettings::default()
+            ..exec
         };
-        config.policy = CommandPolicySettings {
+        workspace.policy = CommandPolicySettings {
             profile: PolicyProfile::Guarded,
+            rules: config.sessions.rules.value.file.clone(),
             ..CommandPolicySettings::default()
         };
         let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
-        config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
-        let backend = agent_backend::local_with(config)?;
+        workspace.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
+        let backend = agent_backend::local_with(workspace)?;
         let env = commands.env.value.0.clone();
         let mut handle = backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })?;
         let parsed = |paths: &[String]| -> Result<Vec<_>, Failure> {
