@@ -61,9 +61,10 @@ impl<W> PendingRequests<W> {
         }
     }
 
-    /// Removes a request of the agent that a client has answered.
-    pub(crate) fn remove_agent_request(&mut self, id: &RpcId) {
-        self.of_agent.remove(id);
+    /// Removes a request of the agent that a client has answered. Returns `false` if there is none
+    /// with this id.
+    pub(crate) fn remove_agent_request(&mut self, id: &RpcId) -> bool {
+        self.of_agent.remove(id)
     }
 
     /// Whether the agent waits for a client.

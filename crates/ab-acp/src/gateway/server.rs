@@ -77,8 +77,9 @@ struct Noted {
 struct State {
     pending: PendingRequests<Waiter>,
     replay: ReplayBuffer,
-    /// When the last message went in either direction.
-    activity: Instant,
+    /// When the agent last sent a line, or got the response to a request of its own: from then on
+    /// it is the agent's turn.
+    agent_turn: Instant,
 }
 
 impl AgentServer {
@@ -100,7 +101,7 @@ impl AgentServer {
             state: Mutex::new(State {
                 pending: PendingRequests::new(settings.max_requests),
                 replay: ReplayBuffer::new(settings.replay),
-                activity: Instant::now(),
+                agent_turn: Instant::now(),
             }),
             last_event: watch::Sender::new(0),
             settings,
@@ -151,7 +152,6 @@ impl AgentServer {
     /// Records a client's message before it is written.
     fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, AgentGatewayError> {
         let mut state = self.state();
-        state.activity = Instant::now();
         match envelope {
             RpcMessageKind::Request(id) => {
                 let (waiter, answer) = oneshot::channel();
@@ -166,7 +166,9 @@ impl AgentServer {
                 }
             }
             RpcMessageKind::Response(id) => {
-                state.pending.remove_agent_request(&id);
+                if state.pending.remove_agent_request(&id) {
+                    state.agent_turn = Instant::now();
+                }
                 Ok(None)
             }
             RpcMessageKind::Notification | RpcMessageKind::Other => Ok(None),
@@ -208,18 +210,19 @@ impl AgentServer {
     }
 
     /// Waits until the agent has sent nothing for too long. The timer is suspended while the agent
-    /// waits for a client.
+    /// waits for a client. Other messages of clients do not reset it.
     async fn quiet(&self) -> AgentGatewayError {
         let after = self.settings.request_timeout;
         let total = self.settings.total_timeout;
-        let most = total.and_then(|total| Instant::now().checked_add(total));
+        let begun = Instant::now();
+        let most = total.and_then(|total| begun.checked_add(total));
         loop {
-            let (activity, agent_waits) = {
+            let (agent_turn, agent_waits) = {
                 let state = self.state();
-                (state.activity, state.pending.has_agent_requests())
+                (state.agent_turn, state.pending.has_agent_requests())
             };
             let now = Instant::now();
-            let from = if agent_waits { now } else { activity };
+            let from = if agent_waits { now } else { begun.max(agent_turn) };
             let deadline = from + after;
             if let (Some(most), Some(total)) = (most, total)
                 && most <= now
@@ -268,6 +271,7 @@ impl AgentServer {
                     shown.push('…');
                 }
                 let params = json!({ "error": error.to_string(), "raw": shown });
+                self.state().agent_turn = Instant::now();
                 return self.synthetic("_adapter/invalid_stdout", params);
             }
         };
@@ -276,7 +280,7 @@ impl AgentServer {
             std::borrow::Cow::Owned(line) => Bytes::from(line),
         };
         let mut state = self.state();
-        state.activity = Instant::now();
+        state.agent_turn = Instant::now();
         let waiter = match envelope {
             RpcMessageKind::Response(id) => state.pending.take_client_request(&id),
             RpcMessageKind::Request(id) => {
@@ -301,11 +305,7 @@ impl AgentServer {
     }
 
     fn publish(&self, message: Bytes) {
-        let last = {
-            let mut state = self.state();
-            state.activity = Instant::now();
-            state.replay.push(message)
-        };
+        let last = self.state().replay.push(message);
         self.last_event.send_replace(last);
     }
 

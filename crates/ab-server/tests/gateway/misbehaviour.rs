@@ -203,6 +203,35 @@ async fn a_quiet_agent_is_a_timeout_and_output_resets_it() {
 }
 
 #[tokio::test]
+async fn messages_of_the_client_do_not_reset_the_timeout() {
+    let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
+        settings.request_timeout = Duration::from_secs(1);
+        add(settings, "mute", "while read -r l; do :; done");
+    })
+    .await;
+    let post = json!({ "method": "still here" });
+    let mut keep_alive = tokio::time::interval(Duration::from_millis(100));
+    let notify = async {
+        loop {
+            keep_alive.tick().await;
+            // The first of them may arrive before the request that starts the agent.
+            let status = fixture.post("a", &post).await.status;
+            assert!([202, 400].contains(&status), "{status}");
+        }
+    };
+    let asked = fixture.post_text("a?agent=mute", PING);
+    let asked = tokio::time::timeout(Duration::from_secs(20), asked);
+    let got = tokio::select! {
+        got = asked => got.unwrap(),
+        () = notify => unreachable!(),
+    };
+    assert_eq!(
+        (got.status, got.json()["type"].as_str()),
+        (504, Some("urn:sandbox-agent:error:timeout"))
+    );
+}
+
+#[tokio::test]
 async fn a_total_bound_holds_although_the_agent_talks() {
     let fixture = Fixture::with(HttpAccessPolicy::default(), |settings| {
         settings.total_timeout = Some(Duration::from_millis(500));
