@@ -266,9 +266,10 @@ impl AgentInstallDir {
         progress: &mut (dyn FnMut(InstallStep) + Send),
     ) -> Result<PathBuf, InstallError> {
         if let Some(found) = host.program(NODE)
-            && major_version(&found, host).await.is_some_and(|major| major >= lowest)
+            && let Some((major, path)) = probe_node(&found, host).await
+            && major >= lowest
         {
-            return Ok(found.canonicalize().unwrap_or(found));
+            return Ok(path);
         }
         let program =
             |path: &Path| path.join(filled("node_modules/node-{platform}/bin/node", path, None));
@@ -471,10 +472,11 @@ fn is_detail(line: &str) -> bool {
         || FIELDS.iter().any(|field| line.starts_with(field))
 }
 
-/// The major version of a Node.js: 22 for `v22.1.0`.
-async fn major_version(node: &Path, host: &HostEnvironment) -> Option<u32> {
+/// Asks a Node.js for its major version and its own path. Under a version manager, the program in
+/// the search path is a shim that starts another one.
+async fn probe_node(node: &Path, host: &HostEnvironment) -> Option<(u32, PathBuf)> {
     let output = Command::new(node)
-        .arg("--version")
+        .args(["-p", "process.version + ' ' + process.execPath"])
         .env_clear()
         .envs(&host.variables)
         .stdin(Stdio::null())
@@ -482,8 +484,11 @@ async fn major_version(node: &Path, host: &HostEnvironment) -> Option<u32> {
         .output()
         .await
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+    let said = String::from_utf8(output.stdout).ok()?;
+    // Shims may write a notice first.
+    let (version, path) = said.trim_end().lines().last()?.split_once(' ')?;
+    let major = version.strip_prefix('v')?.split('.').next()?.parse().ok()?;
+    Some((major, Path::new(path).canonicalize().ok()?))
 }
 
 fn failing(path: &Path, act: &str) -> impl Fn(io::Error) -> InstallError + use<> {

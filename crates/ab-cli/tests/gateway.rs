@@ -1,6 +1,7 @@
 //! `server` as a process: what its end leaves, the memory that files take, and registries that misbehave.
 
 mod escapes;
+mod installed;
 mod limits;
 
 use std::fs;
@@ -175,6 +176,47 @@ fn launchers_start_in_every_isolation_and_say_why_they_cannot() {
     }
 }
 
+/// `server` has the routes of sandbox-agent and those of every port, and describes no other.
+#[test]
+fn server_has_no_surface_but_the_gateway() {
+    const ELSEWHERE: [(&str, &str); 13] = [
+        ("GET", "/ui"),
+        ("GET", "/ui/login?ticket=x"),
+        ("POST", "/api/v1/login-links"),
+        ("GET", "/api/v1/sessions"),
+        ("POST", "/api/v1/tasks"),
+        ("GET", "/v1/approvals"),
+        ("GET", "/v1/spaces"),
+        ("GET", "/v1/runs/x"),
+        ("GET", "/v1/policies"),
+        ("POST", "/mcp"),
+        ("GET", "/ssh"),
+        ("POST", "/v1/rpc"),
+        ("GET", "/opencode/session"),
+    ];
+    let stage = Stage::new();
+    let open = Gateway::start(&stage);
+    let guarded = Gateway::start_with(&stage, &["--token", "the-token"]);
+    let with_token =
+        |path: &str| ask(&guarded.address, "authorization: Bearer the-token\r\n", "GET", path, "");
+    for (method, path) in ELSEWHERE {
+        assert_eq!(open.ask(method, path, "{}").0, 404, "{method} {path}");
+        assert_eq!(guarded.ask(method, path, "{}").0, 401, "{method} {path}");
+    }
+    assert_eq!(with_token("/ui").0, 404);
+    // What every port has.
+    assert_eq!((open.ask("GET", "/health", "").0, guarded.ask("GET", "/health", "").0), (200, 200));
+    assert_eq!((guarded.ask("GET", "/metrics", "").0, with_token("/metrics").0), (401, 200));
+    let described = with_token("/api/v1/openapi.json").1;
+    for path in described["paths"].as_object().unwrap().keys() {
+        let is_own = ["/v1/health", "/v1/acp", "/v1/agents", "/v1/fs/", "/v1/config/"]
+            .iter()
+            .any(|prefix| path.starts_with(prefix));
+        let is_common = ["/", "/health", "/metrics", "/api/v1/openapi.json"];
+        assert!(is_own || is_common.contains(&path.as_str()), "{path}");
+    }
+}
+
 #[test]
 fn root_that_does_not_exist_is_an_error_of_the_start() {
     let stage = Stage::with(&[("file", "")]);
@@ -250,6 +292,11 @@ fn registry_that_is_away_is_named() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let Some(ran) = install(&stage, &format!("http://{address}")) else { return };
     assert_ne!(ran.code, 0);
+    assert!(
+        ran.err.contains("fetching @aaif/goose-binary-linux-x64 1.52.0 with npm"),
+        "{}",
+        ran.err
+    );
     assert!(
         ran.err.contains("the registry that npm is configured for cannot be reached"),
         "{}",

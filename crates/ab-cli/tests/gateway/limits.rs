@@ -3,13 +3,15 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Gateway, START, add_program, is_gone};
+use super::{Gateway, START, add_program};
+use crate::escapes::stands;
 use crate::outliving::comes;
 use crate::stage::{BINARY, Ran, Stage, run};
 
@@ -67,52 +69,164 @@ fn variable_of_sandbox_agent_sets_the_timeout_of_requests() {
     }
 }
 
-/// A request waits, a client reads events, and the agent and its child ignore every signal but SIGKILL.
-#[test]
-fn sigterm_ends_the_server_and_stubborn_agents_within_two_seconds() {
-    let stage = Stage::new();
-    let agent = "#!/bin/sh\ntrap '' TERM INT HUP\n(trap '' TERM INT HUP; sleep 300) &\nread -r l\n\
-                 echo '{\"id\":1,\"result\":['$$','$!']}'\nread -r l\necho '{\"method\":\"waiting\"}'\n\
-                 while :; do sleep 1; done\n";
-    add_program(&stage, "agent_processes/stubborn-acp", agent);
-    let mut gateway = Gateway::start(&stage);
-    let mut pids = Vec::new();
-    for server in ["a", "b"] {
-        let path = format!("/v1/acp/{server}?agent=stubborn");
-        let (status, started) = gateway.ask("POST", &path, START);
-        assert_eq!(status, 200, "{started}");
-        pids.extend(started["result"].as_array().unwrap().clone());
-    }
-    let request = |head: &str, body: &str| {
-        let mut stream = TcpStream::connect(&gateway.address).unwrap();
-        let (host, length) = (&gateway.address, body.len());
-        let head = format!(
-            "{head} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream
-    };
-    let mut events = BufReader::new(request("GET /v1/acp/a", ""));
-    let mut waiting = request("POST /v1/acp/a", r#"{"id":2,"method":"wait"}"#);
-    let mut line = String::new();
-    while !line.contains("waiting") {
-        line.clear();
-        assert!(events.read_line(&mut line).unwrap() > 0, "the agent never got the request");
-    }
+/// An agent that ignores every signal but SIGKILL, with a child in another session that does too.
+const STUBBORN: &str = "#!/bin/sh
+trap '' TERM INT HUP
+[ \"$1\" = child ] && while :; do sleep 1; done
+setsid \"$0\" child &
+read -r l
+echo '{\"id\":1,\"result\":1}'
+read -r l
+echo '{\"method\":\"waiting\"}'
+while :; do sleep 1; done
+";
 
-    let began = Instant::now();
-    kill_process(Pid::from_child(&gateway.child), Signal::TERM).unwrap();
-    let status = gateway.child.wait().unwrap();
-    let took = began.elapsed();
-    assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    comes("the end of the agents", || pids.iter().all(is_gone));
-    let mut answer = String::new();
-    waiting.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 502"), "{answer:?}");
-    let mut rest = String::new();
-    events.read_to_string(&mut rest).unwrap();
+/// Processes whose command line contains a text. In a sandbox they have other ids than here.
+fn processes_with(text: &str) -> usize {
+    let processes = Path::new("/proc").read_dir().unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(text)).count()
+}
+
+/// In each of two servers a request waits and a client reads events. One is deleted, then the server gets SIGTERM.
+#[test]
+fn delete_and_sigterm_end_stubborn_agents_within_two_seconds() {
+    for isolation in ["none", "bwrap"] {
+        if isolation != "none" && !stands(isolation) {
+            continue;
+        }
+        let stage = Stage::new();
+        for agent in ["one", "two"] {
+            add_program(&stage, &format!("agent_processes/{agent}-acp"), STUBBORN);
+        }
+        let mut gateway = Gateway::start_with(&stage, &["--isolation", isolation]);
+        let programs = stage.outside("share/sandbox-agent/bin/agent_processes");
+        let count = |agent: &str| {
+            let launcher = programs.join(format!("{agent}-acp"));
+            processes_with(launcher.to_str().unwrap())
+        };
+        let host = gateway.address.clone();
+        let request = |head: &str, body: &str| {
+            let mut stream = TcpStream::connect(&host).unwrap();
+            let length = body.len();
+            let head = format!(
+                "{head} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+                 content-length: {length}\r\n\r\n{body}"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        };
+        let begin = |agent: &str| {
+            let path = format!("/v1/acp/{agent}?agent={agent}");
+            let (status, started) = gateway.ask("POST", &path, START);
+            assert_eq!(status, 200, "{isolation}: {started}");
+            comes("the child", || count(agent) >= 2);
+            let mut events = BufReader::new(request(&format!("GET /v1/acp/{agent}"), ""));
+            let waits = r#"{"id":2,"method":"wait"}"#;
+            let waiting = request(&format!("POST /v1/acp/{agent}"), waits);
+            let mut line = String::new();
+            while !line.contains("waiting") {
+                line.clear();
+                assert!(events.read_line(&mut line).unwrap() > 0, "it never got the request");
+            }
+            (events, waiting)
+        };
+        let readers = ["one", "two"].map(begin);
+
+        let began = Instant::now();
+        assert_eq!(gateway.ask("DELETE", "/v1/acp/two", "").0, 204);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "{isolation}: {took:?}");
+        comes("the end of the deleted agent", || count("two") == 0);
+        assert!(count("one") >= 2, "{isolation}");
+
+        let began = Instant::now();
+        kill_process(Pid::from_child(&gateway.child), Signal::TERM).unwrap();
+        let status = gateway.child.wait().unwrap();
+        let took = began.elapsed();
+        assert_eq!(status.code(), Some(0));
+        assert!(took < Duration::from_secs(2), "{isolation}: {took:?}");
+        comes("the end of the agents", || count("one") == 0);
+        for (mut events, mut waiting) in readers {
+            let mut answer = String::new();
+            waiting.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 502"), "{isolation}: {answer:?}");
+            let mut rest = String::new();
+            events.read_to_string(&mut rest).unwrap();
+        }
+    }
+}
+
+/// Reads the events of server `a` until the one with the id `last`, and returns their ids.
+fn read_events(reader: &mut impl BufRead, last: u64) -> Vec<u64> {
+    let (mut ids, mut line) = (Vec::new(), String::new());
+    while ids.last() != Some(&last) {
+        line.clear();
+        assert!(
+            reader.read_line(&mut line).unwrap() > 0,
+            "the stream ended after {:?}",
+            ids.last()
+        );
+        assert!(!line.starts_with("event: gap"), "events are missing after {:?}", ids.last());
+        if let Some(id) = line.strip_prefix("id:") {
+            ids.push(id.trim().parse().unwrap());
+        }
+    }
+    ids
+}
+
+/// The agent sends 20 MB, less than the bound of the replay buffer and more than all sockets on the way hold.
+#[test]
+fn reader_that_sleeps_loses_nothing_and_delays_nobody() {
+    const LINES: u64 = 20_000;
+    let stage = Stage::new();
+    let burst = format!(
+        "#!/bin/sh\nread -r l; echo '{{\"id\":1,\"result\":1}}'; read -r l\n\
+         yes '{{\"method\":\"n\",\"params\":\"{}\"}}' | head -n {LINES}\n\
+         echo '{{\"id\":1,\"result\":2}}'; while read -r l; do :; done\n",
+        "x".repeat(1000)
+    );
+    add_program(&stage, "agent_processes/burst-acp", &burst);
+    let short = "#!/bin/sh\nwhile read -r l; do echo '{\"id\":1,\"result\":1}'; done\n";
+    add_program(&stage, "agent_processes/short-acp", short);
+    let gateway = Gateway::start(&stage);
+    assert_eq!(gateway.ask("POST", "/v1/acp/a?agent=burst", START).0, 200);
+    let open = || {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        let head = format!("GET /v1/acp/a HTTP/1.0\r\nhost: {}\r\n\r\n", gateway.address);
+        stream.write_all(head.as_bytes()).unwrap();
+        BufReader::new(stream)
+    };
+    let mut sleeper = open();
+    assert_eq!(read_events(&mut sleeper, 1), [1]);
+    let (status, answer) = gateway.ask("POST", "/v1/acp/a", START);
+    assert_eq!((status, &answer["result"]), (200, &2.into()), "{answer}");
+    let expect: Vec<u64> = (1..=LINES + 2).collect();
+    assert_eq!(read_events(&mut open(), LINES + 2), expect);
+    assert_eq!(gateway.ask("POST", "/v1/acp/b?agent=short", START).0, 200);
+    assert_eq!(read_events(&mut sleeper, LINES + 2), expect[1..]);
+}
+
+#[test]
+fn agents_without_a_sandbox_get_the_variables_that_are_passed_on_and_no_other() {
+    let stage = Stage::new();
+    let says = "#!/bin/sh\nwhile read -r l; do \
+                echo '{\"id\":1,\"result\":\"'${SECRET-none} ${HOME:+home}'\"}'; done\n";
+    add_program(&stage, "agent_processes/says-acp", says);
+    for (flags, expect) in [(&[][..], "none home"), (&["--pass-env", "SECRET"], "of-the-test home")]
+    {
+        let mut command = stage.command(BINARY);
+        command.env("SECRET", "of-the-test");
+        let gateway = Gateway::start_by(command, &stage, flags);
+        let (status, answer) = gateway.ask("POST", "/v1/acp/a?agent=says", START);
+        assert_eq!((status, answer["result"].as_str()), (200, Some(expect)), "{flags:?}: {answer}");
+    }
+    for (name, says) in [
+        ("AGENT_BACKEND_AUTH_TOKEN", "is a variable of the server itself"),
+        ("NOT_SET_ANYWHERE", "--pass-env NOT_SET_ANYWHERE"),
+    ] {
+        stage.run(&["server", "--port", "0", "--pass-env", name]).expect_error(2, says);
+    }
 }
 
 /// The first reply has 30 MB and is forwarded; the second one has 100 MB, without an end.
