@@ -22,6 +22,9 @@ pub struct HostEnvironment {
     pub search_path: Vec<PathBuf>,
     /// The operator's home directory, which contains the login files.
     pub home: Option<PathBuf>,
+    /// The directories of programs that sandboxes show beside the system's; `None` if agents run
+    /// without a sandbox.
+    pub sandbox_path: Option<Vec<PathBuf>>,
 }
 
 impl HostEnvironment {
@@ -37,12 +40,26 @@ impl HostEnvironment {
         let path = variables.get("PATH").map(std::env::split_paths);
         let path = path.into_iter().flatten().filter(|entry| entry.is_absolute()).collect();
         let home = variables.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        Self { variables, search_path: path, home }
+        Self { variables, search_path: path, home, sandbox_path: None }
     }
 
     /// Finds a program in the search path.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         self.search_path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
+    }
+
+    /// Where a program is that sandboxes do not show. `None` if a sandbox finds it, or if there is
+    /// no such program.
+    fn hidden_program(&self, name: &str) -> Option<PathBuf> {
+        let shown = self.sandbox_path.as_ref()?;
+        let is_shown = |path: &PathBuf| {
+            let directory = path.parent();
+            is_system(path) || shown.iter().any(|shown| Some(shown.as_path()) == directory)
+        };
+        let places = self.search_path.iter().chain(shown).map(|directory| directory.join(name));
+        let mut found = places.filter(|path| path.is_file());
+        let first = found.next()?;
+        (!is_shown(&first) && !found.any(|path| is_shown(&path))).then_some(first)
     }
 
     fn variable(&self, name: &str) -> Option<&String> {
@@ -121,6 +138,13 @@ pub enum ReadinessProblem {
         program: String,
         get: String,
     },
+    /// Sandboxes do not show the directory of the program.
+    HiddenProgram {
+        id: String,
+        program: PathBuf,
+        /// The directory that the entry of the agent has to name.
+        toolchain: PathBuf,
+    },
     NoCredential {
         id: String,
         variables: Vec<String>,
@@ -165,6 +189,12 @@ impl ReadinessProblem {
             ReadinessProblem::NoProgram { id, program, get } => {
                 write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
             }
+            ReadinessProblem::HiddenProgram { id, program, toolchain } => write!(
+                f,
+                "agent {id:?}: sandboxes do not show its program {}: add \"toolchains = [{toolchain:?}]\" to \
+                 [[agents]] with id = {id:?} in the configuration file",
+                program.display()
+            ),
             ReadinessProblem::NoCredential { id, variables, login_files } => {
                 write!(f, "agent {id:?} has no credential: set {}", variables.join(" or "))?;
                 match login_files.first() {
@@ -193,6 +223,9 @@ impl ReadinessProblem {
                 )
             }
             ReadinessProblem::NoProgram { get, .. } => format!("not found: {get}"),
+            ReadinessProblem::HiddenProgram { toolchain, .. } => {
+                format!("hidden from sandboxes: toolchains = [{toolchain:?}]")
+            }
             ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
                 [only] => format!("no key: set {only}"),
                 [first, ..] => {
@@ -314,7 +347,15 @@ pub(crate) fn missing_program(
     let shown = |directory: &PathBuf| {
         directory.join(&program).is_file() || directory.join("bin").join(&program).is_file()
     };
-    if host.program(&program).is_some() || entry.toolchains.iter().any(shown) {
+    if entry.toolchains.iter().any(shown) {
+        return None;
+    }
+    if let Some(hidden) = host.hidden_program(&program) {
+        let toolchain = installation_of(&hidden, host).to_owned();
+        let id = entry.id.clone();
+        return Some(ReadinessProblem::HiddenProgram { id, program: hidden, toolchain });
+    }
+    if host.program(&program).is_some() {
         return None;
     }
     Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
@@ -360,6 +401,17 @@ pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> Strin
         .replace("{platform}", &npm_platform())
 }
 
+/// The directory of an installation: programs are in it or in its `bin`. The home directory and the
+/// root hold more than one.
+fn installation_of<'a>(program: &'a Path, host: &HostEnvironment) -> &'a Path {
+    let directory = program.parent().unwrap_or(program);
+    let above = directory.parent().filter(|above| {
+        let is_installation = above.parent().is_some() && Some(*above) != host.home.as_deref();
+        directory.ends_with("bin") && is_installation
+    });
+    above.unwrap_or(directory)
+}
+
 /// Whether every sandbox shows the path.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
@@ -372,7 +424,7 @@ mod tests {
     fn host(variables: &[(&str, &str)], home: &Path) -> HostEnvironment {
         let variables: BTreeMap<String, String> =
             variables.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-        HostEnvironment { variables, search_path: Vec::new(), home: Some(home.to_owned()) }
+        HostEnvironment { variables, home: Some(home.to_owned()), ..HostEnvironment::default() }
     }
 
     /// A catalog whose agent needs a key but no installation.
@@ -427,5 +479,34 @@ mod tests {
         assert!(absent.contains("run `agent-backend agent install gemini`"), "{absent}");
         let program = why("pi");
         assert!(program.contains("\"pi-acp\" was not found; it needs npm install"), "{program}");
+    }
+    #[test]
+    fn program_that_sandboxes_do_not_show_is_not_ready() {
+        let keep = tempfile::tempdir().unwrap();
+        let bin = keep.path().join("opt/bin");
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(bin.join("pi-acp"), "").unwrap();
+        let directory = AgentInstallDir::new(keep.path().join("agents"));
+        let catalog = AgentCatalog::default();
+        let mut pi = catalog.find("pi").unwrap().clone();
+        let mut host = host(&[("OPENAI_API_KEY", "k")], keep.path());
+        host.search_path = vec![bin.clone()];
+        let why = |entry: &AgentCatalogEntry, host: &HostEnvironment| {
+            let problems = readiness_problems(entry, &directory, host);
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(why(&pi, &host), "");
+        host.sandbox_path = Some(vec![keep.path().join("other")]);
+        let (program, toolchain) = (bin.join("pi-acp"), keep.path().join("opt"));
+        let says = format!(
+            "agent \"pi\": sandboxes do not show its program {}: add \"toolchains = [{toolchain:?}]\"",
+            program.display()
+        );
+        assert!(why(&pi, &host).starts_with(&says), "{}", why(&pi, &host));
+        pi.toolchains = vec![toolchain];
+        assert_eq!(why(&pi, &host), "");
+        pi.toolchains.clear();
+        host.sandbox_path = Some(vec![bin]);
+        assert_eq!(why(&pi, &host), "");
     }
 }

@@ -474,6 +474,11 @@ impl ToolchainChoice {
         let toolchains = toolchains::chosen(&given)?;
         Ok(ToolchainChoice { words: words.to_vec(), toolchains })
     }
+
+    /// The directories of programs that sandboxes show beside the system's.
+    pub(crate) fn program_dirs(&self) -> Vec<PathBuf> {
+        self.toolchains.iter().flat_map(|toolchain| toolchain.bin.clone()).collect()
+    }
 }
 
 fn session_isolation(text: &str) -> Result<Isolation, String> {

@@ -188,8 +188,10 @@ pub(crate) async fn gateway(
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let sessions = &config.sessions;
+    let mut host = HostEnvironment::new(std::env::vars_os());
+    host.sandbox_path = Some(sessions.toolchains.value.program_dirs());
     let agents = AgentResolver {
-        host: HostEnvironment::new(std::env::vars_os()),
+        host,
         catalog: config.catalog.clone(),
         own_binary: Some(own),
         install_dir: Some(AgentInstallDir::new(config.data_dir.value.join("agents"))),

@@ -16,7 +16,7 @@ use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
 use serde_json::Value;
 
 use self::over_http::AgentOverHttp;
-use self::vendors::{Vendor, vendor};
+use self::vendors::{VENDORS, Vendor, vendor};
 use crate::escapes::stands;
 use crate::peers::sandbox_agent::{Gateway, TOKEN};
 use crate::stage::{BINARY, Stage, run};
@@ -86,7 +86,10 @@ impl Fixture {
         server.env("HOME", stage.outside("home"));
         server.env(self.vendor.key, KEY).envs(self.variables());
         let data = stage.outside("data");
-        let server = serve::Server::start_by(server, &["--data-dir", data.to_str().unwrap()]);
+        let server = serve::Server::start_by(
+            server,
+            &["--isolation", "bwrap", "--data-dir", data.to_str().unwrap()],
+        );
         let agent = self.vendor.agent;
         let started = Instant::now();
         let mut task = vec!["task", PROMPT, "--agent", agent, "--follow", "--approve", "always"];
@@ -198,6 +201,18 @@ async fn task_for_an_agent_that_is_not_installed_is_refused_and_says_how_to_inst
 }
 
 #[test]
+fn catalog_calls_the_agents_tested_that_these_tests_start() {
+    let catalog = AgentCatalog::default();
+    let tested = catalog.entries().iter().filter(|entry| entry.tested);
+    let mut tested: Vec<&str> = tested.map(|entry| entry.id.as_str()).collect();
+    let mut started = vec!["scripted"];
+    started.extend(VENDORS.iter().map(|vendor| vendor.agent));
+    tested.sort_unstable();
+    started.sort_unstable();
+    assert_eq!(tested, started);
+}
+
+#[test]
 fn task_command_fails_for_an_agent_that_is_not_installed() {
     let stage = serve::repository();
     let server = serve::Server::start(&stage);
@@ -267,10 +282,14 @@ fn doctor_names_the_program_node_key_or_login_that_an_agent_lacks() {
     let login = stage.outside("home/.codex/auth.json");
     fs::create_dir_all(login.parent().unwrap()).unwrap();
     fs::write(&login, "{}").unwrap();
+    // On the path of the user, in a directory that sandboxes do not show.
+    let hidden = stage.outside("opt/bin/kimi");
+    fs::create_dir_all(hidden.parent().unwrap()).unwrap();
+    fs::write(&hidden, "").unwrap();
     let doctor = |flag: &[&str]| {
         let mut command = stage.command(BINARY);
         command.env_clear().arg("doctor").args(flag);
-        command.env("HOME", stage.outside("home")).env("PATH", stage.outside("no-programs"));
+        command.env("HOME", stage.outside("home")).env("PATH", hidden.parent().unwrap());
         command.env("XDG_STATE_HOME", stage.outside("state")).env("GEMINI_API_KEY", KEY);
         let ran = run(command, b"");
         assert_eq!(ran.code, 0, "{}", ran.err);
@@ -292,6 +311,10 @@ fn doctor_names_the_program_node_key_or_login_that_an_agent_lacks() {
                 "npm was not found",
                 "~/.config/goose",
             ],
+        ),
+        (
+            "kimi",
+            &["sandboxes do not show its program", "has no credential: set MOONSHOT_API_KEY or"],
         ),
         (
             "pi",

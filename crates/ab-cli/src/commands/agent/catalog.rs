@@ -81,7 +81,8 @@ impl AgentsHere {
     pub(crate) fn load(flags: &CatalogFlags) -> Result<AgentsHere, Failure> {
         let config = Config::load(&flags.serve())?;
         let directory = AgentInstallDir::new(config.data_dir.value.join("agents"));
-        let host = HostEnvironment::new(env::vars_os());
+        let mut host = HostEnvironment::new(env::vars_os());
+        host.sandbox_path = Some(config.sessions.toolchains.value.program_dirs());
         Ok(AgentsHere { config, directory, host, flags: flags.repeated() })
     }
 
