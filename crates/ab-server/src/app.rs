@@ -16,7 +16,7 @@ use crate::routes::{
     AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
 };
 
-/// What a port serves. The routes of an absent surface answer 404.
+/// What a port serves. A port does not have the routes of an absent surface.
 #[derive(Clone)]
 pub struct HttpApp {
     control: Option<Arc<ControlPlaneRoutes>>,
@@ -46,7 +46,7 @@ impl HttpApp {
         }
     }
 
-    /// Serves one workspace at `/health`, `/mcp` and `/ssh`.
+    /// Serves one workspace at `/mcp` and `/ssh`, and shows it at `/health`.
     pub fn with_daemon_routes(mut self, daemon: DaemonRoutes) -> HttpApp {
         self.daemon = Some(Arc::new(daemon));
         self

@@ -1,14 +1,16 @@
 //! Every route of the port with its description and its access, behind the one check.
 //!
-//! A surface is a module with a function `routes`, merged here with one line. Routes are added with
-//! `routes!`, which takes path and description from the handler. A test fails if a route is added
-//! in another way.
+//! A surface is a module with a function `routes` and one line in [`SURFACES`]. A port has the
+//! surfaces that its app has. Routes are added with `routes!`, which takes path and description from
+//! the handler. A test fails if a route is added in another way.
 
 mod audit;
 mod control;
 mod daemon;
 mod description;
 mod gateway;
+mod health;
+mod home;
 mod login;
 mod mcp;
 mod metrics;
@@ -91,9 +93,37 @@ impl Modify for Schemes {
     }
 }
 
-/// The OpenAPI description of the port.
+/// Routes, and which apps have them.
+struct Surface {
+    is_served: fn(&HttpApp) -> bool,
+    routes: fn() -> OpenApiRouter<HttpApp>,
+}
+
+const SURFACES: [Surface; 10] = [
+    Surface { is_served: |_| true, routes: description::routes },
+    Surface { is_served: |_| true, routes: health::routes },
+    Surface { is_served: |_| true, routes: home::routes },
+    Surface { is_served: |_| true, routes: metrics::routes },
+    Surface { is_served: |app| app.control().is_ok(), routes: control::routes },
+    Surface { is_served: |app| app.control().is_ok(), routes: login::routes },
+    Surface { is_served: |app| app.control().is_ok(), routes: ui::routes },
+    Surface { is_served: |app| app.daemon().is_ok(), routes: daemon::routes },
+    Surface { is_served: |app| app.gateway().is_ok(), routes: gateway::routes },
+    Surface { is_served: |app| app.spaces().is_ok(), routes: spaces::routes },
+];
+
+/// The OpenAPI description of all surfaces.
 pub fn openapi_description() -> Description {
-    let mut description = described().split_for_parts().1;
+    described(merged(|_| true))
+}
+
+/// The OpenAPI description of a port. It takes megabytes, so no port keeps one.
+fn description_of(app: &HttpApp) -> Description {
+    described(merged(|surface| (surface.is_served)(app)))
+}
+
+fn described(router: OpenApiRouter<HttpApp>) -> Description {
+    let mut description = router.split_for_parts().1;
     // The router writes a parameter that spans several segments as `{*name}`. OpenAPI knows only `{name}`.
     let paths = std::mem::take(&mut description.paths.paths);
     let named = |(path, item): (String, _)| (path.replace("{*", "{"), item);
@@ -101,22 +131,20 @@ pub fn openapi_description() -> Description {
     description
 }
 
-/// One line for each surface.
-fn described() -> OpenApiRouter<HttpApp> {
-    OpenApiRouter::with_openapi(Api::openapi())
-        .merge(control::routes())
-        .merge(daemon::routes())
-        .merge(description::routes())
-        .merge(gateway::routes())
-        .merge(login::routes())
-        .merge(metrics::routes())
-        .merge(spaces::routes())
-        .merge(ui::routes())
+/// The surfaces that `is_included` selects. The others cost a port nothing: descriptions of routes
+/// take most of its start.
+fn merged(is_included: impl Fn(&Surface) -> bool) -> OpenApiRouter<HttpApp> {
+    let mut router = OpenApiRouter::with_openapi(Api::openapi());
+    for surface in SURFACES.iter().filter(|surface| is_included(surface)) {
+        router = router.merge((surface.routes)());
+    }
+    router
 }
 
 /// The complete router.
 pub(crate) fn all(app: HttpApp) -> Router {
-    let (router, mut description) = described().split_for_parts();
+    let served = merged(|surface| (surface.is_served)(&app));
+    let (router, mut description) = served.split_for_parts();
     let access = AccessTable::new(&mut description);
     let http_metrics = Arc::clone(app.http_metrics());
     let door = Arc::new(Door { app: app.clone(), access });
@@ -132,7 +160,7 @@ pub(crate) fn all(app: HttpApp) -> Router {
 }
 
 async fn unknown() -> Problem {
-    let detail = "unknown path; see /api/v1/openapi.json";
+    let detail = "this server has no such path; /api/v1/openapi.json lists those that it has";
     Problem::new(ProblemKind::NotFound, detail)
 }
 

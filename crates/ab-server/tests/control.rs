@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::caller::{get, head, send};
-use fake::{JSON, SHOWN, Script, TASK, serve};
+use fake::{JSON, SHOWN, TASK};
+pub(crate) use fake::{Script, Served, serve};
 
 #[tokio::test]
 async fn a_task_becomes_a_session_with_its_story() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use ab_server::{HttpAccessPolicy, openapi_description};
 
 use crate::caller::{get, memory, open, send, serves};
+use crate::gateway::Fixture;
 
 /// Routes enter by `routes!`, which takes the description along. Nothing else may add one.
 #[test]
@@ -34,24 +35,83 @@ fn no_route_is_added_without_its_description() {
     }
 }
 
+/// Every port describes what it has, with the statuses that it answers.
 #[tokio::test]
 async fn everything_described_is_served() {
-    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
-    let served = get(port.address(), "/api/v1/openapi.json", &[]).await.json();
-    assert_eq!(served, serde_json::to_value(openapi_description()).unwrap());
-    let paths = served["paths"].as_object().unwrap();
-    for expect in ["/health", "/mcp", "/api/v1/openapi.json"] {
-        assert!(paths.contains_key(expect), "{expect}");
+    let daemon = open(serves(&memory().await), HttpAccessPolicy::default()).await;
+    let gateway = Fixture::start().await;
+    for (address, has, lacks) in [
+        (daemon.address(), ["/health", "/mcp", "/ssh"], ["/v1/acp", "/api/v1/sessions", "/ui"]),
+        (gateway.address(), ["/health", "/v1/acp", "/metrics"], ["/mcp", "/v1/spaces", "/ui"]),
+    ] {
+        let served = get(address, "/api/v1/openapi.json", &[]).await.json();
+        let paths = served["paths"].as_object().unwrap();
+        let all = serde_json::to_value(openapi_description()).unwrap();
+        assert!(has.iter().all(|path| paths.contains_key(*path)), "{:?}", paths.keys());
+        for path in lacks {
+            assert!(all["paths"][path].is_object() && !paths.contains_key(path), "{path}");
+            assert_eq!(get(address, path, &[]).await.status, 404, "{path}");
+        }
+        for (path, methods) in paths {
+            assert_eq!(methods, &all["paths"][path], "{path}");
+            for (method, about) in methods.as_object().unwrap() {
+                let head = format!("{} {path} HTTP/1.1\r\nhost: localhost", method.to_uppercase());
+                let got = send(address, &head, "").await;
+                let answers = about["responses"].as_object().unwrap();
+                assert!(answers.contains_key(&got.status.to_string()), "{method} {path}: {got:?}");
+                assert!(!got.body.contains("no such path") || path == "/", "{method} {path}");
+            }
+        }
     }
-    for (path, methods) in paths {
+}
+
+#[test]
+fn every_route_says_what_it_does() {
+    let all = serde_json::to_value(openapi_description()).unwrap();
+    for (path, methods) in all["paths"].as_object().unwrap() {
         for (method, about) in methods.as_object().unwrap() {
             assert!(about["summary"].is_string(), "{method} {path} says nothing of itself");
             assert!(about["responses"].is_object(), "{method} {path}");
-            let head = format!("{} {path} HTTP/1.1\r\nhost: localhost", method.to_uppercase());
-            let got = send(port.address(), &head, "").await;
-            let answers = about["responses"].as_object().unwrap();
-            assert!(answers.contains_key(&got.status.to_string()), "{method} {path}: {got:?}");
         }
+    }
+}
+
+/// The endpoints of sandbox-agent, as seed 3 lists them in section 10.
+const ENDPOINTS_OF_SANDBOX_AGENT: [(&str, &str); 22] = [
+    ("get", "/"),
+    ("get", "/v1/health"),
+    ("get", "/v1/acp"),
+    ("post", "/v1/acp/{server_id}"),
+    ("get", "/v1/acp/{server_id}"),
+    ("delete", "/v1/acp/{server_id}"),
+    ("get", "/v1/agents"),
+    ("post", "/v1/agents/{agent}/install"),
+    ("get", "/v1/fs/entries"),
+    ("get", "/v1/fs/file"),
+    ("put", "/v1/fs/file"),
+    ("delete", "/v1/fs/entry"),
+    ("post", "/v1/fs/mkdir"),
+    ("post", "/v1/fs/move"),
+    ("get", "/v1/fs/stat"),
+    ("post", "/v1/fs/upload-batch"),
+    ("get", "/v1/config/mcp"),
+    ("put", "/v1/config/mcp"),
+    ("delete", "/v1/config/mcp"),
+    ("get", "/v1/config/skills"),
+    ("put", "/v1/config/skills"),
+    ("delete", "/v1/config/skills"),
+];
+
+#[tokio::test]
+async fn every_endpoint_of_sandbox_agent_is_described_and_no_removed_one() {
+    let gateway = Fixture::start().await;
+    let served = get(gateway.address(), "/api/v1/openapi.json", &[]).await.json();
+    for (method, path) in ENDPOINTS_OF_SANDBOX_AGENT {
+        assert!(served["paths"][path][method].is_object(), "{method} {path}");
+    }
+    for path in served["paths"].as_object().unwrap().keys() {
+        let is_removed = path.starts_with("/v1/rpc") || path.starts_with("/opencode");
+        assert!(!is_removed, "{path}");
     }
 }
 

@@ -1,9 +1,13 @@
 //! Who is let in: hosts, pages, tokens, on every path and in every shape of a request.
 
+use std::collections::BTreeSet;
+
 use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
 use crate::caller::{get, guarded, memory, open, post, send, serves};
+use crate::control::{Script, serve};
+use crate::gateway::Fixture;
 
 #[tokio::test]
 async fn a_foreign_host_or_page_is_refused_on_every_path() {
@@ -34,21 +38,35 @@ const OPEN: [&str; 8] = [
     "/ui/page.js",
 ];
 
+const SPACES: [&str; 3] = ["spaces", "runs", "policies"];
+
 #[tokio::test]
 async fn every_route_describes_how_it_turns_callers_away() {
-    let port = open(serves(&memory().await), guarded()).await;
-    let described = serde_json::to_value(ab_server::openapi_description()).unwrap();
-    for (path, methods) in described["paths"].as_object().unwrap() {
-        for method in methods.as_object().unwrap().keys() {
-            let head = format!("{} {path} HTTP/1.1", method.to_uppercase());
-            let with = |more: &str| format!("{head}\r\n{more}");
-            let ask = async |more: &str| send(port.address(), &with(more), "").await.status;
-            // Whether each is described is looked at where they are sent.
-            assert_eq!(ask("host: [").await, 400, "{method} {path}");
-            assert_eq!(ask("host: evil.example").await, 403, "{method} {path}");
-            let status = ask("host: localhost").await;
-            assert!(status == 401 || OPEN.contains(&path.as_str()), "{path}");
+    let daemon = open(serves(&memory().await), guarded()).await;
+    let (gateway, control) = (Fixture::with(guarded(), |_| {}).await, serve(Script::Silence).await);
+    let mut seen = BTreeSet::new();
+    for address in [daemon.address(), gateway.address(), control.address()] {
+        let token = [("authorization", "Bearer not-a-secret")];
+        let described = get(address, "/api/v1/openapi.json", &token).await.json();
+        for (path, methods) in described["paths"].as_object().unwrap() {
+            seen.insert(path.clone());
+            for method in methods.as_object().unwrap().keys() {
+                let head = format!("{} {path} HTTP/1.1", method.to_uppercase());
+                let with = |more: &str| format!("{head}\r\n{more}");
+                let ask = async |more: &str| send(address, &with(more), "").await.status;
+                // Whether each is described is looked at where they are sent.
+                assert_eq!(ask("host: [").await, 400, "{method} {path}");
+                assert_eq!(ask("host: evil.example").await, 403, "{method} {path}");
+                let status = ask("host: localhost").await;
+                assert!(status == 401 || OPEN.contains(&path.as_str()), "{path}");
+            }
         }
+    }
+    let all = serde_json::to_value(ab_server::openapi_description()).unwrap();
+    // Spaces are served in the tests of `serve`, which ask every route.
+    let is_of_spaces = |path: &str| path.split('/').nth(2).is_some_and(|it| SPACES.contains(&it));
+    for path in all["paths"].as_object().unwrap().keys() {
+        assert!(seen.contains(path) || is_of_spaces(path), "{path}");
     }
 }
 

@@ -6,3 +6,5 @@ mod fixture;
 mod installing;
 mod misbehaviour;
 mod transport;
+
+pub(crate) use fixture::Fixture;

@@ -1,17 +1,15 @@
 //! The one-time link of the page, and the cookie that it sets.
 
-use ab_server::{HttpApp, HttpServer, RunningHttpServer};
+use crate::caller::get;
+use crate::control::{Script, Served, serve};
 
-use crate::caller::{get, guarded, memory, open_with, serves};
-
-/// A guarded port, and the host name and path of a link to it.
-async fn linked() -> (RunningHttpServer, String, String) {
-    let app = HttpApp::new(guarded()).with_daemon_routes(serves(&memory().await));
-    let port = open_with(HttpServer::new(app.clone())).await;
-    let link = app.create_login_link("http", port.address().port()).unwrap();
-    let rest = link.strip_prefix("http://").unwrap();
-    let (host, path) = rest.split_once('/').unwrap();
-    (port, host.to_owned(), format!("/{path}"))
+/// A guarded port with sessions, and the host name and path of a link to its page.
+async fn linked() -> (Served, String, String) {
+    let served = serve(Script::Silence).await;
+    let link = served.ask("POST", "/api/v1/login-links", "").await.json();
+    let text = |field: &str| link[field].as_str().unwrap().to_owned();
+    let (host, path) = (text("host"), text("path"));
+    (served, host, path)
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
-//! The daemon: one workspace at `/health`, `/mcp` and `/ssh`.
+//! The daemon: one workspace at `/mcp` and `/ssh`.
 
-mod health;
 mod mcp;
 mod ssh;
 mod workspace;
@@ -17,7 +16,6 @@ use crate::app::HttpApp;
 
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
-        .routes(Access::Public.to(routes!(health::show)))
         // Its clients expect the error for a wrong token after the upgrade, so the handler checks
         // the token itself.
         .routes(Access::Public.to(routes!(ssh::connect)))

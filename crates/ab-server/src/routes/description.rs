@@ -1,6 +1,7 @@
 //! `GET /api/v1/openapi.json`: the description of the whole port.
 
 use axum::Json;
+use axum::extract::State;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,6 +22,6 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         (status = OK, description = "The description, in OpenAPI", content_type = "application/json")
     )
 )]
-async fn describe() -> Json<OpenApi> {
-    Json(super::openapi_description())
+async fn describe(State(app): State<HttpApp>) -> Json<OpenApi> {
+    Json(super::description_of(&app))
 }

@@ -14,9 +14,9 @@ use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form, Json};
+use axum::{Extension, Form};
 use maud::Markup;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -34,7 +34,7 @@ use crate::page::{
     self, Asked, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT,
     STYLE, SessionView, TaskForm,
 };
-use crate::problem::{Problem, ProblemKind};
+use crate::problem::Problem;
 
 /// Number of sessions on one page of the list.
 const SHOWN_SESSIONS: u32 = 50;
@@ -47,7 +47,6 @@ const SUGGESTED_REPOSITORIES: usize = 20;
 
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
-        .routes(Access::Public.to(routes!(home)))
         .routes(Access::Admin.to(routes!(feed)))
         .routes(Access::Admin.to(routes!(feed_with_slash)))
         .routes(Access::Admin.to(routes!(session)))
@@ -71,32 +70,6 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
 struct FeedQuery {
     /// The number of the page, from 1
     page: Option<u32>,
-}
-
-/// The name of the server
-#[derive(Debug, Serialize, ToSchema)]
-struct Greeting {
-    #[schema(example = "agent-backend")]
-    name: &'static str,
-    /// The path of the OpenAPI description
-    docs: &'static str,
-}
-
-/// The start page
-///
-/// Redirects a browser to `/ui`. Other clients get the name of the server.
-#[utoipa::path(get, path = "/", tag = "page", responses((status = OK, body = Greeting), (status = SEE_OTHER, description = "At /ui"), PageProblems))]
-async fn home(State(app): State<HttpApp>, headers: HeaderMap) -> Result<Response, Problem> {
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    if app.control().is_ok() && accepts.is_some_and(|accepts| accepts.contains("text/html")) {
-        return Ok(Redirect::to("/ui").into_response());
-    }
-    if app.gateway().is_ok() {
-        let greeting = Greeting { name: "agent-backend", docs: "/api/v1/openapi.json" };
-        return Ok(Json(greeting).into_response());
-    }
-    let detail = "unknown path; see /api/v1/openapi.json";
-    Err(Problem::new(ProblemKind::NotFound, detail))
 }
 
 /// The list of sessions

@@ -37,19 +37,19 @@ while IFS= read -r line; do
 done
 "#;
 
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     pub(super) port: RunningHttpServer,
     pub(super) root: PathBuf,
     pub(super) keep: TempDir,
 }
 
 impl Fixture {
-    pub(super) async fn start() -> Fixture {
+    pub(crate) async fn start() -> Fixture {
         Fixture::with(HttpAccessPolicy::default(), |_| {}).await
     }
 
     /// With the agent `echo`, and whatever `change` adds.
-    pub(super) async fn with(
+    pub(crate) async fn with(
         gate: HttpAccessPolicy,
         change: impl FnOnce(&mut AgentGatewaySettings),
     ) -> Fixture {
@@ -89,7 +89,7 @@ impl Fixture {
         Fixture { port, root, keep }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.port.address()
     }
 

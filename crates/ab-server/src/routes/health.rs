@@ -5,14 +5,21 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use crate::access::Access;
 use crate::app::HttpApp;
 use crate::gate::Caller;
 use crate::wire::EffectivePolicyBody;
 
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
+    OpenApiRouter::default().routes(Access::Public.to(routes!(show)))
+}
+
 /// The status of the daemon, and what it serves
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Health {
+struct Health {
     #[schema(example = "ok")]
     status: &'static str,
     version: &'static str,
@@ -43,10 +50,7 @@ struct Transports {
     tag = "port",
     responses((status = OK, body = Health))
 )]
-pub(crate) async fn show(
-    State(app): State<HttpApp>,
-    Extension(caller): Extension<Caller>,
-) -> Json<Health> {
+async fn show(State(app): State<HttpApp>, Extension(caller): Extension<Caller>) -> Json<Health> {
     let daemon = app.daemon().ok();
     let of_trusted = daemon.filter(|_| caller.is_admin());
     Json(Health {
