@@ -36,6 +36,21 @@ fn an_agent_changes_the_workspace_and_the_change_is_shown() {
 }
 
 #[test]
+fn isolation_of_the_flag_is_in_force() {
+    for isolation in ["bwrap", "landlock"] {
+        if !stands(isolation) {
+            continue;
+        }
+        let stage = Stage::new();
+        let ran = chat(&stage, &["--isolation", isolation, "--approve", "always"], "go\n");
+        assert_eq!(ran.code, 0, "{isolation}: {}", ran.err);
+        let note = format!("note: commands run in a {isolation} sandbox");
+        assert!(ran.err.starts_with(&note), "{}", ran.err);
+        assert!(stage.path("NOTES.md").exists(), "{isolation}");
+    }
+}
+
+#[test]
 fn every_line_is_a_value_with_json() {
     let stage = Stage::new();
     let ran = chat(&stage, &["--json", "--approve", "always"], "one\n\ntwo\n");

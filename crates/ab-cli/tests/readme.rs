@@ -211,6 +211,15 @@ fn the_task_without_a_key_works_when_pasted() {
     server.end();
 }
 
+#[test]
+fn the_chat_without_a_key_works_when_pasted() {
+    let [chat]: [String; 1] = commands(&blocks("A task for an agent")[2]).try_into().unwrap();
+    let user = User::new(Vec::new());
+    let ran = run(user.shell(&chat), b"Look around\n");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.text().contains("The task is: Look around"), "{}", ran.text());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_the_commands_to_a_coding_agent_work_when_pasted() {
     let Some(peers) = ThirdPartyPrograms::find_or_skip("goose") else { return };
@@ -230,7 +239,7 @@ async fn slow_the_commands_to_a_coding_agent_work_when_pasted() {
         fs::create_dir_all(peers.agents_dir()).unwrap();
         symlink(peers.agents_dir(), installed).unwrap();
         let blocks = blocks("A task for an agent");
-        let [install, serve, task]: [String; 3] = commands(&blocks[2]).try_into().unwrap();
+        let [install, serve, task]: [String; 3] = commands(&blocks[3]).try_into().unwrap();
         let ran = user.run(&install);
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert!(ran.text().starts_with("goose 1."), "{}", ran.text());
