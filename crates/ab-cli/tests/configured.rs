@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::serve::{Server, client, repository};
+use crate::escapes::stands;
+use crate::serve::{Server, client, git, repository};
 use crate::stage::{BINARY, Ran, Stage, run};
 
 fn config(stage: &Stage, text: &str) -> PathBuf {
@@ -275,6 +276,83 @@ fn access_point_is_another_name_of_serve() {
         first.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
     };
     assert_eq!(help(&["agent", "access-point"]), help(&["serve"]));
+    let data = stage.outside("data");
+    let flags = ["--data-dir", data.to_str().unwrap()];
+    let server = Server::start_as(stage.command(BINARY), &["agent", "access-point"], &flags);
+    let listed = client(&stage, &["session", "list", "--json"]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn webui_starts_a_server_when_none_runs() {
+    let stage = Stage::new();
+    let data = stage.outside("data");
+    let flags = ["--no-open", "--data-dir", data.to_str().unwrap()];
+    let server = Server::start_as(stage.command(BINARY), &["webui"], &flags);
+    let listed = client(&stage, &["session", "list", "--json"]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    assert_eq!(server.end().0, 0);
+}
+
+/// The isolation that is in force, in the notice and in each session.
+#[test]
+fn isolation_of_sessions_is_the_configured_one() {
+    let stage = repository();
+    if stands("landlock") {
+        let server = Server::start_with(&stage, &["--isolation", "landlock"]);
+        assert!(server.notice.contains("  isolation  landlock, "), "{}", server.notice);
+        let done = client(&stage, &["task", "x", "--follow", "--approve", "always"]);
+        assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+        assert!(done.text().contains(", isolated by landlock.\n"), "{}", done.text());
+        assert_eq!(server.end().0, 0);
+    }
+    // Less than the floor: no session starts, and the notice says so.
+    let weak = ["--isolation", "landlock", "--floor", "bwrap"];
+    let server = Server::start_with(&stage, &weak);
+    assert!(server.notice.contains("  isolation  no session can start: "), "{}", server.notice);
+    let done = client(&stage, &["task", "x", "--follow", "--approve", "always"]);
+    assert_ne!(done.code, 0, "{}", done.text());
+    assert_eq!(server.end().0, 0);
+}
+
+/// A token of the operator is the only one, and agents do not see it.
+#[test]
+fn given_token_opens_the_server_and_is_hidden_from_agents() {
+    let scenario = "[[turn]]\nsteps = [{ run = \"env; cat /proc/$PPID/environ\" }, { say = \"{output}\\n\" }]\n";
+    let stage = repository();
+    let root = stage.root();
+    fs::create_dir(root.join(".agent-backend")).unwrap();
+    fs::write(root.join(".agent-backend/scenario.toml"), scenario).unwrap();
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "-q", "-m", "Scenario"]);
+    let (by_file, by_variable) = ("f".repeat(40), "v".repeat(40));
+    let file = stage.outside("given-token");
+    fs::write(&file, format!("{by_file}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let data = stage.outside("data");
+    let flags = ["--data-dir", data.to_str().unwrap()];
+    let from_file = [&flags[..], &["--auth-token-file", file.to_str().unwrap()]].concat();
+    for (token, flags) in [(&by_file, &from_file[..]), (&by_variable, &flags[..])] {
+        let mut command = stage.command(BINARY);
+        if token == &by_variable {
+            command.env("AGENT_BACKEND_AUTH_TOKEN", token);
+        }
+        let server = Server::start_by(command, flags);
+        let asked = |token: Option<&str>| http(&server.url(), "GET", "/api/v1/agents", token, "");
+        assert!(asked(Some(token)).starts_with("HTTP/1.1 200"));
+        assert!(asked(None).starts_with("HTTP/1.1 401"));
+        assert!(!data.join("token").exists(), "no other token is made");
+        let mut task = stage.command(BINARY);
+        task.args(["task", "x", "--follow", "--approve", "always", "--server", &server.url()]);
+        task.env("AGENT_BACKEND_AUTH_TOKEN", token);
+        let done = run(task, b"");
+        assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+        assert!(done.text().contains("HOME="), "{}", done.text());
+        assert!(!done.text().contains(token.as_str()), "{}", done.text());
+        assert!(!done.text().contains("AUTH_TOKEN"), "{}", done.text());
+        assert_eq!(server.end().0, 0);
+    }
 }
 
 #[test]

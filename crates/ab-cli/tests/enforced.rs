@@ -400,6 +400,9 @@ fn doctor_and_explain_agree_with_what_happens() {
             _ => "not isolated",
         };
         assert!(summary.contains(named), "{before}: {summary}");
+        // Local sockets are off there.
+        let is_told = summary.contains("MCP over HTTP only");
+        assert_eq!(is_told, isolation == "landlock", "{before}: {summary}");
         Some(isolation.as_str().unwrap().to_owned())
     };
     agree("");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -33,9 +34,14 @@ impl Server {
     }
 
     /// By a command that has variables already.
-    pub(crate) fn start_by(mut command: Command, flags: &[&str]) -> Server {
+    pub(crate) fn start_by(command: Command, flags: &[&str]) -> Server {
+        Server::start_as(command, &["serve"], flags)
+    }
+
+    /// By another name of `serve`.
+    pub(crate) fn start_as(mut command: Command, words: &[&str], flags: &[&str]) -> Server {
         let port: &[&str] = if flags.contains(&"--port") { &[] } else { &["--port", "0"] };
-        command.arg("serve").args(port).args(flags);
+        command.args(words).args(port).args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         // From here on the process is ended whatever happens.
@@ -151,7 +157,13 @@ fn a_task_becomes_a_branch() {
     let followed = client(&stage, &["task", prompt, "--follow", "--approve", "always"]);
     let shown = followed.text();
     assert_eq!(followed.code, 0, "{shown}\n{}", followed.err);
-    for expect in ["○ queued", "› Write down what this is", "✓ approved", "✓ completed"] {
+    for expect in [
+        "○ queued",
+        "It shares the network of this machine.",
+        "› Write down what this is",
+        "✓ approved",
+        "✓ completed",
+    ] {
         assert!(shown.contains(expect), "{expect:?} is missing:\n{shown}");
     }
 
@@ -183,8 +195,14 @@ fn a_task_becomes_a_branch() {
 
     let (code, said) = server.end();
     assert_eq!(code, 0, "{said}");
-    assert!(!stage.outside("data").join("server.json").exists());
-    assert!(fs::metadata(stage.outside("data").join("token")).unwrap().is_file());
+    let data = stage.outside("data");
+    assert!(!data.join("server.json").exists());
+    assert_eq!(fs::metadata(data.join("token")).unwrap().permissions().mode() & 0o777, 0o600);
+    // The database has its log in it, so a copy of the file is whole.
+    let files = data.read_dir().unwrap().flatten();
+    let files = files.map(|entry| entry.file_name().into_string().unwrap());
+    let files: Vec<String> = files.filter(|name| name.starts_with("state.db")).collect();
+    assert_eq!(files, ["state.db"]);
 }
 
 #[test]

@@ -309,8 +309,7 @@ impl Driver {
             }
             Done::Launched(launched) => {
                 self.session.limits = Some(launched.limits);
-                let started =
-                    launched.agent.map(|agent| log(LogLevel::Info, format!("Started {agent}.")));
+                let started = launched.start_note().map(|note| log(LogLevel::Info, note));
                 let notes = launched.notes.into_iter().map(|note| log(LogLevel::Warn, note));
                 self.commit(SessionInput::Launched, notes.chain(started).collect()).await?;
                 self.check_agent().await

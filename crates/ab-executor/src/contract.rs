@@ -8,6 +8,7 @@ use ab_api::{
     FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider, Time,
     WorkspaceStorage,
 };
+use ab_core::Isolation;
 use async_trait::async_trait;
 
 use crate::report::{AgentQuestionId, AgentReportSender};
@@ -215,10 +216,29 @@ impl fmt::Debug for SessionToken {
 pub struct LaunchedAgentInfo {
     /// The name and version that the agent gave itself.
     pub agent: Option<String>,
+    /// The isolation that is in force; `None` if it is not known.
+    pub isolation: Option<Isolation>,
     /// The limits that are enforced on all processes of the session together.
     pub limits: EnforcedLimits,
     /// Things that the user should know, such as limits that cannot be enforced.
     pub notes: Vec<String>,
+}
+
+impl LaunchedAgentInfo {
+    /// The line of the session's stream that says what was started, and with which isolation. `None` if neither is
+    /// known.
+    pub fn start_note(&self) -> Option<String> {
+        let agent = self.agent.as_deref();
+        match self.isolation {
+            Some(Isolation::None) => {
+                Some(format!("Started {}, without isolation.", agent.unwrap_or("the agent")))
+            }
+            Some(isolation) => {
+                Some(format!("Started {}, isolated by {isolation}.", agent.unwrap_or("the agent")))
+            }
+            None => agent.map(|agent| format!("Started {agent}.")),
+        }
+    }
 }
 
 /// A delivered result.

@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use ab_core::effective_policy::{Isolation, NetworkAccess};
+use ab_core::error::escape_unprintable;
 use ab_server::{
     AccessToken, AgentGatewayRoutes, CookieSigningKey, HttpAccessPolicy, HttpServer, TlsConfig,
 };
+use agent_backend::LocalWorkspaceConfig;
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -137,7 +139,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         link.map_err(|error| Failure::input("make the link to the page", error))?
     };
     let address_file = AddressFile::write(&directory, &url)?;
-    let isolation = isolation(&directory).await;
+    let isolation = isolation(&config).await;
     if config.no_auth.value {
         talk(NO_AUTH_WARNING);
     }
@@ -177,6 +179,8 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         }
         spaces.shutdown().await;
         control.shutdown().await;
+        // Nothing uses the store any more. Its log is merged into the database.
+        control.store().close().await;
         if let Some(traces) = traces {
             traces.close().await;
         }
@@ -264,12 +268,16 @@ fn clear_text_warning(host: IpAddr) -> String {
     )
 }
 
-/// How commands on this machine are isolated; `None` if that cannot be determined.
-async fn isolation(directory: &Path) -> Option<Isolation> {
-    let backend = agent_backend::local(directory).ok()?;
-    let policy = backend.effective_policy().await.ok();
-    backend.destroy().await.ok()?;
-    policy?.isolation
+/// How sessions of this configuration are isolated, or why none can start.
+async fn isolation(config: &Config) -> Result<Option<Isolation>, ab_core::Error> {
+    let mut probe = LocalWorkspaceConfig::new(&config.data_dir.value);
+    probe.options.exec.isolation = config.sessions.isolation.value;
+    probe.options.exec.minimum_isolation = config.sessions.minimum_isolation.value;
+    probe.options.exec.temporary_dir = crate::workspace::temporary_dir();
+    let backend = agent_backend::local_with(probe)?;
+    let policy = backend.effective_policy().await;
+    backend.destroy().await?;
+    Ok(policy?.isolation)
 }
 
 /// The text that is printed at the start.
@@ -283,7 +291,7 @@ struct Notice<'a> {
     root: Option<&'a Path>,
     /// Whether agents can be started at `/v1/acp`.
     has_agents: bool,
-    isolation: Option<Isolation>,
+    isolation: Result<Option<Isolation>, ab_core::Error>,
     network: NetworkAccess,
 }
 
@@ -296,8 +304,11 @@ fn notice(notice: &Notice<'_>) -> String {
         NetworkAccess::None => "no network",
     };
     let isolation = match isolation {
-        Some(isolation) => format!("{}, {network}", isolation.as_str()),
-        None => "unknown; see agent-backend doctor".to_owned(),
+        Ok(Some(isolation)) => format!("{}, {network}", isolation.as_str()),
+        Ok(None) => "unknown; see agent-backend doctor".to_owned(),
+        Err(error) => {
+            format!("no session can start: {}", escape_unprintable(&error.to_string()))
+        }
     };
     let root = root.map(|root| format!("  workspace  {} at /mcp and /ssh\n", root.display()));
     let root = root.unwrap_or_default();
@@ -330,7 +341,7 @@ mod tests {
             root: Some(Path::new("/srv/project")),
             has_agents: true,
             network: NetworkAccess::Shared,
-            isolation: Some(Isolation::Bwrap),
+            isolation: Ok(Some(Isolation::Bwrap)),
         });
         let expect = "\
 agent-backend serves http://127.0.0.1:3001

@@ -123,7 +123,7 @@ pub(super) async fn launch(
         Ok(Started { agent, mut notes }) => {
             let limits = groups::shown(running.group.as_ref());
             notes.extend(note);
-            Ok(LaunchedAgentInfo { agent, limits, notes })
+            Ok(LaunchedAgentInfo { agent, isolation, limits, notes })
         }
         Err(error) => {
             executor.terminate_session(id, Duration::ZERO).await?;
