@@ -16,6 +16,7 @@ mod elsewhere;
 mod enforced;
 mod escapes;
 mod executing;
+mod following;
 mod gateway;
 mod guessing;
 mod help;
