@@ -2,6 +2,7 @@
 //! its sources are hostile, its disk is full.
 
 mod agents;
+mod answers;
 mod approvals;
 mod beginning;
 mod callers;

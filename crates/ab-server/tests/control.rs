@@ -130,6 +130,40 @@ async fn a_reader_that_comes_back_continues_after_its_last_event() {
     assert_eq!((&part["lastEventId"], &part["hasMore"]), (&json!(3), &json!(true)));
 }
 
+/// The ids of the first `count` events of all sessions, after the last event that a reader got.
+async fn positions(address: std::net::SocketAddr, last: &str, count: usize) -> Vec<u64> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = head("GET", "/api/v1/events", &[SHOWN, ("last-event-id", last)]);
+    stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+    let (mut read, mut ids) = (Vec::new(), Vec::new());
+    while ids.len() < count {
+        let got = stream.read_buf(&mut read).await.unwrap();
+        assert!(got > 0, "it ended after {ids:?}");
+        let text = String::from_utf8_lossy(&read);
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        let found = whole.lines().filter_map(|line| line.strip_prefix("id: "));
+        ids = found.map(|id| id.parse().unwrap()).collect();
+    }
+    ids
+}
+
+#[tokio::test]
+async fn a_reader_of_all_sessions_continues_after_its_last_event() {
+    let served = serve(Script::Work).await;
+    let mut count = 0;
+    for _ in 0..2 {
+        let session = served.create().await;
+        let events = served.events(&session, &[]).await.body;
+        count += events.lines().filter(|line| line.starts_with("id: ")).count();
+    }
+    let all = positions(served.address(), "0", count).await;
+    assert_eq!(all.len(), count, "{all:?}");
+    assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+    // From the first session into the second one.
+    let rest = positions(served.address(), &all[2].to_string(), count - 3).await;
+    assert_eq!(rest, all[3..]);
+}
+
 /// Opens a stream and reads it up to a text.
 async fn follow(address: std::net::SocketAddr, path: &str, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();

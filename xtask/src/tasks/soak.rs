@@ -52,12 +52,6 @@ pub(crate) const SUBJECTS: &[Subject] = &[
         extent: Extent::Minutes,
     },
     Subject {
-        name: "history",
-        package: "ab-cli",
-        test: "surviving::sources::a_second_task_on_a_large_history_transfers_nothing",
-        extent: Extent::Minutes,
-    },
-    Subject {
         name: "agents",
         package: "ab-cli",
         test: "real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway",

@@ -1,6 +1,6 @@
 //! `test`: everything, exactly as CI runs it.
 
-use super::check;
+use super::{check, up};
 use crate::debian;
 use crate::failure::Failure;
 use crate::leftovers::{self, Watch};
@@ -36,6 +36,7 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
     let tests = runner.all_tests();
     sequence.run(&tests.env(leftovers::COOKIE, &watch.cookie).env(PEERS, peers))?;
     sequence.run(&Runner::doc_tests())?;
+    sequence.time("up", up::once_as_built)?;
     sequence.time("leftovers", || watch.end())?;
     sequence.run(
         &Step::cargo("docs", &["doc", "--workspace", "--no-deps", "--locked"])

@@ -46,13 +46,21 @@ pub(crate) fn run(show: Show) -> Result<(), Failure> {
     let directory = workspace::target_directory()?.join("up");
     match show {
         Show::Server => Place::make(&binary, &directory)?.serve(),
-        Show::Once => {
-            let directory = directory.join("once");
-            server::clear(&directory)?;
-            Place::make(&binary, &directory)?.once()
-        }
+        Show::Once => once(&binary, &directory),
         Show::Tour => tour(&binary),
     }
+}
+
+/// Starts the server that is built already, runs its first commands, and stops it.
+pub(crate) fn once_as_built() -> Result<(), Failure> {
+    let binary = workspace::development_binary("agent-backend")?;
+    once(&binary, &workspace::target_directory()?.join("up"))
+}
+
+fn once(binary: &Path, directory: &Path) -> Result<(), Failure> {
+    let directory = directory.join("once");
+    server::clear(&directory)?;
+    Place::make(binary, &directory)?.once()
 }
 
 fn tour(binary: &Path) -> Result<(), Failure> {

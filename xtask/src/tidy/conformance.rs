@@ -65,8 +65,13 @@ fn page_problems(seed: usize, text: Option<&str>, evidence: &Evidence) -> Vec<Pr
 
 /// A proof is a future step, a reason why there is no test, or a list of test names.
 fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
-    if proof == "not yet" {
-        return Vec::new();
+    if let Some(subject) = proof.strip_prefix("not yet") {
+        let is_named = subject.strip_prefix(": ").is_some_and(|subject| !subject.trim().is_empty());
+        return if is_named {
+            Vec::new()
+        } else {
+            vec!["name the subject of the later step: `not yet: SUBJECT`".to_owned()]
+        };
     }
     if let Some(step) = proof.strip_prefix("step ") {
         return match step.parse::<u32>() {
@@ -86,7 +91,7 @@ fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
         };
     }
     let Some(names) = evidence::names(proof) else {
-        let forms = "`test` names in backticks, step N, not yet, or n/a: reason";
+        let forms = "`test` names in backticks, step N, not yet: subject, or n/a: reason";
         return vec![format!("\"{proof}\" is no proof: write {forms}")];
     };
     names.into_iter().filter_map(|name| evidence.objection(name)).collect()
@@ -161,7 +166,7 @@ mod tests {
             "`behaviour read::missing_file`",
             "step 11",
             "step 12",
-            "not yet",
+            "not yet: webhooks",
             "n/a: no such platform",
         ] {
             expect_none(&check(&format!("| S0-LIFE-03 | MUST | lives \\| dies | {proof} |\n")));
@@ -175,7 +180,9 @@ mod tests {
             ("step 8", "step 8 is finished"),
             ("step 12, mostly", "no step"),
             ("soon", "no proof"),
-            ("not yet, but soon", "no proof"),
+            ("not yet", "name the subject"),
+            ("not yet: ", "name the subject"),
+            ("not yet, but soon", "name the subject"),
             ("", "no proof"),
             ("`ab-core::path::tests::joins` and more", "no proof"),
             ("n/a:", "say why"),

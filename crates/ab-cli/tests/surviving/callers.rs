@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::fixture::{Fixture, task};
+use super::fixture::{Fixture, Server, task};
 use crate::stage::BINARY;
 
 #[test]
@@ -28,9 +28,22 @@ fn strangers_get_nowhere() {
             (vec![("host", rebound.as_str()), ("cookie", "session=x")], 403),
         ] {
             let answer = server.try_ask("GET", path, &headers, "").unwrap();
-            let is_refused = answer.status == status || (status == 403 && answer.status == 401);
-            assert!(is_refused, "{path} {headers:?}: {answer:?}");
+            assert_eq!(answer.status, status, "{path} {headers:?}: {answer:?}");
             assert!(!answer.body.contains("items"), "{answer:?}");
+        }
+    }
+    // A page of another origin cannot use the token, nor the cookie of a browser that is logged in.
+    let (host, cookie) = logged_in(&server);
+    let session = [("host", host.as_str()), ("cookie", cookie.as_str())];
+    let own = server.try_ask("GET", "/api/v1/sessions", &session, "").unwrap();
+    assert_eq!(own.status, 200, "{own:?}");
+    let json = ("content-type", "application/json");
+    let body = task(&fixture.source(), "Work").to_string();
+    for origin in ["https://evil.example", "null", "http://localhost:1"] {
+        let origin = ("origin", origin);
+        for headers in [vec![operator, json, origin], [&session[..], &[json, origin]].concat()] {
+            let answer = server.try_ask("POST", "/api/v1/tasks", &headers, &body).unwrap();
+            assert_eq!(answer.status, 403, "{headers:?}: {answer:?}");
         }
     }
     assert_eq!(server.get("/api/v1/sessions")["total"], 0);
@@ -44,6 +57,17 @@ fn strangers_get_nowhere() {
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.contains(&format!("port {port}")) && ran.err.contains("--port"), "{}", ran.err);
     server.end();
+}
+
+/// The host name and the cookie of a browser that opened the link of the notice.
+fn logged_in(server: &Server) -> (String, String) {
+    let said = server.said();
+    let link = said.split_whitespace().find(|word| word.contains("/ui/login?")).unwrap();
+    let (host, path) = link.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let answer = server.try_ask("GET", &format!("/{path}"), &[("host", host)], "").unwrap();
+    let head = answer.head.as_str();
+    let (_, cookie) = head.split_once("set-cookie: ").unwrap_or_else(|| panic!("{answer:?}"));
+    (host.to_owned(), cookie.split(';').next().unwrap().to_owned())
 }
 
 /// An agent that keeps what it is told, its session's token included, in its home.

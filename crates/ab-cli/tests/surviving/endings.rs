@@ -8,9 +8,10 @@ use super::fixture::{Fixture, Server, task};
 use crate::outliving::comes;
 
 /// States that a session can be held in, each by its agent.
-const AGENTS: [(&str, &str); 4] = [
+const AGENTS: [(&str, &str); 5] = [
     ("provisioning", "[faults]\nhang_at = \"session/new\"\n[[turn]]\nsteps = []"),
     ("working", "[[turn]]\nsteps = [{ say = \"ready\\n\" }, { hang = \"forever\" }]"),
+    ("paused", "[[turn]]\nsteps = [{ say = \"ready\\n\" }, { hang = \"forever\" }]"),
     ("asking", "[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]"),
     ("idle", "[[turn]]\nsteps = [{ say = \"ready\\n\" }]"),
 ];
@@ -38,6 +39,16 @@ fn send_at_once(server: &Server, id: &str, requests: &[(&str, &str)]) {
     });
 }
 
+/// Pauses a session, where the host has control groups.
+fn pause(server: &Server, id: &str) {
+    if server.session(id)["limits"]["processes"].is_null() {
+        ab_testkit::host::report_skip("paused sessions", "there are no control groups");
+        return;
+    }
+    send_at_once(server, id, &[("POST", "/pause")]);
+    server.reaches(id, "the pause", |session| session["status"] == "paused");
+}
+
 const STOP: (&str, &str) = ("POST", "/stop");
 const DELETE: (&str, &str) = ("DELETE", "");
 
@@ -47,7 +58,7 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
         return;
     }
     let agents = AGENTS.map(|(name, scenario)| (name, scenario.to_owned()));
-    let fixture = Fixture::with_agents(&agents, "stop-grace = \"200ms\"\nmax-running = 8");
+    let fixture = Fixture::with_agents(&agents, "stop-grace = \"200ms\"\nmax-running = 10");
     let server = fixture.start(&[]);
     let start = |state: &str| {
         let mut task = task(&fixture.source(), "Work");
@@ -60,7 +71,12 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
     let running: Vec<_> = states.iter().map(|state| (*state, start(state), start(state))).collect();
     for (state, one, other) in &running {
         for id in [one, other] {
-            server.event(id, |event| is_there(state, event));
+            // A session is paused while its agent works.
+            let reached = if *state == "paused" { "working" } else { state };
+            server.event(id, |event| is_there(reached, event));
+            if *state == "paused" {
+                pause(&server, id);
+            }
         }
     }
     // There is no room for these.
@@ -93,4 +109,61 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
     let pid = server.pid();
     server.end();
     fixture.assert_nothing_left(&[pid]);
+}
+
+/// Makes a file that takes a while to deliver.
+const LARGE: &str = "[[turn]]\nsteps = [{ run = \"head -c 8000000 /dev/urandom >large.bin\" }]";
+
+#[test]
+fn session_that_ends_while_it_is_delivered_has_a_whole_branch_or_none() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let agents = [("large", LARGE.to_owned())];
+    let fixture = Fixture::with_agents(&agents, "stop-grace = \"200ms\"");
+    let server = fixture.start(&[]);
+    let mut delivered = Vec::new();
+    for requests in [[STOP, STOP], [STOP, DELETE], [DELETE, DELETE]] {
+        let id = server.create_with(&fixture, "large");
+        server.event(&id, |event| event["activity"] == "delivering");
+        send_at_once(&server, &id, &requests);
+        let ended = |session: &Value| !session["endReason"].is_null();
+        let session = server.reaches(&id, "the end", ended);
+        let (_, story) = server.ended(&id);
+        story.assert_whole(&server, &id);
+        if let Some(branch) = session["vcs"]["deliveredBranch"].as_str() {
+            let commit = fixture.git(&["rev-parse", branch]);
+            assert_eq!(session["vcs"]["deliveredCommit"], commit.trim(), "{session:#}");
+            delivered.push(branch.to_owned());
+        }
+    }
+    delivered.sort();
+    let mut branches = fixture.branches();
+    branches.sort();
+    assert_eq!(branches, delivered);
+    fixture.git(&["fsck", "--full", "--connectivity-only"]);
+    fixture.assert_source_untouched();
+    let pid = server.pid();
+    server.end();
+    fixture.assert_nothing_left(&[pid]);
+}
+
+#[test]
+fn kept_session_is_delivered_after_its_idle_timeout() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let agent = "[[turn]]\nsteps = [{ write = { path = \"made.txt\", text = \"made\\n\" } }]";
+    let fixture = Fixture::with_agents(&[("idle", agent.to_owned())], "idle-timeout = \"1s\"");
+    let server = fixture.start(&[]);
+    let mut task = task(&fixture.source(), "Work");
+    task["agent"]["type"] = "idle".into();
+    task["keepOpen"] = json!(true);
+    let id = server.create_from(&task);
+    server.event(&id, |event| event["activity"] == "idle");
+    let ended = |session: &Value| !session["endReason"].is_null();
+    let session = server.reaches(&id, "the end of the idle session", ended);
+    assert_eq!((&session["status"], &session["endReason"]), (&json!("completed"), &json!("done")));
+    assert_eq!(fixture.branches(), [session["vcs"]["deliveredBranch"].as_str().unwrap()]);
+    server.end();
 }

@@ -1,18 +1,18 @@
 //! Sources that cannot be used, are large, or are hostile.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use super::fixture::{Fixture, git, task};
 use crate::outliving::comes;
 
-/// History of the large source in MiB: what the suite has time for, and what `cargo xtask soak history` makes.
-const HISTORY: usize = 24;
-const LONG_HISTORY: usize = 300;
+/// History of the large source in MiB.
+const HISTORY: usize = 300;
 
 #[test]
 fn unusable_sources_are_refused_by_the_name_of_their_field() {
@@ -218,7 +218,7 @@ fn nothing_of_a_hostile_source_runs_outside_the_sandbox() {
     }
     // The canary sings when git is used without care.
     fs::write(source.join("README.md"), "# A project\nmine\n").unwrap();
-    let careless = std::process::Command::new("git").arg("status").current_dir(&source).output();
+    let careless = Command::new("git").arg("status").current_dir(&source).output();
     careless.unwrap();
     assert!(mark.exists(), "the canary cannot sing");
     fs::remove_file(&mark).unwrap();
@@ -241,19 +241,30 @@ pub(super) fn repack(source: &Path) {
     git(source, &["-c", "pack.compression=0", "repack", "-a", "-d", "-q", "--window=0"]);
 }
 
-/// Adds commits with content that cannot be compressed.
+/// Adds commits with content that cannot be compressed, as one pack.
 fn add_history(source: &Path, mebibytes: usize) {
+    let mut command = Command::new("git");
+    command.current_dir(source).args(["-c", "core.compression=0", "fast-import", "--quiet"]);
+    let mut import = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stream = BufWriter::new(import.stdin.take().unwrap());
     let mut random = fs::File::open("/dev/urandom").unwrap();
     let mut block = vec![0; 4 * 1024 * 1024];
+    let committer = "committer Ada <ada@example.com> 1700000000 +0000\n";
     for number in 0..mebibytes.div_ceil(4) {
         random.read_exact(&mut block).unwrap();
-        fs::write(source.join("blob.bin"), &block).unwrap();
-        git(source, &["-c", "core.compression=0", "add", "blob.bin"]);
-        git(source, &["commit", "-q", "-m", &format!("Blob {number}")]);
+        let from = if number == 0 { "from refs/heads/main^0\n" } else { "" };
+        let head = format!(
+            "commit refs/heads/main\n{committer}data 4\nBlob\n{from}M 644 inline blob.bin\ndata {}\n",
+            block.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&block).unwrap();
+        stream.write_all(b"\n").unwrap();
     }
-    git(source, &["rm", "-q", "blob.bin"]);
-    git(source, &["commit", "-q", "-m", "Small again"]);
-    repack(source);
+    let end = format!("commit refs/heads/main\n{committer}data 5\nSmall\nD blob.bin\n");
+    stream.write_all(end.as_bytes()).unwrap();
+    stream.into_inner().unwrap().flush().unwrap();
+    assert!(import.wait().unwrap().success());
 }
 
 fn size(path: &Path) -> u64 {
@@ -268,12 +279,10 @@ fn a_second_task_on_a_large_history_transfers_nothing() {
     if !Fixture::can_run() {
         return;
     }
-    let is_long = std::env::var_os("AB_SOAK_SECONDS").is_some();
-    let mebibytes = if is_long { LONG_HISTORY } else { HISTORY };
-    let bytes = mebibytes as u64 * 1024 * 1024;
+    let bytes = HISTORY as u64 * 1024 * 1024;
     let fixture = Fixture::new();
     fixture.git(&["stash", "-q"]);
-    add_history(&fixture.source(), mebibytes);
+    add_history(&fixture.source(), HISTORY);
     let server = fixture.start(&[]);
     let sessions = fixture.data().join("sessions");
     let mut cached = 0;
@@ -283,10 +292,7 @@ fn a_second_task_on_a_large_history_transfers_nothing() {
         let started = std::time::Instant::now();
         let id = server.create_from(&task);
         server.event(&id, |event| event["status"] == "running");
-        eprintln!(
-            "task {round} on {mebibytes} MiB of history: ready after {:?}",
-            started.elapsed()
-        );
+        eprintln!("task {round} on {HISTORY} MiB of history: ready after {:?}", started.elapsed());
         assert!(size(&sessions.join("workspaces")) < bytes / 8, "the workspace copied history");
         let cache = size(&sessions.join("cache"));
         assert!(cache >= bytes, "{cache} bytes in the cache");

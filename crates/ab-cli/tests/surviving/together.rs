@@ -20,7 +20,7 @@ fn hostile(fixture: &Fixture) -> String {
          cat '{data}/token' >>found.txt 2>/dev/null\n\
          ls '{data}'/*.db* '{data}/sessions/git' >>found.txt 2>/dev/null\n\
          grep -ls calm-secre[t] /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -v \"/$$/\" >>found.txt\n\
-         find '{data}' -type f -path '*objects*' -not -path \"$PWD/*\" >reached.txt 2>/dev/null\n\
+         find '{data}' $(cat .git/objects/info/alternates) -type f -path '*objects*' -not -path \"$PWD/*\" >reached.txt 2>/dev/null\n\
          while read file; do chmod u+w \"$file\"; echo rewritten >\"$file\"; rm -f \"$file\"; done <reached.txt 2>/dev/null\n\
          for tree in '{data}'/sessions/workspaces/*; do echo evil >\"$tree/tree/evil.txt\"; echo evil >\"$tree/home/evil.txt\"; done 2>/dev/null\n\
          rm -f evil.txt\n\
@@ -52,7 +52,17 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn a_hostile_session_neither_sees_nor_changes_another() {
-    if !stands("bwrap") {
+    work_beside_a_hostile_session("bwrap");
+}
+
+#[test]
+fn a_hostile_session_under_landlock_neither_sees_nor_changes_another() {
+    work_beside_a_hostile_session("landlock");
+}
+
+#[track_caller]
+fn work_beside_a_hostile_session(isolation: &str) {
+    if !stands(isolation) {
         return;
     }
     let script = |file: &str| format!(r#"["{{self}}", "agent", "script", "{file}"]"#);
@@ -69,7 +79,7 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
     let config = fs::read_to_string(fixture.stage.outside("config.toml")).unwrap();
     let entry = "[[agents]]\nid = \"hostile\"\nargv = [\"/bin/sh\", \"hostile.sh\"]\n";
     fs::write(fixture.stage.outside("config.toml"), config + entry).unwrap();
-    let server = fixture.start(&[]);
+    let server = fixture.start(&["--isolation", isolation]);
 
     let calm = server.create_with(&fixture, "calm");
     let asked = server.event(&calm, |event| event["type"] == "approvalRequested");
@@ -110,4 +120,48 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
     assert_eq!(files, "calm-secret.txt\n");
     fixture.assert_source_untouched();
     server.end();
+}
+
+/// Reports what commands see of the server's files, and works through the session's endpoint.
+fn looking(data: &Path) -> String {
+    let data = data.display();
+    let run = format!(
+        "cat '{data}/token'; ls '{data}' '{data}/sessions/workspaces'; strings '{data}/state.db'; echo looked"
+    );
+    format!(
+        "[[turn]]\nsteps = [\
+         {{ run = {run:?} }}, {{ say = \"{{output}}\\n\" }},\
+         {{ write = {{ path = \"made.txt\", text = \"made\\n\" }} }}]"
+    )
+}
+
+#[test]
+fn session_under_landlock_works_over_http_and_cannot_read_the_token() {
+    if !stands("landlock") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let scenario = fixture.source().join(".agent-backend/scenario.toml");
+    fs::create_dir(scenario.parent().unwrap()).unwrap();
+    fs::write(&scenario, looking(&fixture.data())).unwrap();
+    fixture.git(&["add", ".agent-backend"]);
+    fixture.git(&["commit", "-q", "-m", "Scenario"]);
+    let server = fixture.start(&["--isolation", "landlock"]);
+    let id = server.create(&fixture.source(), "Look");
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert!(story.says(", isolated by landlock."), "{story:#?}");
+    assert!(story.says("looked"), "{story:#?}");
+    let told = format!("{story:?}");
+    for secret in [server.token.as_str(), "server.json", "SQLite"] {
+        assert!(!told.contains(secret), "{secret} is in {story:#?}");
+    }
+    // It worked through the session's endpoint, which is what the audit records.
+    let audit = server.get(&format!("/api/v1/sessions/{id}/audit")).to_string();
+    assert!(audit.contains("made.txt"), "{audit}");
+    let branch = story.find("delivery").unwrap()["branch"].as_str().unwrap();
+    assert_eq!(fixture.git(&["show", &format!("{branch}:made.txt")]), "made\n");
+    let pid = server.pid();
+    server.end();
+    fixture.assert_nothing_left(&[pid]);
 }
