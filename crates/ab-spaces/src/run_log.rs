@@ -1,16 +1,18 @@
 //! The changes of a run that are not stored yet, and the steps that store them.
 //!
-//! A step that fails loses nothing: its events stay here for the next one. A step is written to its
-//! end although its caller is cancelled, so that no event is stored twice.
+//! A step that fails loses nothing: its events stay here for the next one. A step that is queued is
+//! committed although its caller is cancelled; the next step waits for it, so that no event is
+//! stored twice.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ab_api::{Approval, ApprovalId, PendingApproval, Run, RunId, RunStatus, Time};
-use ab_store::{RunEventRecord, RunUpdate, StoreError};
+use ab_store::{QueuedRunUpdate, RunEventRecord, RunUpdate, StoreError};
 use serde_json::json;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::service::Spaces;
@@ -34,13 +36,24 @@ pub(crate) struct RunLog {
 
 struct Unstored {
     run: Run,
+    /// The run as it is in its row.
+    row: Run,
     events: Vec<RunEventRecord>,
     /// Bytes of all events so far.
     bytes: usize,
     /// Bytes of all output so far.
     live_bytes: usize,
-    /// The step that is being written.
-    writing: Option<JoinHandle<()>>,
+    /// The step that is being committed.
+    queued: Option<QueuedStep>,
+}
+
+/// A step whose outcome is not known yet.
+struct QueuedStep {
+    outcome: QueuedRunUpdate,
+    /// The run afterwards.
+    run: Run,
+    /// The number of events that the step stores.
+    events: usize,
 }
 
 /// What a step stores beside the run and its events.
@@ -57,7 +70,14 @@ pub(crate) struct StepExtras {
 impl RunLog {
     pub(crate) fn new(spaces: &Spaces, run: Run) -> Self {
         let id = run.id;
-        let unstored = Unstored { run, events: Vec::new(), bytes: 0, live_bytes: 0, writing: None };
+        let unstored = Unstored {
+            row: run.clone(),
+            run,
+            events: Vec::new(),
+            bytes: 0,
+            live_bytes: 0,
+            queued: None,
+        };
         Self { spaces: spaces.clone(), id, state: Arc::new(Mutex::new(unstored)) }
     }
 
@@ -83,7 +103,8 @@ impl RunLog {
         let is_large = json.len() > ab_store::MAX_RUN_EVENT_BYTES;
         if is_large || state.bytes.saturating_add(json.len()) > MAX_RUN_BYTES {
             let why = "the event is too large to be kept: read less at once";
-            json = json!(ProtocolEvent::error(ErrorCategory::System, why, None)).to_string();
+            let operation = event.operation_id().map(str::to_owned);
+            json = json!(ProtocolEvent::error(ErrorCategory::System, why, operation)).to_string();
         }
         state.bytes += json.len();
         state.events.push(RunEventRecord { number, at, json });
@@ -122,35 +143,41 @@ impl RunLog {
         change: impl FnOnce(&mut Run),
         extras: StepExtras,
     ) -> Result<(), StoreError> {
-        let before = self.lock().writing.take();
-        if let Some(before) = before {
-            // The caller of the step before was cancelled. A task that panicked stored nothing.
-            let _ = before.await;
-        }
-        let (step, count) = {
+        // The caller of the step before may have been cancelled. If the step failed, this one has
+        // its events.
+        let _ = self.outcome().await;
+        let (step, queued) = {
             let state = self.lock();
             let mut run = state.run.clone();
             run.updated_at = Time::now();
             change(&mut run);
+            let row = Run { updated_at: run.updated_at, ..state.row.clone() };
+            let is_run_changed = run != row;
             let StepExtras { started, asked, used } = extras;
-            let step = RunUpdate { run, events: state.events.clone(), started, asked, used };
-            (step, state.events.len())
+            let events = state.events.clone();
+            (RunUpdate { run, is_run_changed, events, started, asked, used }, state.events.len())
         };
-        let (told, outcome) = oneshot::channel();
-        let log = self.clone();
-        let writing = self.spaces.spawn(async move {
-            let run = step.run.clone();
-            let stored = log.spaces.store().update_run(step).await;
-            if stored.is_ok() {
-                let mut state = log.lock();
-                state.events.drain(..count);
-                state.run = run;
-            }
-            // The caller may be cancelled.
-            let _ = told.send(stored);
-        });
-        self.lock().writing = Some(writing);
-        outcome.await.unwrap_or(Err(StoreError::Closed))
+        let run = step.run.clone();
+        let outcome = self.spaces.store().queue_run_update(step).await?;
+        self.lock().queued = Some(QueuedStep { outcome, run, events: queued });
+        self.outcome().await
+    }
+
+    /// Waits for the outcome of the step that is being committed, if there is one.
+    async fn outcome(&self) -> Result<(), StoreError> {
+        poll_fn(|context| self.poll_outcome(context)).await
+    }
+
+    fn poll_outcome(&self, context: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
+        let mut state = self.lock();
+        let Some(queued) = &mut state.queued else { return Poll::Ready(Ok(())) };
+        let outcome = ready!(Pin::new(&mut queued.outcome).poll(context));
+        if let (Some(QueuedStep { run, events, .. }), Ok(())) = (state.queued.take(), &outcome) {
+            state.events.drain(..events);
+            state.row = run.clone();
+            state.run = run;
+        }
+        Poll::Ready(outcome)
     }
 
     /// Like [`RunLog::store`], but repeats the step while the database fails, for example on a full

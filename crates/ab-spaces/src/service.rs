@@ -20,7 +20,6 @@ use ab_store::{
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -649,11 +648,6 @@ impl Spaces {
         if let Some(live) = self.live_runs().get(&run) {
             live.trouble.send_replace(trouble);
         }
-    }
-
-    /// Starts a task that the shutdown waits for.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        self.shared.tasks.spawn(task)
     }
 
     fn live_runs(&self) -> MutexGuard<'_, HashMap<RunId, LiveRun>> {

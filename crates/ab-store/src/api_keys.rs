@@ -35,7 +35,7 @@ impl Store {
                 .bind(&key.name)
                 .bind(&digest)
                 .bind(key.created_at.as_millis())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })
@@ -72,11 +72,11 @@ impl Store {
                 sqlx::query("UPDATE api_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL")
                     .bind(id.to_string())
                     .bind(Time::now().as_millis())
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                 let sql = "SELECT id, name, created, revoked FROM api_keys WHERE id = $1";
                 let row = sqlx::query(sql).bind(id.to_string());
-                api_key(&row.fetch_one(&mut writing.connection).await?)
+                api_key(&row.fetch_one(writing.connection().await?).await?)
             })
         })
         .await

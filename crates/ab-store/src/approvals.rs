@@ -155,8 +155,11 @@ impl Store {
                      AND (expires IS NULL OR expires > $5) ORDER BY id LIMIT 1";
                 let now = Time::now().as_millis();
                 let query = sqlx::query_scalar(sql).bind(digest).bind(session).bind(space);
-                let id: Option<String> =
-                    query.bind(requester).bind(now).fetch_optional(&mut writing.connection).await?;
+                let id: Option<String> = query
+                    .bind(requester)
+                    .bind(now)
+                    .fetch_optional(writing.connection().await?)
+                    .await?;
                 let Some(id) = id else { return Ok(None) };
                 let mut approval = read(writing, parse_id(&id)?).await?;
                 use_up(writing, &mut approval).await?;
@@ -244,7 +247,7 @@ impl Store {
             Box::pin(async move {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
                 let query = sqlx::query_scalar(sql).bind(session.to_string());
-                let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+                let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
                 let by = ApprovalDecider::for_server_rule("end of the session");
                 expire_all(writing, ids, &by, &reason).await?;
                 Ok(())
@@ -263,7 +266,7 @@ impl Store {
             Box::pin(async move {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND expires <= $1";
                 let query = sqlx::query_scalar(sql).bind(now.as_millis());
-                let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+                let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
                 expire_all(writing, ids, &ApprovalDecider::for_timeout(), OVERDUE).await
             })
         })
@@ -536,7 +539,7 @@ pub(crate) async fn insert(writing: &mut Writing, approval: &Approval) -> Result
     .bind(&approval.subject.digest)
     .bind(signed(revision))
     .bind(to_json("approval", approval)?)
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     let (approval_id, title) = (approval.id, approval.subject.title.clone());
     let kind = EventKind::ApprovalRequested { approval_id, title };
@@ -546,7 +549,7 @@ pub(crate) async fn insert(writing: &mut Writing, approval: &Approval) -> Result
 async fn read(writing: &mut Writing, id: ApprovalId) -> Result<Approval, StoreError> {
     let sql = "SELECT body FROM approvals WHERE id = $1";
     let query = sqlx::query_scalar(sql).bind(id.to_string());
-    let body: String = query.fetch_one(&mut writing.connection).await?;
+    let body: String = query.fetch_one(writing.connection().await?).await?;
     from_json("approval", &body)
 }
 
@@ -584,7 +587,7 @@ async fn end(
         .bind(status.as_str())
         .bind(signed(writing.next_revision()))
         .bind(to_json("approval", &approval)?)
-        .execute(&mut writing.connection)
+        .execute(writing.connection().await?)
         .await?;
     if done.rows_affected() == 0 {
         return Err(StoreError::Decided(Box::new(approval)));
@@ -608,7 +611,7 @@ pub(crate) async fn expire_of_run(
 ) -> Result<(), StoreError> {
     let sql = "SELECT id FROM approvals WHERE status = 'pending' AND run = $1";
     let query = sqlx::query_scalar(sql).bind(run.to_string());
-    let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+    let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
     let by = ApprovalDecider::for_server_rule("end of the run");
     expire_all(writing, ids, &by, reason).await?;
     Ok(())
@@ -666,7 +669,7 @@ async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), St
         .bind(now.as_millis())
         .bind(signed(writing.next_revision()))
         .bind(to_json("approval", approval)?)
-        .execute(&mut writing.connection)
+        .execute(writing.connection().await?)
         .await?;
     if done.rows_affected() == 0 {
         return Err(StoreError::Grant(UseDecisionError::Used));
@@ -680,7 +683,7 @@ pub(crate) async fn note_told(writing: &mut Writing, ids: &[ApprovalId]) -> Resu
         sqlx::query("UPDATE approvals SET told = $2 WHERE id = $1")
             .bind(id.to_string())
             .bind(Time::now().as_millis())
-            .execute(&mut writing.connection)
+            .execute(writing.connection().await?)
             .await?;
     }
     Ok(())

@@ -35,7 +35,7 @@ impl Store {
                 .bind(name)
                 .bind(Time::now().as_millis())
                 .bind(&body)
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })

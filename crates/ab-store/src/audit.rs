@@ -29,7 +29,7 @@ impl Store {
                 let exists: Option<i64> =
                     sqlx::query_scalar("SELECT 1 FROM sessions WHERE id = $1")
                         .bind(&id)
-                        .fetch_optional(&mut writing.connection)
+                        .fetch_optional(writing.connection().await?)
                         .await?;
                 if exists.is_none() {
                     return Ok(());
@@ -80,7 +80,7 @@ async fn append(
     let stored: i64 = sqlx::query_scalar(sql)
         .bind(session)
         .bind(source.as_str())
-        .fetch_one(&mut writing.connection)
+        .fetch_one(writing.connection().await?)
         .await?;
     let stored = unsigned(stored);
     if stored >= MAX_AUDIT_ENTRIES {
@@ -105,7 +105,7 @@ async fn append(
     .bind(session)
     .bind(source.as_str())
     .bind(&body)
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     Ok(())
 }

@@ -33,7 +33,7 @@ impl Store {
                 .bind(cleanup.session.to_string())
                 .bind(&cleanup.executor)
                 .bind(Time::now().as_millis())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })
@@ -51,7 +51,7 @@ impl Store {
             Box::pin(async move {
                 sqlx::query("DELETE FROM cleanups WHERE token = $1")
                     .bind(&token)
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                 Ok(())
             })

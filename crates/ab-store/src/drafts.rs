@@ -48,7 +48,7 @@ impl Store {
                 .bind(&owner)
                 .bind(now.as_millis())
                 .bind(&body)
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(draft)
             })
@@ -118,7 +118,7 @@ impl Store {
                 let removed = sqlx::query("DELETE FROM drafts WHERE owner = $1 AND id = $2")
                     .bind(&owner)
                     .bind(id.to_string())
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                 if removed.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
             })
@@ -138,10 +138,10 @@ async fn update(
         .bind(id.to_string())
         .bind(Time::now().as_millis())
         .bind(&body)
-        .execute(&mut writing.connection)
+        .execute(writing.connection().await?)
         .await?;
     let query = sqlx::query(COLUMNS).bind(&owner).bind(id.to_string());
-    draft(&query.fetch_one(&mut writing.connection).await?)
+    draft(&query.fetch_one(writing.connection().await?).await?)
 }
 
 fn checked_body(content: &DraftContent) -> Result<String, StoreError> {

@@ -110,7 +110,7 @@ impl Store {
                 .bind(Time::now().as_millis())
                 .bind(&request.tenant_id)
                 .bind(&request.project_id)
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })
@@ -136,7 +136,7 @@ impl Store {
                 .bind(&refs.default_branch)
                 .bind(&body)
                 .bind(refs.fetched_at.as_millis())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })

@@ -11,6 +11,7 @@ mod audit;
 mod backup;
 mod cleanups;
 mod data_dir;
+mod deferred;
 mod digest;
 mod drafts;
 mod error;
@@ -55,6 +56,8 @@ pub use record::{
 pub use retention::{DatabaseSize, EndedWorkspace};
 pub use session_list::SessionFilter;
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
-pub use spaces::{RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation};
+pub use spaces::{
+    QueuedRunUpdate, RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation,
+};
 pub use store::Store;
 pub use uploads::{UploadLimits, UploadRecord, UploadRefusal, UploadStart, UploadWriter};

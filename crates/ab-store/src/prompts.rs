@@ -190,7 +190,7 @@ async fn perform(
             let sql = "UPDATE prompts SET prompt = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
-            let done = query.bind(prompt).execute(&mut writing.connection).await?;
+            let done = query.bind(prompt).execute(writing.connection().await?).await?;
             check_queued(writing, session, number, done.rows_affected()).await?;
             (number, PromptStatus::Queued)
         }
@@ -198,7 +198,8 @@ async fn perform(
             let sql = "UPDATE prompts SET status = 'withdrawn', ended = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
-            let done = query.bind(Time::now().as_millis()).execute(&mut writing.connection).await?;
+            let done =
+                query.bind(Time::now().as_millis()).execute(writing.connection().await?).await?;
             check_queued(writing, session, number, done.rows_affected()).await?;
             (number, PromptStatus::Withdrawn)
         }
@@ -206,7 +207,8 @@ async fn perform(
             let sql = "UPDATE prompts SET status = 'sent', sent = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
-            let done = query.bind(Time::now().as_millis()).execute(&mut writing.connection).await?;
+            let done =
+                query.bind(Time::now().as_millis()).execute(writing.connection().await?).await?;
             check_queued(writing, session, number, done.rows_affected()).await?;
             return Ok(SessionPromptChangeOutcome::Changed(Some(number)));
         }
@@ -233,7 +235,7 @@ pub(crate) async fn insert(
 ) -> Result<(), StoreError> {
     let sql = "SELECT MIN(queue_rank), MAX(queue_rank) FROM prompts WHERE session = $1";
     let query = sqlx::query(sql).bind(session.to_string());
-    let ranks = query.fetch_one(&mut writing.connection).await?;
+    let ranks = query.fetch_one(writing.connection().await?).await?;
     let (least, most): (Option<i64>, Option<i64>) = (ranks.try_get(0)?, ranks.try_get(1)?);
     let rank = match place {
         PromptQueuePosition::First => least.unwrap_or_default() - 1,
@@ -248,7 +250,7 @@ pub(crate) async fn insert(
     .bind(prompt)
     .bind(rank)
     .bind(Time::now().as_millis())
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     Ok(())
 }
@@ -262,7 +264,7 @@ pub(crate) async fn end_all(writing: &mut Writing, session: SessionId) -> Result
     )
     .bind(session.to_string())
     .bind(Time::now().as_millis())
-    .fetch_all(&mut writing.connection)
+    .fetch_all(writing.connection().await?)
     .await?;
     withdrawn.sort_unstable();
     let further = withdrawn.into_iter().filter_map(|number| u32::try_from(number).ok());
@@ -287,7 +289,7 @@ pub(crate) async fn end_sent(
     .bind(session.to_string())
     .bind(status.as_str())
     .bind(Time::now().as_millis())
-    .fetch_optional(&mut writing.connection)
+    .fetch_optional(writing.connection().await?)
     .await?;
     Ok(number.and_then(|number| u32::try_from(number).ok()))
 }
@@ -295,7 +297,7 @@ pub(crate) async fn end_sent(
 async fn next_number(writing: &mut Writing, session: SessionId) -> Result<u32, StoreError> {
     let sql = "SELECT MAX(number) FROM prompts WHERE session = $1";
     let query = sqlx::query_scalar(sql).bind(session.to_string());
-    let last: Option<i64> = query.fetch_one(&mut writing.connection).await?;
+    let last: Option<i64> = query.fetch_one(writing.connection().await?).await?;
     u32::try_from(last.unwrap_or_default() + 1)
         .map_err(|error| StoreError::Corrupt { what: "prompt", problem: error.to_string() })
 }
@@ -312,7 +314,7 @@ async fn check_queued(
     }
     let sql = "SELECT status FROM prompts WHERE session = $1 AND number = $2";
     let query = sqlx::query_scalar(sql).bind(session.to_string()).bind(i64::from(number));
-    let status: String = query.fetch_one(&mut writing.connection).await?;
+    let status: String = query.fetch_one(writing.connection().await?).await?;
     Err(StoreError::NotQueued(parsed(&status)?))
 }
 

@@ -88,7 +88,7 @@ impl Store {
                 .bind(&workspace.token)
                 .bind(workspace.session.to_string())
                 .bind(Time::now().as_millis())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(begun.rows_affected() > 0)
             })
@@ -173,7 +173,7 @@ impl Store {
                     "DELETE FROM upload_uses WHERE session = $1",
                     "DELETE FROM sessions WHERE id = $1",
                 ] {
-                    sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                    sqlx::query(table).bind(&id).execute(writing.connection().await?).await?;
                 }
                 writing.keep_counters().await?;
                 Ok(true)
@@ -239,7 +239,7 @@ impl Store {
                     "DELETE FROM operations WHERE run = $1",
                     "DELETE FROM runs WHERE id = $1",
                 ] {
-                    sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                    sqlx::query(table).bind(&id).execute(writing.connection().await?).await?;
                 }
                 writing.keep_counters().await
             })
@@ -271,7 +271,7 @@ impl Store {
                         "DELETE FROM approvals WHERE space = $1",
                         "DELETE FROM spaces WHERE id = $1",
                     ] {
-                        sqlx::query(table).bind(&id).execute(&mut writing.connection).await?;
+                        sqlx::query(table).bind(&id).execute(writing.connection().await?).await?;
                     }
                     writing.keep_counters().await
                 })
@@ -283,7 +283,7 @@ impl Store {
             Box::pin(async move {
                 let decided = "DELETE FROM approvals \
                                WHERE requester IS NOT NULL AND status <> 'pending' AND created < $1";
-                sqlx::query(decided).bind(before).execute(&mut writing.connection).await?;
+                sqlx::query(decided).bind(before).execute(writing.connection().await?).await?;
                 crate::sessions::remove_old_keys(writing).await
             })
         })
@@ -328,7 +328,9 @@ impl Store {
                 Box::pin(async move {
                     // A pragma takes no parameters.
                     let sql = format!("PRAGMA incremental_vacuum({pages})");
-                    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut writing.connection).await?;
+                    sqlx::query(sqlx::AssertSqlSafe(sql))
+                        .execute(writing.connection().await?)
+                        .await?;
                     Ok(())
                 })
             })
@@ -361,7 +363,7 @@ async fn remove_some_events(writing: &mut Writing, stream: String) -> Result<u64
     )
     .bind(&stream)
     .bind(signed(MAX_REMOVED_EVENTS))
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     Ok(removed.rows_affected())
 }

@@ -210,7 +210,7 @@ async fn create(
             sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2 AND removing IS NULL")
                 .bind(session.id.to_string())
                 .bind(before.to_string())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
         if taken.rows_affected() == 0 {
             return Err(StoreError::NoWorkspace);
@@ -233,14 +233,14 @@ async fn create(
     .bind(to_json("session", session)?)
     .bind(to_json("session", &new.record.progress)?)
     .bind(session.task_group.map_or(session.id, |group| group.id).to_string())
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     for (name, value) in &session.labels {
         sqlx::query("INSERT INTO session_labels (session, name, value) VALUES ($1, $2, $3)")
             .bind(session.id.to_string())
             .bind(name)
             .bind(value)
-            .execute(&mut writing.connection)
+            .execute(writing.connection().await?)
             .await?;
     }
     // A session that continues another has the files of that one in its workspace.
@@ -260,7 +260,7 @@ pub(crate) async fn claim_key(
     let Some(key) = key else { return Ok(None) };
     remove_old_keys(writing).await?;
     let query = sqlx::query(ANSWER).bind(&key.scope).bind(&key.key);
-    if let Some(row) = query.fetch_optional(&mut writing.connection).await? {
+    if let Some(row) = query.fetch_optional(writing.connection().await?).await? {
         return stored_answer(&row, &key.request).map(Some);
     }
     sqlx::query(
@@ -272,7 +272,7 @@ pub(crate) async fn claim_key(
     .bind(sha256(&key.request))
     .bind(&key.answer)
     .bind(Time::now().as_millis())
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     Ok(None)
 }
@@ -281,7 +281,7 @@ pub(crate) async fn claim_key(
 pub(crate) async fn remove_old_keys(writing: &mut Writing) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
         .bind(Time::now().as_millis() - KEY_LIFETIME_MILLIS)
-        .execute(&mut writing.connection)
+        .execute(writing.connection().await?)
         .await?;
     Ok(())
 }
@@ -309,7 +309,7 @@ pub(crate) async fn update(
     .bind(session.updated_at.as_millis())
     .bind(to_json("session", session)?)
     .bind(to_json("session", &record.progress)?)
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
     if done.rows_affected() == 0 {
         return Err(StoreError::NotFound);

@@ -1,8 +1,13 @@
 //! Spaces and their runs: rows, and the steps of a run in one transaction each.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use ab_api::{Approval, ApprovalId, PageRequest, Run, RunId, Space, SpaceId, SpaceStatus, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use tokio::sync::oneshot;
 
 use crate::approvals;
 use crate::error::StoreError;
@@ -46,6 +51,8 @@ pub struct RunEventRecord {
 pub struct RunUpdate {
     /// The run as it is afterwards.
     pub run: Run,
+    /// Whether more of the run changes than the time of its last step. If not, its row stays as it is.
+    pub is_run_changed: bool,
     pub events: Vec<RunEventRecord>,
     /// The operation that is performed next, and what is told about it.
     pub started: Option<(u32, String)>,
@@ -58,7 +65,23 @@ pub struct RunUpdate {
 impl RunUpdate {
     /// A step that only changes the run.
     pub fn new(run: Run) -> Self {
-        Self { run, events: Vec::new(), started: None, asked: None, used: None }
+        let (is_run_changed, events) = (true, Vec::new());
+        Self { run, is_run_changed, events, started: None, asked: None, used: None }
+    }
+}
+
+/// A step of a run that is queued. It is committed whether or not a caller waits for the outcome.
+#[derive(Debug)]
+pub struct QueuedRunUpdate {
+    answer: oneshot::Receiver<Result<(), StoreError>>,
+}
+
+impl Future for QueuedRunUpdate {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(context));
+        Poll::Ready(answer.unwrap_or(Err(StoreError::Closed)))
     }
 }
 
@@ -87,7 +110,7 @@ impl Store {
                 .bind(space.created_at.as_millis())
                 .bind(space.expires_at.map(Time::as_millis))
                 .bind(to_json("space", &space)?)
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(None)
             })
@@ -152,7 +175,7 @@ impl Store {
                     .bind(space.id.to_string())
                     .bind(space.status.as_str())
                     .bind(to_json("space", &space)?)
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                 if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
             })
@@ -178,7 +201,7 @@ impl Store {
                 if let Some(answer) = claim_key(writing, key.as_ref()).await? {
                     return Ok(Some(answer));
                 }
-                insert_run(writing, &run, &operations).await?;
+                insert_run(writing, &run, operations).await?;
                 Ok(None)
             })
         })
@@ -290,7 +313,17 @@ impl Store {
     /// [`StoreError::Decided`] if the yes to use was used before; [`StoreError::TooLarge`] for an event above the
     /// bound. Then nothing of the step is stored.
     pub async fn update_run(&self, step: RunUpdate) -> Result<(), StoreError> {
-        self.write(move |writing| Box::pin(perform_step(writing, step))).await
+        self.queue_run_update(step).await?.await
+    }
+
+    /// Queues one step of a run, and returns a future of its outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Closed`]. The errors of [`Store::update_run`] are in the outcome.
+    pub async fn queue_run_update(&self, step: RunUpdate) -> Result<QueuedRunUpdate, StoreError> {
+        let answer = self.queue(move |writing| Box::pin(perform_step(writing, step))).await?;
+        Ok(QueuedRunUpdate { answer })
     }
 }
 
@@ -301,11 +334,11 @@ fn bodies(rows: &[SqliteRow]) -> Result<Vec<Run>, StoreError> {
 async fn insert_run(
     writing: &mut Writing,
     run: &Run,
-    operations: &[String],
+    operations: Vec<String>,
 ) -> Result<(), StoreError> {
     let sql = "SELECT COUNT(*) FROM spaces WHERE id = $1 AND status <> 'destroyed'";
     let query = sqlx::query_scalar(sql).bind(run.space_id.to_string());
-    let spaces: i64 = query.fetch_one(&mut writing.connection).await?;
+    let spaces: i64 = query.fetch_one(writing.connection().await?).await?;
     if spaces == 0 {
         return Err(StoreError::NotFound);
     }
@@ -318,28 +351,25 @@ async fn insert_run(
     .bind(run.status.as_str())
     .bind(run.created_at.as_millis())
     .bind(to_json("run", run)?)
-    .execute(&mut writing.connection)
+    .execute(writing.connection().await?)
     .await?;
-    for (number, operation) in operations.iter().enumerate() {
-        sqlx::query("INSERT INTO operations (run, number, body) VALUES ($1, $2, $3)")
-            .bind(run.id.to_string())
-            .bind(signed(number as u64))
-            .bind(operation)
-            .execute(&mut writing.connection)
-            .await?;
+    let id = run.id.to_string();
+    for (number, operation) in operations.into_iter().enumerate() {
+        let sql = "INSERT INTO operations (run, number, body) VALUES ($1, $2, $3)";
+        let values = vec![id.clone().into(), signed(number as u64).into(), operation.into()];
+        writing.defer(sql, values).await?;
     }
     Ok(())
 }
 
 async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), StoreError> {
-    let RunUpdate { run, events, started, asked, used } = step;
+    let RunUpdate { run, is_run_changed, events, started, asked, used } = step;
     let id = run.id.to_string();
     let mut records = Vec::with_capacity(events.len() + 1);
     for RunEventRecord { number, at, json } in events {
         if let Some(number) = number {
             let sql = "UPDATE operations SET event = 'yes' WHERE run = $1 AND number = $2";
-            let query = sqlx::query(sql).bind(&id).bind(i64::from(number));
-            query.execute(&mut writing.connection).await?;
+            writing.defer(sql, vec![id.clone().into(), i64::from(number).into()]).await?;
         }
         records.push(NewRecord { at, kind: RUN_EVENT, json });
     }
@@ -349,8 +379,8 @@ async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), Stor
     }
     if let Some((number, json)) = started {
         let sql = "UPDATE operations SET started = $3 WHERE run = $1 AND number = $2";
-        let query = sqlx::query(sql).bind(&id).bind(i64::from(number)).bind(now.as_millis());
-        query.execute(&mut writing.connection).await?;
+        let values = vec![id.clone().into(), i64::from(number).into(), now.as_millis().into()];
+        writing.defer(sql, values).await?;
         records.push(NewRecord { at: now, kind: RUN_OPERATION, json });
     }
     if let Some(approval) = asked {
@@ -365,13 +395,16 @@ async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), Stor
         approvals::expire_of_run(writing, run.id, "the run has ended").await?;
         records.push(NewRecord { at: now, kind: RUN_END_RECORD_KIND, json: to_json("run", &run)? });
     }
-    sqlx::query("UPDATE runs SET status = $2, live = $3, updated = $4, body = $5 WHERE id = $1")
-        .bind(&id)
-        .bind(run.status.as_str())
-        .bind(i64::from(!run.status.is_terminal()))
-        .bind(now.as_millis())
-        .bind(to_json("run", &run)?)
-        .execute(&mut writing.connection)
-        .await?;
+    if is_run_changed {
+        let sql = "UPDATE runs SET status = $2, live = $3, updated = $4, body = $5 WHERE id = $1";
+        let values = vec![
+            id.into(),
+            run.status.as_str().to_owned().into(),
+            i64::from(!run.status.is_terminal()).into(),
+            now.as_millis().into(),
+            to_json("run", &run)?.into(),
+        ];
+        writing.defer(sql, values).await?;
+    }
     writing.append_to(EventStreamId::Run(run.id), records).await
 }

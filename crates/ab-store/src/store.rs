@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use ab_api::ApprovalId;
 use futures_util::future::BoxFuture;
 use sqlx::SqlitePool;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::data_dir::DataDir;
@@ -124,10 +124,22 @@ impl Store {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>> + Send + 'static,
     {
+        self.queue(work).await?.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Queues `work`. It is performed whether or not the caller waits for the answer.
+    pub(crate) async fn queue<T, F>(
+        &self,
+        work: F,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>> + Send + 'static,
+    {
         let (change, answer) = Typed::new(work);
         let order = Order::Change(Box::new(change));
         self.shared.orders.send(order).await.map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        Ok(answer)
     }
 
     pub(crate) fn pool(&self) -> &SqlitePool {

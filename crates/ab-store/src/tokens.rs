@@ -28,7 +28,7 @@ impl Store {
                 .bind(&digest)
                 .bind(session.to_string())
                 .bind(Time::now().as_millis())
-                .execute(&mut writing.connection)
+                .execute(writing.connection().await?)
                 .await?;
                 Ok(())
             })
@@ -58,7 +58,7 @@ impl Store {
             Box::pin(async move {
                 sqlx::query("DELETE FROM session_tokens WHERE session = $1")
                     .bind(session.to_string())
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                 Ok(())
             })

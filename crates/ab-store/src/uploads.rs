@@ -134,7 +134,7 @@ impl Store {
                     .bind(&request.digest)
                     .bind(now.as_millis())
                     .bind(now.saturating_add(limits.lifetime).as_millis())
-                    .execute(&mut writing.connection)
+                    .execute(writing.connection().await?)
                     .await?;
                     Ok(id)
                 })
@@ -224,7 +224,7 @@ impl Store {
             Box::pin(async move {
                 let sql = "DELETE FROM uploads WHERE id = $1 AND used = 0";
                 let query = sqlx::query(sql).bind(id.to_string());
-                match query.execute(&mut writing.connection).await?.rows_affected() {
+                match query.execute(writing.connection().await?).await?.rows_affected() {
                     0 => Err(UploadRefusal::Used.into()),
                     _ => Ok(()),
                 }
@@ -334,9 +334,9 @@ impl Store {
                     let sql = "INSERT INTO signing_keys (name, key) VALUES ($1, $2) \
                                ON CONFLICT (name) DO NOTHING";
                     let query = sqlx::query(sql).bind(KEY).bind(&new);
-                    query.execute(&mut writing.connection).await?;
+                    query.execute(writing.connection().await?).await?;
                     let query = sqlx::query_scalar("SELECT key FROM signing_keys WHERE name = $1");
-                    Ok(query.bind(KEY).fetch_one(&mut writing.connection).await?)
+                    Ok(query.bind(KEY).fetch_one(writing.connection().await?).await?)
                 })
             })
             .await?;
@@ -388,31 +388,31 @@ pub(crate) async fn claim(
         if is_first {
             let sql = "UPDATE uploads SET used = 1 WHERE id = $1 AND used = 0 AND complete = 1";
             let query = sqlx::query(sql).bind(id.to_string());
-            if query.execute(&mut writing.connection).await?.rows_affected() == 0 {
+            if query.execute(writing.connection().await?).await?.rows_affected() == 0 {
                 return Err(UploadRefusal::NotUsable(id).into());
             }
         }
         let sql = "INSERT INTO upload_uses (upload, session) VALUES ($1, $2) \
                    ON CONFLICT (upload, session) DO NOTHING";
         let query = sqlx::query(sql).bind(id.to_string()).bind(session.id.to_string());
-        query.execute(&mut writing.connection).await?;
+        query.execute(writing.connection().await?).await?;
     }
     Ok(())
 }
 
 async fn release(writing: &mut Writing, session: SessionId) -> Result<(), StoreError> {
     let query = sqlx::query("DELETE FROM upload_uses WHERE session = $1");
-    query.bind(session.to_string()).execute(&mut writing.connection).await?;
+    query.bind(session.to_string()).execute(writing.connection().await?).await?;
     Ok(())
 }
 
 async fn expire(writing: &mut Writing, now: Time) -> Result<(), StoreError> {
     let sql = "DELETE FROM upload_uses \
                WHERE session NOT IN (SELECT id FROM sessions WHERE live = 1)";
-    sqlx::query(sql).execute(&mut writing.connection).await?;
+    sqlx::query(sql).execute(writing.connection().await?).await?;
     let sql = "DELETE FROM uploads \
                WHERE expires <= $1 AND id NOT IN (SELECT upload FROM upload_uses)";
-    sqlx::query(sql).bind(now.as_millis()).execute(&mut writing.connection).await?;
+    sqlx::query(sql).bind(now.as_millis()).execute(writing.connection().await?).await?;
     Ok(())
 }
 
@@ -423,7 +423,7 @@ async fn check_limits(
 ) -> Result<(), StoreError> {
     let sql = "SELECT COUNT(*) AS number, COALESCE(SUM(size), 0) AS bytes FROM uploads \
                WHERE used = 0 OR id IN (SELECT upload FROM upload_uses)";
-    let row = sqlx::query(sql).fetch_one(&mut writing.connection).await?;
+    let row = sqlx::query(sql).fetch_one(writing.connection().await?).await?;
     if unsigned(row.try_get("number")?) >= limits.max_uploads {
         return Err(UploadRefusal::TooMany { limit: limits.max_uploads }.into());
     }
@@ -446,7 +446,7 @@ async fn finish(
             let sql = "UPDATE uploads SET complete = $2, expires = $3 WHERE id = $1 AND used = 0";
             let query = sqlx::query(sql).bind(id.to_string()).bind(i64::from(is_complete));
             let query = query.bind(expires.as_millis());
-            match query.execute(&mut writing.connection).await?.rows_affected() {
+            match query.execute(writing.connection().await?).await?.rows_affected() {
                 0 => Err(StoreError::NotFound),
                 _ => Ok(()),
             }

@@ -1,5 +1,6 @@
 //! The one task that writes. Changes that are queued at the same time are committed together.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ab_api::{ApprovalId, Event, SessionId, Time};
@@ -7,6 +8,7 @@ use futures_util::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::deferred::{DeferredStatements, SqlValue};
 use crate::error::StoreError;
 use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
 use crate::store::Readers;
@@ -15,6 +17,9 @@ use crate::store::Readers;
 pub(crate) const QUEUE: usize = 1024;
 /// Maximum number of changes in one commit.
 const GROUP: usize = 128;
+/// Maximum number of streams whose last number is kept in memory.
+const MAX_KNOWN_STREAMS: usize = 1024;
+const BEGIN: &str = "BEGIN IMMEDIATE";
 /// The names of the counters.
 const POSITION: &str = "position";
 const REVISION: &str = "revision";
@@ -85,9 +90,13 @@ pub(crate) struct NewRecord {
 
 /// The open transaction, as a change sees it.
 pub(crate) struct Writing {
-    pub(crate) connection: SqliteConnection,
+    connection: SqliteConnection,
+    /// Statements of the transaction that were not executed yet.
+    deferred: DeferredStatements,
     /// The position of the last record.
     position: u64,
+    /// The last `seq` of streams to which records were appended.
+    last_seqs: HashMap<EventStreamId, u64>,
     appended: Records,
     decided: Vec<ApprovalId>,
     /// The revision of the approval that changed last.
@@ -95,6 +104,33 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
+    /// The connection, after all deferred statements.
+    ///
+    /// # Errors
+    ///
+    /// A deferred statement fails.
+    pub(crate) async fn connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        self.deferred.execute(&mut self.connection).await?;
+        Ok(&mut self.connection)
+    }
+
+    /// Executes a statement with the values of `$1`, `$2` and so on at the latest before the commit. Its result is not
+    /// available; if it fails, the change fails.
+    ///
+    /// # Errors
+    ///
+    /// A deferred statement fails.
+    pub(crate) async fn defer(
+        &mut self,
+        sql: &'static str,
+        values: Vec<SqlValue>,
+    ) -> Result<(), StoreError> {
+        if self.deferred.add(sql, values) {
+            self.deferred.execute(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
     /// Appends `events` to the session's stream.
     pub(crate) async fn append(
         &mut self,
@@ -119,30 +155,44 @@ impl Writing {
             return Ok(());
         }
         let (name, limit) = (stream.to_string(), stream.max_event_bytes());
+        let mut seq = self.last_seq(stream, &name).await?;
         for NewRecord { at, kind, json } in entries {
             if json.len() > limit {
                 let bytes = json.len();
                 return Err(StoreError::TooLarge { what: "an event", bytes, limit });
             }
             self.position += 1;
-            let seq: i64 = sqlx::query_scalar(
-                "INSERT INTO events (position, stream, seq, at, kind, body) \
-                 SELECT $1, $2, COALESCE(MAX(seq), 0) + 1, $3, $4, $5 FROM events \
-                 WHERE stream = $2 RETURNING seq",
-            )
-            .bind(signed(self.position))
-            .bind(&name)
-            .bind(at.as_millis())
-            .bind(kind)
-            .bind(&json)
-            .fetch_one(&mut self.connection)
-            .await?;
-            let seq = unsigned(seq);
-            let (position, kind) = (self.position, kind.to_owned());
-            let record = EventRecord { position, stream, seq, at, kind, json };
+            seq += 1;
+            let position = self.position;
+            let values = vec![
+                signed(position).into(),
+                name.clone().into(),
+                signed(seq).into(),
+                at.as_millis().into(),
+                kind.to_owned().into(),
+                json.clone().into(),
+            ];
+            let sql = "INSERT INTO events (position, stream, seq, at, kind, body) \
+                 VALUES ($1, $2, $3, $4, $5, $6)";
+            self.defer(sql, values).await?;
+            let record = EventRecord { position, stream, seq, at, kind: kind.to_owned(), json };
             self.appended.push(Arc::new(record));
         }
+        if self.last_seqs.len() >= MAX_KNOWN_STREAMS {
+            self.last_seqs.clear();
+        }
+        self.last_seqs.insert(stream, seq);
         Ok(())
+    }
+
+    /// The last `seq` of a stream; 0 if it has no records.
+    async fn last_seq(&mut self, stream: EventStreamId, name: &str) -> Result<u64, StoreError> {
+        if let Some(seq) = self.last_seqs.get(&stream) {
+            return Ok(*seq);
+        }
+        let query = sqlx::query_scalar("SELECT MAX(seq) FROM events WHERE stream = $1").bind(name);
+        let last: Option<i64> = query.fetch_one(self.connection().await?).await?;
+        Ok(unsigned(last.unwrap_or_default()))
     }
 
     /// After the commit, wakes the tasks that wait for the decision on `approval`.
@@ -160,14 +210,9 @@ impl Writing {
     /// rows with them are removed.
     pub(crate) async fn keep_counters(&mut self) -> Result<(), StoreError> {
         for (name, value) in [(POSITION, self.position), (REVISION, self.revision)] {
-            sqlx::query(
-                "INSERT INTO counters (name, value) VALUES ($1, $2) \
-                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            )
-            .bind(name)
-            .bind(signed(value))
-            .execute(&mut self.connection)
-            .await?;
+            let sql = "INSERT INTO counters (name, value) VALUES ($1, $2) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+            self.defer(sql, vec![name.to_owned().into(), signed(value).into()]).await?;
         }
         Ok(())
     }
@@ -176,7 +221,10 @@ impl Writing {
     async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
         let before = self.mark();
         self.execute("SAVEPOINT one_change").await?;
-        let outcome = change.perform(self).await;
+        let mut outcome = change.perform(self).await;
+        if outcome.is_ok() {
+            outcome = self.connection().await.map(|_| ());
+        }
         if outcome.is_err() {
             self.reset(&before);
             if let Err(error) = self.execute("ROLLBACK TO one_change").await {
@@ -206,10 +254,14 @@ impl Writing {
         self.revision = before.revision;
         self.appended.truncate(before.appended);
         self.decided.truncate(before.decided);
+        self.last_seqs.clear();
+        self.deferred.clear();
     }
 
+    /// Executes a statement after all deferred ones.
     async fn execute(&mut self, sql: &'static str) -> Result<(), StoreError> {
-        sqlx::query(sql).execute(&mut self.connection).await?;
+        self.defer(sql, Vec::new()).await?;
+        self.connection().await?;
         Ok(())
     }
 }
@@ -238,8 +290,15 @@ impl Writer {
         let position = last_position(&mut connection).await?;
         let revision = last_revision(&mut connection).await?;
         readers.revision.send_replace(revision);
-        let (appended, decided) = (Vec::new(), Vec::new());
-        let writing = Writing { connection, position, appended, decided, revision };
+        let writing = Writing {
+            connection,
+            deferred: DeferredStatements::default(),
+            position,
+            last_seqs: HashMap::new(),
+            appended: Vec::new(),
+            decided: Vec::new(),
+            revision,
+        };
         Ok(Self { writing, orders, readers })
     }
 
@@ -284,6 +343,8 @@ impl Writer {
             Err(error) => {
                 self.writing.position = position;
                 self.writing.revision = revision;
+                self.writing.last_seqs.clear();
+                self.writing.deferred.clear();
                 // After a failed commit SQLite may or may not have ended the transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
                 if error.is_disk_full() {
@@ -309,7 +370,7 @@ impl Writer {
     ) -> Result<(), StoreError> {
         // Every change gets an outcome, even if the transaction cannot begin.
         outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));
-        self.writing.execute("BEGIN IMMEDIATE").await?;
+        self.writing.defer(BEGIN, Vec::new()).await?;
         if let [(change, outcome)] = outcomes.as_mut_slice() {
             // The transaction of a single change needs no savepoint.
             let before = self.writing.mark();
@@ -318,8 +379,9 @@ impl Writer {
                 Ok(()) => self.writing.execute("COMMIT").await,
                 Err(error) if error.is_fatal() => Err(error.clone()),
                 Err(_) => {
+                    let has_begun = !self.writing.deferred.starts_with(BEGIN);
                     self.writing.reset(&before);
-                    self.writing.execute("ROLLBACK").await
+                    if has_begun { self.writing.execute("ROLLBACK").await } else { Ok(()) }
                 }
             };
         }

@@ -136,6 +136,24 @@ async fn an_event_above_the_bound_takes_its_whole_batch_along() {
 }
 
 #[tokio::test]
+async fn changes_that_fail_within_a_group_leave_no_gap_in_a_stream() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "a").await;
+    let large = || vec![line("first part"), line(&"x".repeat(MAX_EVENT_BYTES))];
+    // Queued at the same time, so that the writer commits them together.
+    let appends = (0..30).map(|number| match number % 3 {
+        0 => scratch.store.append_events(id, large()),
+        _ => scratch.store.append_events(id, vec![line("small"); 2]),
+    });
+    let outcomes = futures_util::future::join_all(appends).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 20);
+    let records = scratch.store.event_records(EventLogScope::All, 0, 100).await.expect("read");
+    let found: Vec<(u64, u64)> = records.iter().map(|it| (it.position, it.seq)).collect();
+    assert_eq!(found, (1..=41).map(|number| (number, number)).collect::<Vec<_>>());
+    assert!(!records.iter().any(|it| it.json.contains("first part")));
+}
+
+#[tokio::test]
 async fn last_records_can_be_of_one_type() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;

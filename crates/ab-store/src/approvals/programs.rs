@@ -41,7 +41,7 @@ impl Store {
                 let sql = "SELECT COUNT(*) FROM approvals \
                      WHERE status = 'pending' AND requester IS NOT NULL";
                 let pending: i64 =
-                    sqlx::query_scalar(sql).fetch_one(&mut writing.connection).await?;
+                    sqlx::query_scalar(sql).fetch_one(writing.connection().await?).await?;
                 if pending >= MAX_PENDING {
                     return Err(StoreError::TooManyPending { limit: MAX_PENDING });
                 }
@@ -60,7 +60,7 @@ async fn unused(writing: &mut Writing, asked: &Approval) -> Result<Option<Approv
          AND status IN ('pending', 'approved', 'denied') AND used IS NULL ORDER BY id";
     let query = sqlx::query_scalar(sql).bind(requester_key(requester)?);
     let bodies: Vec<String> =
-        query.bind(&asked.subject.digest).fetch_all(&mut writing.connection).await?;
+        query.bind(&asked.subject.digest).fetch_all(writing.connection().await?).await?;
     for body in bodies {
         let earlier: Approval = from_json("approval", &body)?;
         if !is_over(&earlier) {
