@@ -10,7 +10,7 @@ use ab_api::{Approval, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, Error, ErrorCode, ErrorKind};
 use ab_store::StoreError;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -113,7 +113,8 @@ async fn perform_run(
         }
         let Ok(operation) = serde_json::from_str::<Operation>(&record.json) else {
             let why = "a stored operation cannot be read";
-            log.add(Some(number), ProtocolEvent::error(ErrorCategory::System, why, None));
+            let error = ProtocolEvent::error(ErrorCategory::System, why, stored_id(&record.json));
+            log.add(Some(number), error);
             continue;
         };
         if record.is_started {
@@ -145,6 +146,12 @@ async fn perform_run(
     }
     spaces.shared.settings.crash_hook.reach(SpaceCrashTestPoint::Ending);
     Ok(log.end(RunStatus::Completed).await?)
+}
+
+/// The id of a stored operation that cannot be read as a whole.
+fn stored_id(json: &str) -> Option<String> {
+    let operation: Value = serde_json::from_str(json).ok()?;
+    operation["id"].as_str().map(str::to_owned)
 }
 
 /// How the run continues after an operation.

@@ -15,6 +15,8 @@ use ab_spaces::{
 use ab_store::{DataDir, EventLogReader, EventLogScope, Store};
 use serde_json::{Value, json};
 
+use crate::stage::fits;
+
 struct Server {
     directory: tempfile::TempDir,
     spaces: Spaces,
@@ -43,7 +45,14 @@ impl Server {
 
     async fn run(&self, space: SpaceId, operations: Value) -> EventsMessage {
         let run = self.start(space, operations).await;
-        self.spaces.wait_for_run_events(run, 0).await.expect("an end")
+        self.events(run).await
+    }
+
+    /// The events of a run up to its end or its next question.
+    async fn events(&self, run: RunId) -> EventsMessage {
+        let message = self.spaces.wait_for_run_events(run, 0).await.expect("an end");
+        fits(&json!(message));
+        message
     }
 
     async fn start(&self, space: SpaceId, operations: Value) -> RunId {
@@ -136,7 +145,7 @@ async fn output_of_a_command_is_in_the_log_while_it_runs() {
     assert_eq!(output, expect);
     let workspace = server.spaces.space_workspace(space).await.expect("a workspace");
     workspace.backend().write("go", "").await.expect("a file");
-    let message = server.spaces.wait_for_run_events(run, 0).await.expect("an end");
+    let message = server.events(run).await;
     // There is one event for the operation, and it has everything.
     let events = json!(message.events);
     assert_eq!(message.events.len(), 1, "{events}");
@@ -182,14 +191,14 @@ async fn a_queued_run_is_cancelled_before_its_turn() {
         (server.start(space, write("second")).await, server.start(space, write("third")).await);
     let cancelled = server.spaces.cancel_run(second).await.expect("cancelled");
     assert_eq!(cancelled.status, RunStatus::Cancelled);
-    let message = server.spaces.wait_for_run_events(second, 0).await.expect("its end");
+    let message = server.events(second).await;
     assert_eq!(message.status, MessageStatus::Error);
     assert_eq!(json!(message.events)[0]["message"], "the run was cancelled");
     // The others are as they were.
     let status = server.spaces.get_run(parked).await.expect("a run").status;
     assert_eq!(status, RunStatus::AwaitingApproval);
     server.spaces.resume_run(parked, "s", ApproveOrDeny::Deny, None, by()).await.expect("resumed");
-    let message = server.spaces.wait_for_run_events(third, 0).await.expect("its end");
+    let message = server.events(third).await;
     assert_eq!(message.status, MessageStatus::Completed);
     let workspace = server.spaces.space_workspace(space).await.expect("a workspace");
     assert_eq!(workspace.backend().readdir(".").await.expect("a list"), ["third"]);
@@ -221,11 +230,12 @@ async fn an_event_that_cannot_be_kept_is_a_system_error() {
     let message = server
         .run(
             space,
-            json!([{ "type": "readFile", "path": "control" }, { "type": "message", "content": "x" }]),
+            json!([{ "type": "readFile", "id": "big", "path": "control" }, { "type": "message", "content": "x" }]),
         )
         .await;
     let events = json!(message.events);
     assert_eq!((&events[0]["type"], &events[0]["category"]), (&json!("error"), &json!("system")));
+    assert_eq!(events[0]["operationId"], "big", "a client waits for the event of this operation");
     assert_eq!(message.status, MessageStatus::Completed);
     server.spaces.shutdown().await;
 }
