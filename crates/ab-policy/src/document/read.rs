@@ -138,6 +138,10 @@ impl Reader<'_> {
             (text != "*").then_some("is not available yet: this server cannot enforce domains")
         };
         if let Some(texts) = self.list(at, object, "allowedDomains", domain) {
+            if is_empty_list(object, "allowedDomains") {
+                let message = "must not be empty: use [\"*\"] to allow every domain, or \"enabled\": false to allow none";
+                self.issue(format!("{at}/allowedDomains"), message);
+            }
             network.allowed_domains = texts;
         }
         let any = |_: &str| Some("is not available yet: this server cannot enforce domains");
