@@ -178,7 +178,8 @@ fn questions_from_before_a_crash_are_approved_in_the_page() {
     let stage = repository(ASKING);
     let server = Server::start(&stage);
     let session = waiting(&stage);
-    let space = client(&stage, &["space", "create"]).text().trim().to_owned();
+    let space = client(&stage, &["space", "create", "--name", "tidy up"]);
+    let space = space.text().trim().to_owned();
     let operations = stage.outside("operations.json");
     let message = json!({ "protocolVersion": "1.0", "operations": [
         { "type": "createFile", "path": "data/x", "content": "x" },
@@ -191,7 +192,13 @@ fn questions_from_before_a_crash_are_approved_in_the_page() {
     let run = ran.value()["runId"].as_str().unwrap().to_owned();
     server.kill();
     let server = Server::start(&stage);
-    press(&peers, &stage, server, "restart.mjs", &[("SESSION", &session), ("RUN", &run)]);
+    press(
+        &peers,
+        &stage,
+        server,
+        "restart.mjs",
+        &[("SESSION", &session), ("RUN", &run), ("SPACE", &space)],
+    );
     let root = stage.root();
     let branch = git(&root, &["for-each-ref", "--format=%(refname:short)", "refs/heads/ah"]);
     assert_eq!(git(&root, &["show", &format!("{}:NOTES.md", branch.trim())]), "notes\n");

@@ -20,7 +20,7 @@ mod text;
 mod time;
 
 pub(crate) use feed::{FeedView, feed};
-pub(crate) use inbox::{Asked, inbox};
+pub(crate) use inbox::{Asked, Asker, inbox};
 pub(crate) use layout::Chrome;
 pub(crate) use problem::problem;
 pub(crate) use session::{Changes, SessionView, session};

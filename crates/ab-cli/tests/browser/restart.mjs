@@ -1,7 +1,7 @@
 // Questions that a session and a run asked before the server was killed are approved after its restart, and the work goes on.
 import { api, assert, login, open, origin, stage } from "./stage.mjs";
 
-const { SESSION: session, RUN: run } = process.env;
+const { SESSION: session, RUN: run, SPACE: space } = process.env;
 
 await stage(async (browser) => {
   const page = await open(browser);
@@ -13,6 +13,7 @@ await stage(async (browser) => {
   const ofRun = page.locator(".ask").filter({ hasText: "rm -rf data" });
   await ofRun.waitFor();
   assert.match(await ofRun.textContent(), /shell\.approvalRequired/);
+  assert.ok((await ofRun.textContent()).includes(`Space: tidy up · ${space} · run ${run}`));
   await ofRun.getByRole("button", { name: "Approve" }).click();
   await ofRun.waitFor({ state: "detached" });
   for (let shown = null; shown?.status !== "completed";) {

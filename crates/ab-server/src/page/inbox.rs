@@ -8,11 +8,19 @@ use super::layout::{Chrome, Live, Section, frame};
 use super::text::exact;
 use super::time::ago;
 
-/// A pending approval and the session that asks, if it is known.
+/// A pending approval and who asks.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) approval: Approval,
-    pub(crate) session: Option<Session>,
+    pub(crate) asker: Option<Asker>,
+}
+
+/// What the page shows about who asks.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    Session(Box<Session>),
+    /// The name of the space.
+    Space(String),
 }
 
 /// Every pending approval, oldest first.
@@ -23,7 +31,7 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked], revision: u64) -> Markup {
             @if asked.is_empty() {
                 div.empty #nothing { p { "Nothing waits for you." } p.small { "When an agent asks before it acts, the question is here." } }
             }
-            @for asked in asked { (ask(&asked.approval, asked.session.as_ref())) }
+            @for asked in asked { (ask(&asked.approval, asked.asker.as_ref())) }
         }
     };
     let stream = format!("/v1/approvals?status=pending&after={revision}");
@@ -31,8 +39,8 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked], revision: u64) -> Markup {
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
-/// A question with its two buttons, and the task of its session if the page does not show it.
-pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
+/// A question with its two buttons, and who asks if the page does not show it.
+pub(super) fn ask(approval: &Approval, asker: Option<&Asker>) -> Markup {
     let subject = &approval.subject;
     let wants = match subject.action.as_deref() {
         Some("execute") => "wants to run a command",
@@ -43,19 +51,33 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
         Some("fetch") => "wants to use the network",
         _ => "asks for permission",
     };
-    let asker = match (&approval.session_id, &approval.requester) {
-        (Some(_), _) => "The agent".to_owned(),
-        (None, Some(requester)) => format!("The program {}", exact(&requester.name)),
-        (None, None) => "A run".to_owned(),
+    let who = match (approval.session_id, &approval.requester, approval.run_id) {
+        (Some(_), _, _) => "The agent".to_owned(),
+        (None, Some(requester), _) => format!("The program {}", exact(&requester.name)),
+        (None, None, Some(_)) => "A run".to_owned(),
+        (None, None, None) => "A client".to_owned(),
+    };
+    let (session, space_name) = match asker {
+        Some(Asker::Session(session)) => (Some(session.as_ref()), None),
+        Some(Asker::Space(name)) => (None, Some(name.as_str())),
+        None => (None, None),
     };
     html! {
         article.card.ask id={ "ask-" (approval.id) } {
-            p.kind { (asker) " " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
+            p.kind { (who) " " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
             @if let Some(session) = session {
                 p.task {
                     "Task: " a href={ "/ui/sessions/" (session.id) } dir="auto" { (title(session)) }
                 }
                 (meta(session, Time::now()))
+            }
+            @if let Some(space) = approval.space_id {
+                p.task {
+                    "Space: "
+                    @if let Some(name) = space_name { (exact(name)) " · " }
+                    code { (space) }
+                    @if let Some(run) = approval.run_id { " · run " code { (run) } }
+                }
             }
             p.subject dir="auto" { (exact(&subject.title)) }
             @if let Some(detail) = &subject.detail { pre.wrap.detail { (exact(detail)) } }
@@ -84,9 +106,39 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use ab_api::ApprovalSubject;
+    use ab_api::{ApprovalSubject, RunId, SpaceId};
 
     use super::*;
+
+    #[test]
+    fn a_question_of_a_space_names_the_space_and_the_run() {
+        let (space, run) = (SpaceId::generate(), RunId::generate());
+        let subject = ApprovalSubject {
+            title: "Run rm -rf data".to_owned(),
+            action: Some("execute".to_owned()),
+            ..ApprovalSubject::default()
+        };
+        let of_run = Approval {
+            space_id: Some(space),
+            run_id: Some(run),
+            ..Approval::new_pending(subject, Time::now())
+        };
+        let asker = Asker::Space("build\u{202e} <b>".to_owned());
+        let page = ask(&of_run, Some(&asker)).into_string();
+        for shown in [
+            "A run wants to run a command".to_owned(),
+            format!(
+                r"Space: build\u{{202e}} &lt;b&gt; · <code>{space}</code> · run <code>{run}</code>"
+            ),
+        ] {
+            assert!(page.contains(&shown), "{shown}\n{page}");
+        }
+        // A tool of the space's MCP endpoint asks outside of a run.
+        let of_client = Approval { run_id: None, ..of_run };
+        let page = ask(&of_client, None).into_string();
+        assert!(page.contains("A client wants to run a command"), "{page}");
+        assert!(page.contains(&format!("Space: <code>{space}</code></p>")), "{page}");
+    }
 
     #[test]
     fn a_command_cannot_hide_a_part_of_itself_in_its_question() {

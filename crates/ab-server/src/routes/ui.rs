@@ -10,7 +10,7 @@ use ab_api::{
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
-use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, Store, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -31,8 +31,8 @@ use crate::access::Access;
 use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::page::{
-    self, Asked, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT,
-    STYLE, SessionView, TaskForm,
+    self, Asked, Asker, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON,
+    SCRIPT, STYLE, SessionView, TaskForm,
 };
 use crate::problem::Problem;
 
@@ -357,19 +357,31 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     // Read before the list: the page's stream then has everything that the list lacks.
     let revision = surface.control.store().last_approval_revision();
     let (approvals, _) = pending(surface, None).await?;
-    let mut sessions = BTreeMap::new();
-    for id in approvals.iter().filter_map(|approval| approval.session_id) {
-        if let Entry::Vacant(place) = sessions.entry(id) {
-            let session = surface.control.store().get_session(id).await;
-            place.insert(session.map_err(store_failed)?);
+    let mut askers = BTreeMap::new();
+    for approval in &approvals {
+        if let Entry::Vacant(place) = askers.entry((approval.session_id, approval.space_id)) {
+            place.insert(asker(surface.control.store(), approval).await.map_err(store_failed)?);
         }
     }
     let asked = approvals.into_iter().rev().map(|approval| {
-        let session = approval.session_id.and_then(|id| sessions.get(&id).cloned());
-        Asked { approval, session }
+        let asker = askers.get(&(approval.session_id, approval.space_id)).cloned().flatten();
+        Asked { approval, asker }
     });
     let asked: Vec<Asked> = asked.collect();
     Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &asked, revision)))
+}
+
+/// The session or the named space that an approval belongs to.
+async fn asker(store: &Store, approval: &Approval) -> Result<Option<Asker>, StoreError> {
+    if let Some(id) = approval.session_id {
+        return store.get_session(id).await.map(|session| Some(Asker::Session(Box::new(session))));
+    }
+    let Some(id) = approval.space_id else { return Ok(None) };
+    match store.get_space(id).await {
+        Ok(space) => Ok(space.name.map(Asker::Space)),
+        Err(StoreError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A decision as the page sends it
