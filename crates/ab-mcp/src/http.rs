@@ -70,11 +70,14 @@ pub struct McpHttpSettings {
     pub max_body_bytes: usize,
     /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn McpServerExtension>>,
+    /// The endpoint closes when this is cancelled.
+    pub closed: CancellationToken,
 }
 
 impl Default for McpHttpSettings {
     fn default() -> Self {
-        Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None }
+        let closed = CancellationToken::new();
+        Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None, closed }
     }
 }
 
@@ -95,7 +98,7 @@ impl McpHttpEndpoint {
     /// `backend` decides which tools there are. Each request brings its own view of it.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
-        let closing = CancellationToken::new();
+        let closing = settings.closed.child_token();
         let config = || {
             StreamableHttpServerConfig::default()
                 .disable_allowed_hosts()
@@ -128,6 +131,10 @@ impl McpHttpEndpoint {
     /// Ends sessions and streams. Later requests are refused.
     pub fn close(&self) {
         self.closing.cancel();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closing.is_cancelled()
     }
 
     /// Answers one request about `backend`.

@@ -288,6 +288,16 @@ impl Spaces {
         Ok(self.workspace_of(&space)?.workspace)
     }
 
+    /// Is cancelled when the space is removed or its lifetime is over, and at the shutdown.
+    pub fn closed_signal(&self, id: SpaceId) -> CancellationToken {
+        let open = self.open_spaces().get(&id).map(|open| open.closed.child_token());
+        open.unwrap_or_else(|| {
+            let closed = CancellationToken::new();
+            closed.cancel();
+            closed
+        })
+    }
+
     /// Ends the runs of a space and removes its files.
     ///
     /// # Errors

@@ -47,17 +47,18 @@ impl SpacesRoutes {
         SpacesRoutes { spaces, endpoints: Mutex::default() }
     }
 
+    /// The endpoint of a space. It closes with the space.
     fn endpoint(&self, space: SpaceId, backend: &Backend) -> McpHttpEndpoint {
         let mut endpoints = self.lock();
-        let made = || McpHttpEndpoint::new(backend, &McpHttpSettings::default());
-        endpoints.entry(space).or_insert_with(made).clone()
-    }
-
-    fn close_endpoint(&self, space: SpaceId) {
-        let closed = self.lock().remove(&space);
-        if let Some(endpoint) = closed {
-            endpoint.close();
+        if let Some(endpoint) = endpoints.get(&space) {
+            return endpoint.clone();
         }
+        endpoints.retain(|_, endpoint| !endpoint.is_closed());
+        let closed = self.spaces.closed_signal(space);
+        let settings = McpHttpSettings { closed, ..McpHttpSettings::default() };
+        let endpoint = McpHttpEndpoint::new(backend, &settings);
+        endpoints.insert(space, endpoint.clone());
+        endpoint
     }
 
     /// Ends the streams of all endpoints.

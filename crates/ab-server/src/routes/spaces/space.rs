@@ -1,6 +1,6 @@
 //! `/v1/spaces`: make, list, show and remove spaces.
 
-use ab_api::{PageRequest, Space, SpaceId};
+use ab_api::{PageRequest, Space, SpaceBackend, SpaceId};
 use ab_core::Principal;
 use ab_policy::{PolicyDocument, PolicyDocumentRuleEnforcement};
 use ab_spaces::SpaceRequest;
@@ -29,7 +29,7 @@ pub(crate) struct SpaceBody {
     #[serde(flatten)]
     space: Space,
     /// How each rule of the policy is enforced for commands: `enforced` or `advisory`. For file operations every
-    /// rule is enforced.
+    /// rule is enforced. Empty for a memory space, which has no commands.
     #[schema(value_type = Vec<Object>)]
     policy_controls: Vec<Value>,
 }
@@ -37,7 +37,10 @@ pub(crate) struct SpaceBody {
 impl SpaceBody {
     pub(crate) fn new(space: Space) -> Self {
         let document = serde_json::from_value::<PolicyDocument>(space.policy.clone());
-        let controls = document.map(|document| document.rule_enforcement()).unwrap_or_default();
+        let controls = match (space.backend, document) {
+            (SpaceBackend::Directory, Ok(document)) => document.rule_enforcement(),
+            (SpaceBackend::Directory, Err(_)) | (SpaceBackend::Memory, _) => Vec::new(),
+        };
         let policy_controls =
             controls.iter().map(|control: &PolicyDocumentRuleEnforcement| json!(control));
         Self { policy_controls: policy_controls.collect(), space }
@@ -123,9 +126,7 @@ pub(crate) async fn remove(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SpaceId>,
 ) -> Result<StatusCode, Problem> {
-    let surface = app.spaces()?;
-    surface.spaces.destroy_space(id).await.map_err(of_spaces)?;
-    surface.close_endpoint(id);
+    app.spaces()?.spaces.destroy_space(id).await.map_err(of_spaces)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
