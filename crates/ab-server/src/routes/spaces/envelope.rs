@@ -1,6 +1,8 @@
 //! The envelope of answers: `data`, and `meta` with the id of the request.
 
 use ab_api::PageRequest;
+use ab_core::Listing;
+use ab_core::metadata::WalkProblem;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -24,12 +26,21 @@ pub(crate) struct AnswerMeta {
     /// The `page` that goes on
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
+    /// Paths that could not be read, and why. The list goes on after them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+}
+
+impl AnswerMeta {
+    fn new(request: &RequestId) -> Self {
+        let request_id = request.to_string();
+        Self { request_id, has_more: None, next_cursor: None, problems: Vec::new() }
+    }
 }
 
 impl<T> Enveloped<T> {
     pub(crate) fn new(data: T, request: &RequestId) -> Self {
-        let request_id = request.to_string();
-        Self { data, meta: AnswerMeta { request_id, has_more: None, next_cursor: None } }
+        Self { data, meta: AnswerMeta::new(request) }
     }
 }
 
@@ -38,10 +49,21 @@ impl<T> Enveloped<Vec<T>> {
     pub(crate) fn page(items: Vec<T>, total: u64, page: PageRequest, request: &RequestId) -> Self {
         let built = page.build_response_page(items, total);
         let meta = AnswerMeta {
-            request_id: request.to_string(),
             has_more: Some(built.next_page.is_some()),
             next_cursor: built.next_page.map(|page| page.to_string()),
+            ..AnswerMeta::new(request)
         };
         Self { data: built.items, meta }
+    }
+
+    /// The entries of a directory. A list that was cut says so; it has no next page.
+    pub(crate) fn listing(items: Vec<T>, listing: &Listing, request: &RequestId) -> Self {
+        let problem = |it: &WalkProblem| format!("{}: {}", it.path, it.error.message());
+        let meta = AnswerMeta {
+            has_more: Some(listing.truncated.is_some()),
+            problems: listing.problems.iter().map(problem).collect(),
+            ..AnswerMeta::new(request)
+        };
+        Self { data: items, meta }
     }
 }

@@ -198,6 +198,6 @@ impl SpaceFiles {
             .iter()
             .map(|entry| SpaceFile { path: entry.path.to_string(), kind: entry.kind.as_str() })
             .collect();
-        Ok(Json(Enveloped::new(files, &self.request_id)).into_response())
+        Ok(Json(Enveloped::listing(files, &listing, &self.request_id)).into_response())
     }
 }
