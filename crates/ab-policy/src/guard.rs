@@ -217,7 +217,7 @@ impl CommandGuard {
             ApprovalAnswer::Later(approval) => {
                 let word = format!("waits for approval {approval}");
                 Err(refusal(&hit, command, ErrorKind::Pending, &word)
-                    .with_hint("a person decides it; the same call again waits for the decision, and runs after a yes")
+                    .with_hint("a person decides it; repeat the same call after the decision: it runs once after a yes")
                     .with_pending_approval_id(approval))
             }
             ApprovalAnswer::Nobody => {
