@@ -272,7 +272,7 @@ impl Pump {
     }
 
     async fn ask(&mut self, question: PermissionQuestion) {
-        let (events, subject) = self.translator.question(&question);
+        let (events, subject) = self.translator.question(question.call.clone());
         // Credentials are hidden before the detail is cut: half of one would stay.
         let mut subject = self.shared.mask.subject(subject);
         if let Some(detail) = subject.detail.take() {

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ab_acp::TokenCounts;
 use ab_acp::session_update::{
     ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
 };
 use ab_acp::tool_call::{
     ToolCall, ToolCallId, ToolCallStatus, ToolCallTracker, ToolCallUpdate, path_below,
 };
-use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource, SubjectDescriber};
 use tokio::time::Instant;
 
@@ -132,12 +132,10 @@ impl Translator {
     }
 
     /// The events of a question's tool call, and the subject that a person decides about.
-    pub(super) fn question(
-        &mut self,
-        question: &PermissionQuestion,
-    ) -> (Vec<EventKind>, ApprovalSubject) {
-        let events = self.tool_call(question.call.clone());
-        let subject = match self.calls.get(&question.call.id) {
+    pub(super) fn question(&mut self, call: ToolCallUpdate) -> (Vec<EventKind>, ApprovalSubject) {
+        let id = call.id.clone();
+        let events = self.tool_call(call);
+        let subject = match self.calls.get(&id) {
             Some(call) => self.subject(call),
             None => ApprovalSubject::default(),
         };
@@ -317,6 +315,8 @@ pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventK
 #[cfg(test)]
 mod tests {
     use ab_acp::session_update::ContentBlock;
+    use ab_acp::tool_call::{FileDiff, ToolCallContent, ToolKind};
+    use serde_json::json;
 
     use super::*;
 
@@ -360,6 +360,41 @@ mod tests {
         assert_eq!(translator.deadline(), Some(now + TIMEOUT), "more text does not wait longer");
         assert_eq!(texts(&translator.flush()), ["gh"]);
         assert_eq!(translator.flush(), []);
+    }
+
+    #[test]
+    fn a_question_shows_what_all_updates_of_its_call_said() {
+        let id = ToolCallId("call-1".to_owned());
+        let empty = || ToolCallUpdate { status: None, ..ended(id.clone()) };
+        let announced = ToolCallUpdate {
+            is_announcement: true,
+            title: Some("Write the notes".to_owned()),
+            kind: Some(ToolKind::Edit),
+            raw_input: Some(json!({ "reason": "the notes are old" })),
+            ..empty()
+        };
+        let diff = FileDiff {
+            path: "/w/NOTES.md".to_owned(),
+            old_text: Some("old line\n".to_owned()),
+            new_text: "new line\n".to_owned(),
+        };
+        let changed =
+            ToolCallUpdate { content: Some(vec![ToolCallContent::Diff(diff)]), ..empty() };
+        let mut translator = Translator::new(Path::new("/w"));
+        for update in [announced, changed] {
+            translator.update(SessionUpdate::ToolCall(update), Instant::now());
+        }
+        let (_, subject) = translator.question(empty());
+        assert_eq!(
+            (subject.title.as_str(), subject.action.as_deref()),
+            ("Write the notes", Some("edit"))
+        );
+        let detail = subject.detail.expect("a detail");
+        for part in ["NOTES.md", "-old line", "+new line", "the notes are old"] {
+            assert!(detail.contains(part), "{part}: {detail}");
+        }
+        assert!(!subject.is_cut);
+        assert_eq!(subject.described_by, SubjectDescriber::Agent);
     }
 
     #[tokio::test]
