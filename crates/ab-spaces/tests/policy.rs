@@ -42,6 +42,10 @@ async fn every_command_of_a_line_is_judged_by_its_program() {
         ("echo \"the word sudo\"", "done"),
         ("echo a && python3 -c 'print(1)'", "shell.allowedCommands"),
         ("ls | sort", "shell.allowedCommands"),
+        // Allowed programs: what they start is for the sandbox, not for the rules.
+        ("node -e 'process.exit()' || echo none", "done"),
+        ("find . -name '*.none' -delete", "done"),
+        ("npm run sshd-check || echo none", "done"),
         ("sudo ls", "shell.blockedPatterns"),
         ("echo a; chmod 777 x", "shell.blockedPatterns"),
         ("rm -rf data", "ask"),
@@ -159,17 +163,54 @@ fn documents_that_nothing_enforces_are_refused_with_every_issue() {
     assert_eq!(PolicyDocument::resolve(None, None).expect("the default").name, "standard");
 }
 
+#[tokio::test]
+async fn commands_cannot_write_to_read_only_spaces_or_exceed_the_file_size() {
+    let limited = |files: Value| {
+        let overrides = json!({ "network": { "enabled": false }, "filesystem": files });
+        Stage::new(document(json!("permissive"), overrides))
+    };
+    let read_only = limited(json!({ "readOnly": true }));
+    std::fs::write(read_only.path("kept"), "kept").expect("a file");
+    let events = read_only
+        .events(json!([shell("echo x > new"), shell("echo x > kept"), shell("cat kept")]))
+        .await;
+    for event in &events[..2] {
+        let said = event["stderr"].as_str().expect("an output");
+        assert!(event["success"] == false && said.contains("Read-only"), "{event}");
+    }
+    assert_eq!(events[2]["stdout"], "kept", "{}", events[2]);
+    assert!(!read_only.path("new").exists());
+    let small = limited(json!({ "maxFileSize": 10_000 }));
+    let events = small
+        .events(json!([
+            shell("head -c 9000 /dev/zero > small"),
+            shell("head -c 20000 /dev/zero > large"),
+        ]))
+        .await;
+    assert_eq!((&events[0]["success"], &events[1]["success"]), (&json!(true), &json!(false)));
+    let size = std::fs::metadata(small.path("large")).expect("the file").len();
+    assert!(size <= 10_000, "{size}");
+    // The sandbox writes files of its own; below their size, every command says why it does not run.
+    let events = limited(json!({ "maxFileSize": 1000 })).events(json!([shell("true")])).await;
+    let why = events[0]["error"].as_str().expect("a reason");
+    assert!(why.contains("at least 4096"), "{why}");
+}
+
 #[test]
 fn an_empty_allow_list_is_refused() {
-    let overrides =
-        json!({ "filesystem": { "allowedPaths": [] }, "shell": { "allowedCommands": [] } });
+    let overrides = json!({
+        "filesystem": { "allowedPaths": [] },
+        "shell": { "allowedCommands": [] },
+        "network": { "enabled": true, "allowedDomains": [] },
+    });
     let issues = PolicyDocument::resolve(Some(&json!("standard")), Some(&overrides));
     let issues = issues.expect_err("it could mean everything or nothing");
     let found: Vec<String> =
         issues.iter().map(|issue| format!("{} {}", issue.pointer, issue.message)).collect();
-    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("/policyOverrides/filesystem/allowedPaths must not be empty"));
     assert!(found[1].starts_with("/policyOverrides/shell/allowedCommands must not be empty"));
+    assert!(found[2].starts_with("/policyOverrides/network/allowedDomains must not be empty"));
 }
 
 #[tokio::test]

@@ -82,8 +82,10 @@ async fn failures_say_why_and_do_not_stop_the_run() {
             { "type": "editFile", "path": "binary", "edits": [{ "oldContent": "a", "newContent": "b" }] },
             { "type": "editFile", "path": "text",
                 "edits": [{ "oldContent": "X", "newContent": "$&" }, { "oldContent": "gone", "newContent": "" }] },
+            { "type": "readFile", "path": "text" },
             { "type": "deleteFile", "path": "dir" },
             { "type": "deleteFile", "path": "missing" },
+            { "type": "editFile", "path": "missing", "edits": [{ "oldContent": "a", "newContent": "b" }] },
             { "type": "editFile", "path": "text", "edits": [{ "oldContent": "X", "newContent": "$&" }] },
             { "type": "createFile", "path": "text", "content": "new", "overwrite": true },
         ]))
@@ -94,9 +96,12 @@ async fn failures_say_why_and_do_not_stop_the_run() {
     assert!(told[2].contains("base64"), "{}", told[2]);
     assert!(told[3].contains("not UTF-8"), "{}", told[3]);
     assert!(told[4].contains("gone") || told[4].contains("2"), "{}", told[4]);
-    assert!(told[5].contains("directory"), "{}", told[5]);
-    assert_eq!(told[6..], ["File not found", "done", "done"]);
-    assert!(events[..7].iter().all(|event| event["success"] == false));
+    assert_eq!(events[5]["content"], "aXbX", "no edit of a list that fails applies");
+    assert!(told[6].contains("directory"), "{}", told[6]);
+    assert_eq!(told[7..], ["File not found", "File not found", "done", "done"]);
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["success"], [5, 9, 10].contains(&number), "{number}: {event}");
+    }
     assert!(stage.path("dir").is_dir());
     // The first occurrence, and the text is taken as it is.
     assert_eq!(fs::read_to_string(stage.path("text")).expect("text"), "new");

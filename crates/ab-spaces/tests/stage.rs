@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, NoApprover};
@@ -11,8 +11,9 @@ use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_spaces::{
     EventsMessage, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
-    SpaceWorkspace, run_operations_message,
+    SpaceWorkspace, events_message_schema, run_operations_message,
 };
+use ab_testkit::schema::schema_problems;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
@@ -69,7 +70,17 @@ pub(crate) async fn run(
     observer: &Decider,
 ) -> EventsMessage {
     let message = json!({ "protocolVersion": "1.0", "operations": operations });
-    run_operations_message(space, message.to_string().as_bytes(), observer).await
+    let message = run_operations_message(space, message.to_string().as_bytes(), observer).await;
+    fits(&json!(message));
+    message
+}
+
+/// The events message fits its schema.
+#[track_caller]
+pub(crate) fn fits(message: &Value) {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(events_message_schema);
+    let problems = schema_problems(&SCHEMA, &SCHEMA, message);
+    assert!(problems.is_empty(), "{problems:?}: {message:#}");
 }
 
 pub(crate) fn is_empty(directory: &Path) -> bool {

@@ -24,6 +24,7 @@ pub mod host;
 pub mod model;
 pub mod peers;
 pub mod recording;
+pub mod schema;
 pub mod scripted_model;
 mod world;
 

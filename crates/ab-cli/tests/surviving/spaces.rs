@@ -1,9 +1,10 @@
-//! Spaces of the built server over HTTP, and what a crash leaves of their runs.
+//! Spaces of the built server over HTTP.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::sync::OnceLock;
 
-use ab_spaces::SpaceCrashTestPoint;
+use ab_testkit::schema::schema_problems;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, Server};
@@ -28,12 +29,27 @@ pub(super) fn space(server: &Server, body: &Value) -> String {
     made["data"]["id"].as_str().unwrap().to_owned()
 }
 
+/// Sends a request. An events message in the answer fits the schema that the server publishes.
+#[track_caller]
 pub(super) fn post(server: &Server, path: &str, body: &str) -> (u16, Value) {
     let answer = server.ask("POST", path, body);
-    (answer.status, answer.json())
+    let (status, answer) = (answer.status, answer.json());
+    if answer["data"]["runId"].is_string() {
+        fits(server, &answer["data"]);
+    }
+    (status, answer)
 }
 
-fn code(answer: &Value) -> &str {
+#[track_caller]
+pub(super) fn fits(server: &Server, message: &Value) {
+    static DESCRIPTION: OnceLock<Value> = OnceLock::new();
+    let description = DESCRIPTION.get_or_init(|| server.get("/api/v1/openapi.json"));
+    let schema = &description["components"]["schemas"]["EventsMessage"];
+    let problems = schema_problems(description, schema, message);
+    assert!(problems.is_empty(), "{problems:?}: {message:#}");
+}
+
+pub(super) fn code(answer: &Value) -> &str {
     answer["error"]["code"].as_str().unwrap_or_default()
 }
 
@@ -146,6 +162,26 @@ fn no_link_leads_file_routes_or_tools_to_a_blocked_path() {
 }
 
 #[test]
+fn a_list_of_files_that_is_cut_says_so() {
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let overrides = json!({ "network": { "enabled": false } });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": overrides }));
+    let runs = format!("/v1/spaces/{id}/runs");
+    for (command, has_more) in
+        [("mkdir m; cd m; seq 10000 | xargs touch", false), ("touch m/last", true)]
+    {
+        let made = operations(json!([{ "type": "shell", "command": command }]));
+        let (_, answer) = post(&server, &runs, &made);
+        assert_eq!(answer["data"]["events"][0]["exitCode"], 0, "{answer:#}");
+        let listed = server.get(&format!("/v1/spaces/{id}/files/m/"));
+        assert_eq!(listed["data"].as_array().unwrap().len(), 10_000);
+        assert_eq!(listed["meta"]["hasMore"], has_more, "{}", listed["meta"]);
+    }
+    server.end();
+}
+
+#[test]
 fn malformed_requests_get_every_issue_and_perform_nothing() {
     let fixture = fixture();
     let server = fixture.start(&[]);
@@ -242,7 +278,7 @@ fn parked(server: &Server) -> (String, String, Value) {
         &format!("/v1/spaces/{id}/runs"),
         &operations(json!([
             { "type": "createFile", "path": "data/x", "content": "x" },
-            { "type": "shell", "id": "s", "command": PARKING },
+            { "type": "shell", "command": PARKING },
             { "type": "createFile", "path": "after", "content": "y" },
         ])),
     );
@@ -255,7 +291,7 @@ fn parked(server: &Server) -> (String, String, Value) {
     (id, run, answer)
 }
 
-fn decision(operation: &str, decision: &str) -> String {
+pub(super) fn decision(operation: &str, decision: &str) -> String {
     json!({ "approval": { "operationId": operation, "decision": decision } }).to_string()
 }
 
@@ -265,7 +301,11 @@ fn a_parked_run_goes_on_after_the_decision_and_over_a_restart() {
     let server = fixture.start(&[]);
     let (id, run, answer) = parked(&server);
     let event = &answer["data"]["events"][1];
-    assert_eq!((&event["type"], &event["operationId"]), (&json!("approvalRequired"), &json!("s")));
+    // The server gave the operation this id, and takes the decision by it.
+    assert_eq!(
+        (&event["type"], &event["operationId"]),
+        (&json!("approvalRequired"), &json!("op-2"))
+    );
     assert_eq!(server.get(&format!("/v1/spaces/{id}"))["data"]["status"], "paused");
     server.end();
     let server = fixture.start(&[]);
@@ -274,12 +314,12 @@ fn a_parked_run_goes_on_after_the_decision_and_over_a_restart() {
     let resume = format!("/v1/runs/{run}/resume");
     let (status, answer) = post(&server, &resume, &decision("other", "approved"));
     assert_eq!((status, code(&answer)), (409, "RESUME_ERROR"), "{answer}");
-    let (status, answer) = post(&server, &resume, &decision("s", "approved"));
+    let (status, answer) = post(&server, &resume, &decision("op-2", "approved"));
     assert_eq!((status, &answer["data"]["status"]), (201, &json!("completed")), "{answer:#}");
     let events = answer["data"]["events"].as_array().unwrap();
     assert_eq!(events.len(), 2, "only the new events: {answer:#}");
     assert_eq!((&events[0]["type"], &events[0]["exitCode"]), (&json!("shell"), &json!(0)));
-    let (status, answer) = post(&server, &resume, &decision("s", "approved"));
+    let (status, answer) = post(&server, &resume, &decision("op-2", "approved"));
     assert_eq!((status, code(&answer)), (409, "RUN_ALREADY_COMPLETED"));
     let shown = server.get(&format!("/v1/runs/{run}"));
     assert_eq!(shown["data"]["events"].as_array().unwrap().len(), 4, "{shown:#}");
@@ -294,7 +334,7 @@ fn a_denied_operation_is_told_and_the_rest_runs() {
     let server = fixture.start(&[]);
     let (id, run, _) = parked(&server);
     let (status, answer) =
-        post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "denied"));
+        post(&server, &format!("/v1/runs/{run}/resume"), &decision("op-2", "denied"));
     assert_eq!((status, &answer["data"]["events"][0]["type"]), (201, &json!("policyDenied")));
     let files = server.get(&format!("/v1/spaces/{id}/files/?recursive=true"))["data"].to_string();
     assert!(files.contains("after") && files.contains("data/x"), "{files}");
@@ -320,7 +360,7 @@ fn a_cancelled_run_stops_what_it_performs() {
     let last = answer["data"]["events"].as_array().unwrap().last().unwrap();
     assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("execution")));
     let (status, answer) =
-        post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "approved"));
+        post(&server, &format!("/v1/runs/{run}/resume"), &decision("op-2", "approved"));
     assert_eq!((status, code(&answer)), (409, "RUN_ALREADY_COMPLETED"), "{answer}");
     let pending = server.get("/v1/approvals?status=pending");
     assert!(!pending.to_string().contains(&run), "{pending}");
@@ -369,75 +409,6 @@ fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
     assert!(denied.body.contains("it is needed"), "{denied:?}");
     assert!(exec().body.contains("waits for approval"));
     server.end();
-}
-
-/// What a crash leaves: the log, the files and the run agree, and nothing ran twice.
-fn crash_at(point: SpaceCrashTestPoint) {
-    let fixture = fixture();
-    let server = fixture.start(&["--space-crash-at", point.as_str()]);
-    let id = space(
-        &server,
-        &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
-    );
-    let body = operations(json!([
-        { "type": "shell", "id": "a", "command": "echo x >> log" },
-        { "type": "shell", "id": "s", "command": "rm -rf data" },
-        { "type": "createFile", "id": "z", "path": "after", "content": "y" },
-    ]));
-    let path = format!("/v1/spaces/{id}/runs");
-    let mut headers = server.operator();
-    headers.push(("idempotency-key", "once"));
-    if let Ok(answer) = server.try_ask("POST", &path, &headers, &body)
-        && let Some(run) = answer.json()["data"]["runId"].as_str()
-    {
-        let resume = format!("/v1/runs/{run}/resume");
-        let _ = server.try_ask("POST", &resume, &server.operator(), &decision("s", "approved"));
-    }
-    server.died();
-    let server = fixture.start(&[]);
-    let mut headers = server.operator();
-    headers.push(("idempotency-key", "once"));
-    let answer = server.try_ask("POST", &path, &headers, &body).unwrap();
-    let run = answer.json()["data"]["runId"].as_str().unwrap().to_owned();
-    let shown = server.get(&format!("/v1/runs/{run}"));
-    if shown["data"]["status"] == "awaiting_approval" {
-        let (status, _) =
-            post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "approved"));
-        assert!(status == 201 || status == 409, "{point:?}: {status}");
-    }
-    let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
-    assert!(stream.body.contains("event: complete"), "{point:?}: {stream:?}");
-    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
-    assert_eq!(shown["status"], "completed", "{point:?}: {shown:#}");
-    let events = shown["events"].as_array().unwrap();
-    for id in ["a", "s", "z"] {
-        let of =
-            events.iter().filter(|it| it["operationId"] == id && it["type"] != "approvalRequired");
-        assert_eq!(of.count(), 1, "{point:?}: one event for {id}: {shown:#}");
-    }
-    let log = server.ask("GET", &format!("/v1/spaces/{id}/files/log"), "");
-    let first = events.iter().find(|it| it["operationId"] == "a").unwrap();
-    let was_interrupted = first["error"].as_str().is_some_and(|it| it.contains("interrupted"));
-    if was_interrupted {
-        assert!(log.status == 404 || log.body == "x\n", "{point:?}: at most once: {log:?}");
-    } else {
-        assert_eq!(log.body, "x\n", "{point:?}: exactly once");
-    }
-    server.end();
-}
-
-#[test]
-fn runs_survive_a_crash_before_and_after_an_operation() {
-    for point in &SpaceCrashTestPoint::ALL[..3] {
-        crash_at(*point);
-    }
-}
-
-#[test]
-fn runs_survive_a_crash_around_an_approval_and_at_the_end() {
-    for point in &SpaceCrashTestPoint::ALL[3..] {
-        crash_at(*point);
-    }
 }
 
 #[test]
