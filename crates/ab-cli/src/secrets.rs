@@ -23,6 +23,9 @@ pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
 /// Flags whose value may be a secret.
 const SECRET_FLAGS: [&str; 4] = ["--auth-token", "--ssh-users", "--header", "--token"];
 
+/// The command with a short flag for its token, and that flag. Elsewhere the flag has another meaning.
+const SHORT_TOKEN: (&[u8], &[u8]) = (b"server", b"-t");
+
 /// The token from the environment, kept after it was removed there.
 static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
 
@@ -127,6 +130,7 @@ fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
 fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut value_follows = false;
+    let has_short_token = entries(arguments).nth(1).is_some_and(|(_, word)| word == SHORT_TOKEN.0);
     for (start, argument) in entries(arguments).skip(1) {
         if value_follows {
             found.push((start, argument.len()));
@@ -136,6 +140,14 @@ fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
         // The words from here on belong to a command.
         if argument == b"--" {
             break;
+        }
+        if has_short_token && let Some(value) = argument.strip_prefix(SHORT_TOKEN.1) {
+            let value = value.strip_prefix(b"=").unwrap_or(value);
+            value_follows = argument == SHORT_TOKEN.1;
+            if !value_follows {
+                found.push((start + argument.len() - value.len(), value.len()));
+            }
+            continue;
         }
         value_follows = SECRET_FLAGS.iter().any(|flag| argument == flag.as_bytes());
         let value = SECRET_FLAGS.iter().find_map(|flag| {
@@ -183,6 +195,8 @@ mod tests {
         assert_eq!(found("ab daemon --auth-token=t0 --ssh-users a:b,c:d"), ["t0", "a:b,c:d"]);
         assert_eq!(found("ab daemon --auth-token-file f --ssh-users-file g"), [""; 0]);
         assert_eq!(found("ab server --token t0 --token-file f"), ["t0"]);
+        assert_eq!(found("ab server -t t0 -tt1 -t=t2 --root d"), ["t0", "t1", "t2"]);
+        assert_eq!(found("ab exec -t t0"), [""; 0]);
         assert_eq!(found("ab exec --header X:y -- sh --auth-token t"), ["X:y"]);
         // The name of the program is no flag.
         assert_eq!(found("--auth-token daemon"), [""; 0]);

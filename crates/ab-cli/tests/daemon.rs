@@ -46,7 +46,7 @@ impl Daemon {
             assert!(length > 0, "it ended without a word on where it listens: {}", daemon.warnings);
         }
         let address = daemon.notice.split("://").nth(1).unwrap();
-        daemon.address = address.split(['/', '"']).next().unwrap().to_owned();
+        daemon.address = address.split(['/', '"', '\n']).next().unwrap().to_owned();
         daemon
     }
 

@@ -95,6 +95,38 @@ fn limits_of_the_operator_hold_for_every_caller() {
 }
 
 #[test]
+fn the_operators_floor_and_limits_hold_against_callers() {
+    let stage = Stage::new();
+    let mut command = stage.command(BINARY);
+    command.args(["daemon", "--rootDir", ".", "--port", "0", "--isolation", "none"]);
+    command.args(["--floor", "landlock"]);
+    let refused = run(command, b"");
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("isolation 'landlock' is required"), "{}", refused.err);
+    let flags = ["--rootDir", ".", "--processes", "24", "--memory", "256M"];
+    let daemon = Daemon::start(&stage, &flags);
+    let (processes, memory) = (control(&daemon, "process_count"), control(&daemon, "memory"));
+    assert_eq!(processes["asked"], "24", "{processes}");
+    assert!(memory["asked"].as_str().unwrap().contains("268435456"), "{memory}");
+    if processes["holds"] == "enforced" {
+        let mut command = stage.command(BINARY);
+        let socket = format!("ws://{}/ssh", daemon.address);
+        let line = "for i in $(seq 60); do sleep 100 & done; echo all of them";
+        command.args(["exec", "--remote", &socket, "--processes", "500", "--shell", "sh"]);
+        let ran = run(
+            {
+                command.args(["--", line]);
+                command
+            },
+            b"",
+        );
+        assert!(!ran.text().contains("all of them"), "{} {}", ran.text(), ran.err);
+        assert!(ran.err.to_lowercase().contains("fork"), "{}", ran.err);
+    }
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
 fn processes_and_memory_are_bounded_unless_told_otherwise() {
     let stage = Stage::new();
     let daemon = Daemon::start(&stage, &["--rootDir", "."]);

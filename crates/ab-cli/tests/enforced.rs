@@ -131,6 +131,29 @@ fn a_host_that_is_short_of_processes_gives_no_weaker_walls() {
     assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
 }
 
+/// As a service has them. The group of a command is made below that of the service, or the limit is not enforced.
+#[test]
+fn a_command_with_a_limit_stays_within_the_limits_around_it() {
+    let Some(group) = FewProcesses::new() else {
+        return report_skip("a group with a limit", "no group for processes can be made");
+    };
+    fs::write(group.0.join("pids.max"), "60").unwrap();
+    let stage = Stage::new();
+    for mode in ["bwrap", "landlock"].into_iter().filter(|mode| stands(mode)) {
+        let line = "for i in $(seq 200); do sleep 100 & done; echo all of them";
+        let enter = format!("echo $$ > {}/cgroup.procs", group.0.display());
+        let mut shell = stage.command("/bin/sh");
+        let flags = "--shell sh --profile off --processes 500 --accept-unenforced processes";
+        shell.args([
+            "-c",
+            &format!("{enter}; exec '{BINARY}' exec {flags} --isolation {mode} -- '{line}'"),
+        ]);
+        let ran = run(shell, b"");
+        assert!(ran.err.to_lowercase().contains("fork"), "{mode}: {} {}", ran.text(), ran.err);
+        assert!(!ran.text().contains("all of them"), "{mode}");
+    }
+}
+
 /// A directory for temporary files that is missing, no directory, or full says nothing about walls.
 #[test]
 fn a_place_for_temporary_files_that_cannot_be_used_gives_no_weaker_walls() {

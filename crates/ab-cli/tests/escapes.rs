@@ -313,8 +313,14 @@ fn variables_that_load_code_are_refused_where_no_wall_stands() {
             "RSYNC_RSH",
             "EDITOR",
             "PAGER",
+            "CC",
+            "SHELL",
+            "XDG_CONFIG_HOME",
+            "CCACHE_PREFIX",
+            "GIT_DIR",
+            "CARGO_HOME",
         ] {
-            let variable = format!("{name}=/nowhere/evil");
+            let variable = format!("{name}=./evil");
             for profile in ["off", "guarded"] {
                 let ran = run(mode, profile, &variable);
                 if walled {

@@ -255,3 +255,26 @@ fn the_description_of_exec_says_what_is_in_force() {
         }
     }
 }
+
+#[test]
+fn exec_behind_walls_says_what_they_are_and_why_something_fails() {
+    for isolation in ["bwrap", "landlock"].into_iter().filter(|mode| crate::escapes::stands(mode)) {
+        let stage = Stage::new();
+        let mut session = Session::start(&stage, &["--isolation", isolation]);
+        let listed = session.ask("tools/list", json!({}));
+        let exec = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "exec");
+        let description = exec.unwrap()["description"].as_str().unwrap();
+        for part in [isolation, "read-only", "Network:", "/tmp", "HOME"] {
+            assert!(description.contains(part), "{isolation}: {part} not in {description}");
+        }
+        let mut said =
+            |command: &str| session.call("exec", json!({ "command": command })).to_string();
+        let left = said("sleep 1000 & echo on");
+        assert!(left.contains("background: true"), "{isolation}: {left}");
+        let missing = said("no-such-program-at-all");
+        assert!(missing.contains("--toolchain"), "{isolation}: {missing}");
+        assert!(missing.contains("sandbox"), "{isolation}: {missing}");
+        let apt = said("apt-get install -y jq");
+        assert!(apt.contains("read-only in the sandbox"), "{isolation}: {apt}");
+    }
+}

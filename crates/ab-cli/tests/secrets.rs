@@ -45,6 +45,31 @@ fn a_command_without_walls_cannot_read_the_token_of_the_daemon() {
     }
 }
 
+/// Agents of `server` run without walls by default.
+#[test]
+fn the_token_of_server_is_in_no_argument_and_in_no_environment() {
+    let stage = Stage::new();
+    let (joined, with_equals) = (format!("-t{SECRET}"), format!("-t={SECRET}"));
+    let by_flags: [&[&str]; 4] =
+        [&["-t", SECRET], &[&joined], &[&with_equals], &["--token", SECRET]];
+    for flags in by_flags.into_iter().chain([&[][..]]) {
+        let mut command = stage.command(BINARY);
+        command.arg("server").args(flags).args(["--port", "0", "--root", "."]);
+        if flags.is_empty() {
+            command.env("AGENT_BACKEND_AUTH_TOKEN", SECRET);
+        }
+        let server = Daemon::spawn(command);
+        let (status, _) = server.ask("GET", "/v1/agents", &[], "");
+        assert_eq!(status, 401, "{flags:?}");
+        for file in ["cmdline", "environ"] {
+            let shown = fs::read(format!("/proc/{}/{file}", server.id())).unwrap();
+            let shown = String::from_utf8_lossy(&shown);
+            assert!(!shown.contains(SECRET), "{flags:?}: {shown:?}");
+        }
+        assert_eq!(server.end().0, 0);
+    }
+}
+
 /// Commands of the same user could else read the token in the daemon's memory.
 #[test]
 fn the_memory_of_a_process_with_a_secret_is_closed_to_its_user() {

@@ -53,6 +53,7 @@ fn sites_if_there(program: &str, proof: &[&str]) -> Vec<Site> {
     if Command::new(program).args(proof).output().is_ok_and(|out| out.status.success()) {
         sites(program, proof)
     } else {
+        eprintln!("skipped: {program} is not installed");
         Vec::new()
     }
 }

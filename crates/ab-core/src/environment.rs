@@ -91,6 +91,18 @@ const fn program(name: &'static str) -> CodeLoadingEnvVariable {
     }
 }
 
+/// Compilers and shells are often chosen by name. A name without a slash is looked up in PATH.
+const fn program_by_path(name: &'static str) -> CodeLoadingEnvVariable {
+    CodeLoadingEnvVariable {
+        names: EnvVariableNamePattern::Exact(name),
+        reason: NAMES_PROGRAM_BY_PATH,
+        harmless: Harmless::When(|value| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-._".contains(c);
+            value.chars().all(is_plain)
+        }),
+    }
+}
+
 /// Whether these options make node load no file.
 fn loads_nothing(value: &str) -> bool {
     let loads = ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
@@ -99,6 +111,12 @@ fn loads_nothing(value: &str) -> bool {
         let name = name(word);
         loads.contains(&name.as_str()) || name.starts_with("--inspect")
     })
+}
+
+/// Programs that start a shell for their user take it from here.
+fn is_system_shell(value: &str) -> bool {
+    let name = value.strip_prefix("/usr").unwrap_or(value).strip_prefix("/bin/").unwrap_or(value);
+    matches!(name, "" | "sh" | "bash" | "dash" | "zsh" | "fish")
 }
 
 const LOADS_LIBRARY: &str = "loads code into every program";
@@ -110,6 +128,8 @@ const CHANGES_SHELL: &str = "changes what a command line means";
 const RUNS_FROM_GIT: &str = "makes git run a program";
 const CONFIGURES_GIT: &str = "changes git's configuration, which can name programs to run";
 const NAMES_PROGRAM: &str = "names a program to run; only an empty value or 'cat' is allowed";
+const NAMES_PROGRAM_BY_PATH: &str =
+    "names a program to run; only a name without '/' and without options is allowed";
 const GIVES_OPTIONS: &str = "gives a program options, which can name programs to run";
 const CONFIGURES: &str = "names a file of settings, which can name programs to run";
 const RUNS_FROM_LESS: &str = "makes less run a program";
@@ -282,6 +302,60 @@ pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     exactly("CMAKE_CXX_COMPILER_LAUNCHER", WRAPS_COMPILER),
     beginning_with("npm_config_", GIVES_OPTIONS),
     beginning_with("NPM_CONFIG_", GIVES_OPTIONS),
+    program_by_path("CC"),
+    program_by_path("CXX"),
+    program_by_path("CPP"),
+    program_by_path("FC"),
+    program_by_path("LD"),
+    program_by_path("AR"),
+    program_by_path("AS"),
+    program_by_path("NM"),
+    program_by_path("RANLIB"),
+    program_by_path("STRIP"),
+    program_by_path("OBJCOPY"),
+    program_by_path("PKG_CONFIG"),
+    program_by_path("MAKE"),
+    program_by_path("CMAKE"),
+    program_by_path("CARGO"),
+    program_by_path("RUSTDOC"),
+    program_by_path("LINKER"),
+    program_by_path("PYTHON"),
+    CodeLoadingEnvVariable {
+        harmless: Harmless::When(is_system_shell),
+        ..exactly("SHELL", NAMES_PROGRAM_BY_PATH)
+    },
+    exactly("CCACHE_PREFIX", WRAPS_COMPILER),
+    exactly("CCACHE_COMPILER", WRAPS_COMPILER),
+    exactly("CCACHE_CONFIGPATH", CONFIGURES),
+    program("SUDO_EDITOR"),
+    program("SYSTEMD_EDITOR"),
+    exactly("SSH_SK_PROVIDER", LOADS_PLUGIN),
+    exactly("SSH_SK_HELPER", NAMES_PROGRAM),
+    exactly("BUN_OPTIONS", STARTS_INTERPRETER),
+    exactly("NODE_REPL_EXTERNAL_MODULE", STARTS_INTERPRETER),
+    exactly("PYTHONPYCACHEPREFIX", FINDS_MODULES),
+    CodeLoadingEnvVariable {
+        harmless: Harmless::When(|value| !value.contains(['.', '/'])),
+        ..exactly("PYTHONWARNINGS", FINDS_MODULES)
+    },
+    exactly("BASH_LOADABLES_PATH", LOADS_PLUGIN),
+    exactly("GST_PLUGIN_PATH", LOADS_PLUGIN),
+    exactly("GST_PLUGIN_SYSTEM_PATH", LOADS_PLUGIN),
+    exactly("LIBGL_DRIVERS_PATH", LOADS_PLUGIN),
+    exactly("GIT_DIR", CONFIGURES_GIT),
+    exactly("GIT_COMMON_DIR", CONFIGURES_GIT),
+    exactly("XDG_CONFIG_HOME", CONFIGURES),
+    exactly("XDG_CONFIG_DIRS", CONFIGURES),
+    exactly("CARGO_HOME", CONFIGURES),
+    exactly("GRADLE_USER_HOME", CONFIGURES),
+    exactly("PIP_CONFIG_FILE", CONFIGURES),
+    exactly("AWS_CONFIG_FILE", CONFIGURES),
+    exactly("DOCKER_CONFIG", CONFIGURES),
+    exactly("GNUPGHOME", CONFIGURES),
+    exactly("MAILCAPS", CONFIGURES),
+    exactly("INPUTRC", CONFIGURES),
+    exactly("NVIM_APPNAME", CONFIGURES),
+    exactly("GOROOT", MOVES_INTERPRETER),
     exactly("HOSTALIASES", RENAMES_HOSTS),
 ];
 
@@ -385,6 +459,9 @@ mod tests {
             ("ENVIRONMENT", "test"),
             ("PYTHONUNBUFFERED", "1"),
             ("LINES", "a\nb"),
+            ("CC", "clang-18"),
+            ("SHELL", "/bin/bash"),
+            ("PYTHONWARNINGS", "ignore"),
         ] {
             check_env_variable(name, text, CodeLoadingEnvVariablePolicy::Refused).unwrap();
         }
@@ -430,6 +507,11 @@ mod tests {
             ("_JAVA_OPTIONS", "x", "when an interpreter starts"),
             ("LESSOPEN", "|x", "makes less run"),
             ("HOSTALIASES", "x", "network names"),
+            ("CC", "./evil", "without '/'"),
+            ("CC", "gcc -B.", "without '/'"),
+            ("SHELL", "./evil", "names a program"),
+            ("SHELL", "/bin/../x/sh", "names a program"),
+            ("XDG_CONFIG_HOME", "cfg", "a file of settings"),
         ] {
             let error =
                 check_env_variable(name, text, CodeLoadingEnvVariablePolicy::Refused).unwrap_err();

@@ -14,12 +14,13 @@ mod mask;
 mod program;
 mod questions;
 mod request;
+mod settings;
 mod setup;
 mod skills;
 mod translate;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment};
-use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
@@ -35,10 +36,10 @@ use ab_api::{
     RuntimeType, Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
-use ab_core::process::{ExecLimits, HostDirectoryAccess};
+use ab_core::process::HostDirectoryAccess;
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NarrowOptions, NetworkAccess};
 use ab_host::directory::DirectoryUsage;
-use ab_host::{ControlGroup, ControlGroupLimits, SandboxMount, Toolchain};
+use ab_host::{ControlGroup, Toolchain};
 use ab_local::{CommandPolicySettings, LocalWorkspace, SandboxProgramLauncher};
 use ab_policy::PolicyRuleFile;
 use ab_snapshot::{
@@ -73,100 +74,8 @@ const UPLOAD_NOTE: &str =
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
 pub use audit::{AuditReceiver, AuditSender, SessionAuditEntry, audit_queue};
+pub use settings::{DEFAULT_APPROVAL_WAIT_TIMEOUT, ExecutorSettings};
 pub use setup::DEFAULT_SETUP_TIMEOUT;
-
-/// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
-pub const DEFAULT_APPROVAL_WAIT_TIMEOUT: Duration = Duration::from_secs(45);
-
-/// What a [`LocalExecutor`] is made with.
-#[derive(Clone, Debug)]
-pub struct ExecutorSettings {
-    /// The server's data directory. The executor keeps everything in `sessions` below it.
-    pub data_dir: PathBuf,
-    /// The `agent-backend` program, which is also the scripted agent.
-    pub own_executable: PathBuf,
-    /// The server's environment. Git gets the operator's settings from it, and an agent gets the credentials that
-    /// its catalog entry lists. Empty by default.
-    pub environment: Vec<(OsString, OsString)>,
-    /// The agents that can be launched.
-    pub catalog: AgentCatalog,
-    /// Where agents are installed: `agents` in the data directory.
-    pub agents_dir: PathBuf,
-    /// How sessions are isolated.
-    pub isolation: Isolation,
-    /// The weakest isolation with which a session starts. Landlock at least: below it an agent can read the server's
-    /// token.
-    pub minimum_isolation: Isolation,
-    /// Programs of this machine that every session may use, such as compilers.
-    pub toolchains: Vec<Toolchain>,
-    /// Whether a task may ask for an agent without a sandbox.
-    pub allow_disabled_runtime: bool,
-    /// Whether agents may not share the network of this machine, because the server's port requires
-    /// no token.
-    pub refuses_shared_network: bool,
-    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without one,
-    /// agents are not offered an MCP endpoint.
-    pub server_url: Option<String>,
-    /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
-    pub rules: PolicyRuleFile,
-    /// Default limits on all processes of a session together.
-    pub limits: ControlGroupLimits,
-    /// How long a command that a rule asks about waits for the decision before its caller is told to come back.
-    pub approval_wait: Duration,
-    /// Shell commands that run in the sandbox of a new session before its agent starts, and before the script of the
-    /// repository.
-    pub setup: Vec<String>,
-    /// How long one setup command may take.
-    pub setup_timeout: Duration,
-    /// Gets the calls on the endpoints of sessions. They are also in the log.
-    pub audit: Option<AuditSender>,
-    /// Limits of each command that an agent runs through its endpoint.
-    pub command_limits: ExecLimits,
-    /// Variables of agents and of everything that runs in a session.
-    pub variables: BTreeMap<String, String>,
-    /// Directories of this machine that sessions see.
-    pub mounts: Vec<SandboxMount>,
-}
-
-impl ExecutorSettings {
-    /// The built-in agents, the strongest isolation, the limits of [`ControlGroupLimits::default_for_this_host`], and an empty
-    /// environment.
-    pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
-        let data_dir = data_dir.into();
-        Self {
-            agents_dir: data_dir.join("agents"),
-            data_dir,
-            own_executable: own_executable.into(),
-            environment: Vec::new(),
-            catalog: AgentCatalog::default(),
-            isolation: Isolation::Auto,
-            minimum_isolation: Isolation::Landlock,
-            toolchains: Vec::new(),
-            allow_disabled_runtime: false,
-            refuses_shared_network: false,
-            server_url: None,
-            rules: PolicyRuleFile::default(),
-            limits: ControlGroupLimits::default_for_this_host(),
-            approval_wait: DEFAULT_APPROVAL_WAIT_TIMEOUT,
-            setup: Vec::new(),
-            setup_timeout: DEFAULT_SETUP_TIMEOUT,
-            audit: None,
-            command_limits: ExecLimits::default(),
-            variables: BTreeMap::new(),
-            mounts: Vec::new(),
-        }
-    }
-
-    /// The files of uploads, by their ids.
-    fn uploads_dir(&self) -> PathBuf {
-        self.data_dir.join("uploads")
-    }
-
-    /// The value of a variable of the server.
-    fn variable(&self, name: &str) -> Option<&OsString> {
-        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value)
-    }
-}
 
 /// Runs sessions on this machine: workspaces as git clones or copies, agents in sandboxes, delivery
 /// as branches or patches.

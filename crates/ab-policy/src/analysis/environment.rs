@@ -5,7 +5,7 @@ use ab_core::environment::find_code_loading_env_variable;
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
 use super::state::State;
-use super::walk::{Context, Stdin, Walk};
+use super::walk::{Context, OF_THE_SHELL, Stdin, Walk};
 use crate::place::{CommandPathLocation, is_scratch, is_system};
 
 /// Variables from the list in [`ab_core::environment`] whose value is a command. If the value is
@@ -21,11 +21,18 @@ const COMMANDS: [&str; 8] = [
     "BROWSER",
 ];
 
+/// The home directory is judged where a word uses it, the search path by a rule of its own.
+const JUDGED_ALONE: [&str; 2] = ["HOME", "PATH"];
+
 impl Walk<'_> {
     /// Judges the variables that the caller passes. The code that starts commands has already
-    /// checked those that load code, so only the search path and the previous directory are judged
-    /// here.
+    /// checked those that load code. Values are screened like those of assignments.
     pub(super) fn given(&mut self, state: &State) {
+        for (name, value) in self.scene.env() {
+            if !OF_THE_SHELL.contains(&name.as_str()) && !JUDGED_ALONE.contains(&name.as_str()) {
+                self.screen_value(name, &Arg::literal(value), state);
+            }
+        }
         // The target of `cd -`.
         if let Some(previous) = self.scene.env().get("OLDPWD") {
             let previous = Arg::literal(previous);

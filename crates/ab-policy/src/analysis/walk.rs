@@ -25,7 +25,7 @@ const COMMAND_COST: usize = 256;
 /// Cost of a word, in addition to its bytes.
 const WORD_COST: usize = 64;
 /// Variables that a shell sets itself at its start, whatever the caller passes.
-const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
+pub(super) const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
     pub(super) scene: &'a CommandCheckContext,

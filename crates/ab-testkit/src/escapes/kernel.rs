@@ -121,6 +121,11 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         "the other interface's numbers",
         "python3 -c '@call@\nsaid(L.syscall(0x40000000 | N[\"getpid\"]))\ntried()'",
     ),
+    // `getpid` by the interrupt of 32-bit programs. A filter may end the process, so the shell reports the attempt.
+    calls(
+        "the interrupt of 32-bit programs",
+        "python3 -c '@call@\nimport mmap\nif os.uname().machine == \"x86_64\":\n    code = mmap.mmap(-1, 4096, prot=7)\n    code.write(b\"\\xb8\\x14\\0\\0\\0\\xcd\\x80\\xc3\")\n    start = ctypes.addressof(ctypes.c_char.from_buffer(code))\n    print(\"DID\" if ctypes.CFUNCTYPE(ctypes.c_int)(start)() > 0 else \"no\")'; echo tried",
+    ),
     calls(
         "the name of the host",
         "python3 -c '@call@\nn = os.uname().nodename.encode()\ncall(\"sethostname\", n, len(n))\ntried()'",

@@ -157,6 +157,15 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     ),
     EscapeAttempt {
         succeeds_unconfined: false,
+        ..reaches(
+            "sockets of other families",
+            PolicyControlKind::Sockets,
+            EscapeEvidence::ScriptReportedSuccess,
+            "python3 -c '@call@\nfor family in range(3, 46):\n    if family in (10, 16): continue\n    for kind in (1, 2, 3, 4, 5):\n        if raw(\"socket\", family, kind, 0) >= 0: print(\"DID\")\ntried()'",
+        )
+    },
+    EscapeAttempt {
+        succeeds_unconfined: false,
         evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills(
             "memory of another process",
@@ -188,7 +197,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         succeeds_unconfined: false,
         ..connects(
             "other families",
-            "python3 -c '@call@\nfor f in (40, 17, 38, 16 if 0 else 44):\n    try:\n        socket.socket(f, socket.SOCK_STREAM if f != 38 else socket.SOCK_SEQPACKET)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
+            "python3 -c '@call@\nfor f in (40, 17, 38, 44):\n    try:\n        socket.socket(f, socket.SOCK_STREAM if f != 38 else socket.SOCK_SEQPACKET)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
         )
     },
     EscapeAttempt {
