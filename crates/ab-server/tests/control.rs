@@ -164,6 +164,39 @@ async fn a_reader_of_all_sessions_continues_after_its_last_event() {
     assert_eq!(rest, all[3..]);
 }
 
+#[tokio::test]
+async fn a_cursor_of_another_log_starts_with_the_first_event() {
+    let served = serve(Script::Silence).await;
+    let session = served.create().await;
+    let address = served.address();
+    let mut readers = Vec::new();
+    for cursor in ["100000".to_owned(), u64::MAX.to_string()] {
+        let path = format!("{session}/events?after={cursor}");
+        readers.push(follow(address, &path, "\"hm\"").await);
+        follow(address, &format!("/api/v1/events?after={cursor}"), "\"hm\"").await;
+    }
+    assert_eq!(served.ask("DELETE", &session, "").await.status, 202);
+    for mut reader in readers {
+        // The stream ends with the session: after its last event comes the last chunk of the response.
+        let mut rest = Vec::new();
+        while !rest.ends_with(b"0\r\n\r\n") {
+            assert!(reader.read_buf(&mut rest).await.unwrap() > 0);
+        }
+        let rest = String::from_utf8(rest).unwrap();
+        assert!(rest.contains("\"cancelled\""), "{rest}");
+    }
+    for cursor in ["100000".to_owned(), u64::MAX.to_string()] {
+        let all = served.events(&session, &[("last-event-id", &cursor)]).await;
+        assert_eq!(all.status, 200, "{all:?}");
+        assert!(all.body.contains("id: 1\n") && all.body.contains("\"cancelled\""), "{all:?}");
+        let path = format!("{session}/events?after={cursor}");
+        let history = served.ask_with("GET", &path, &[("accept", "application/json")], "").await;
+        let items = history.json()["items"].as_array().unwrap().len() as u64;
+        assert!(items > 2, "{history:?}");
+        assert_eq!(history.json()["lastEventId"], items);
+    }
+}
+
 /// Opens a stream and reads it up to a text.
 async fn follow(address: std::net::SocketAddr, path: &str, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();

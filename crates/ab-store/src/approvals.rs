@@ -359,7 +359,8 @@ impl Store {
 
     /// Follows the changes of approvals. Without a cursor the feed begins with the approvals that pass the filter; then, and
     /// with a cursor from the start, it has every later change of the filter's session, whatever the status: a reader
-    /// of pending approvals is told when one is decided.
+    /// of pending approvals is told when one is decided. A cursor above the last revision is from another database, such
+    /// as the one before a restore, and counts as none.
     pub fn follow_approvals_and_changes(
         &self,
         filter: ApprovalFilter,
@@ -368,6 +369,7 @@ impl Store {
         // Subscribed before the first read: a change after that read signals.
         let mut wake_up = self.revisions();
         let now = *wake_up.borrow_and_update();
+        let after = after.filter(|after| *after <= now);
         let (cursor, snapshot) = (after.unwrap_or_default(), after.is_none().then_some(now));
         let (batch, closed) = (VecDeque::new(), self.closed());
         ApprovalChangeReader {

@@ -102,14 +102,33 @@ impl Store {
         Ok(unsigned(last.unwrap_or_default()))
     }
 
-    /// The position of the last record in the log. A reader that wants no history starts here.
+    /// The position of the last record that was ever in the log. A reader that wants no history starts here.
     ///
     /// # Errors
     ///
     /// Errors of the database.
     pub async fn last_event_position(&self) -> Result<u64, StoreError> {
-        let last: Option<i64> =
-            sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(self.pool()).await?;
+        // The last records may have been removed; the counter was stored before.
+        let sql = "SELECT MAX(position) FROM (SELECT MAX(position) AS position FROM events \
+                   UNION ALL SELECT value FROM counters WHERE name = 'position')";
+        let last: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
         Ok(unsigned(last.unwrap_or_default()))
+    }
+
+    /// The cursor with which a reader that has the record `after` goes on. A number that this log has not given yet is
+    /// from another log, such as the one before a restore: that reader starts with the first record.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn resume_cursor(&self, scope: EventLogScope, after: u64) -> Result<u64, StoreError> {
+        if after == 0 {
+            return Ok(0);
+        }
+        let last = match scope.stream() {
+            Some(stream) => self.last_stream_seq(stream).await?,
+            None => self.last_event_position().await?,
+        };
+        Ok(if after > last { 0 } else { after })
     }
 }

@@ -101,10 +101,11 @@ impl Tail {
         let Some(first) = ring.records.front().map(|record| self.cursor(record)) else {
             return Known::Older;
         };
-        if cursor + 1 < first {
+        let next = cursor.saturating_add(1);
+        if next < first {
             return Known::Older;
         }
-        let skip = usize::try_from(cursor + 1 - first).unwrap_or(usize::MAX);
+        let skip = usize::try_from(next - first).unwrap_or(usize::MAX);
         Known::Next(ring.records.iter().skip(skip).take(limit).cloned().collect())
     }
 
@@ -125,4 +126,30 @@ impl Tail {
 /// Locks the mutex. A poisoned lock is fine: every critical section leaves the value consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::{SessionId, Time};
+
+    use super::*;
+
+    #[test]
+    fn cursor_of_any_size_is_compared_with_the_ring() {
+        let tail = Tail::new(|record| record.seq);
+        let stream = EventStreamId::Session(SessionId::generate());
+        for seq in 5..8 {
+            let (kind, json) = ("log".to_owned(), "{}".to_owned());
+            let at = Time::from_millis(1);
+            tail.push(&Arc::new(EventRecord { position: seq, stream, seq, at, kind, json }));
+        }
+        let after = |cursor| match tail.after(cursor, 10) {
+            Known::Next(records) => Some(records.iter().map(|it| it.seq).collect::<Vec<_>>()),
+            Known::Older => None,
+        };
+        assert_eq!(after(3), None);
+        assert_eq!(after(4), Some(vec![5, 6, 7]));
+        assert_eq!(after(7), Some(vec![]));
+        assert_eq!(after(u64::MAX), Some(vec![]));
+    }
 }

@@ -258,6 +258,16 @@ async fn a_feed_has_what_waits_and_then_every_change() {
     take_answer_once(&scratch.store, session, second).await;
     let mut feed = scratch.store.follow_approvals_and_changes(filter, Some(waits.revision));
     assert_eq!(feed.next().await.expect("a change").approval.id, second);
+    // A cursor of another database begins the feed again.
+    for unknown in [waits.revision + 100, u64::MAX] {
+        let mut feed = scratch.store.follow_approvals_and_changes(filter, Some(unknown));
+        assert_eq!(feed.next().await.expect("the snapshot").approval.id, third);
+        let fourth = ask(&scratch.store, session).await;
+        assert_eq!(feed.next().await.expect("a change").approval.id, fourth);
+        scratch.store.decide_approval(fourth, yes(), by("ana")).await.expect("approve");
+    }
+    let mut feed =
+        scratch.store.follow_approvals_and_changes(filter, Some(scratch.store.last_approval_revision()));
     let (closed, ()) = tokio::join!(feed.next(), scratch.store.close());
     assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");
 }

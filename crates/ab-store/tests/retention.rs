@@ -65,8 +65,12 @@ async fn removed_session_leaves_no_row_and_no_number_is_given_again() {
     assert!(!store.remove_session(gone).await.expect("again"));
     let error = store.get_session(gone).await.expect_err("removed");
     assert!(matches!(error, StoreError::NotFound), "{error}");
+    assert_eq!(store.last_event_position().await.expect("position"), position);
+    let cursor = store.resume_cursor(EventLogScope::All, position).await.expect("cursor");
+    assert_eq!(cursor, position, "the reader has everything");
     let left = store.event_records(EventLogScope::Session(gone), 0, 10).await.expect("read");
     assert_eq!(left, []);
+    assert_eq!(store.rows_without_owner().await.expect("count"), []);
     assert!(store.get_approval(approval.id).await.is_err());
     let (all, _) =
         store.list_sessions(&SessionFilter::default(), PageRequest::default()).await.expect("list");

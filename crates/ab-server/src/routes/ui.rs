@@ -180,7 +180,9 @@ async fn activity(
             has_more: false,
         });
     };
-    let records = store.event_records(EventLogScope::Session(id), after, SHOWN_EVENTS).await;
+    let scope = EventLogScope::Session(id);
+    let after = store.resume_cursor(scope, after).await.map_err(store_failed)?;
+    let records = store.event_records(scope, after, SHOWN_EVENTS).await;
     let records = records.map_err(store_failed)?;
     let events: Result<_, _> = records.iter().map(|record| record.parse_event()).collect();
     Ok(Activity {

@@ -43,7 +43,8 @@ pub(crate) struct HistoryQuery {
 /// Follow the events of a session
 ///
 /// A stream of every event after the cursor. It ends with the session. A reader that already has
-/// every event of an ended session gets 204. With `Accept: application/json` the response is the
+/// every event of an ended session gets 204. An id that the session has not had yet is from before a restore: then the
+/// stream starts with the first event. With `Accept: application/json` the response is the
 /// list of events so far.
 #[utoipa::path(
     get,
@@ -72,10 +73,11 @@ pub(crate) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let control = &app.control()?.control;
-    let after = cursor.0.unwrap_or_default();
     let session = found(control, id).await?;
     let scope = EventLogScope::Session(id);
     let failed = |error: StoreError| of_session(id, error.into());
+    let after = cursor.0.unwrap_or_default();
+    let after = control.store().resume_cursor(scope, after).await.map_err(failed)?;
     if sse::wants_json(&headers) {
         let limit = limit.unwrap_or(MAX_HISTORY);
         if !(1..=MAX_HISTORY).contains(&limit) {
@@ -106,7 +108,8 @@ pub(crate) async fn follow(
 
 /// Follow the events of all sessions
 ///
-/// Every event has the members `sessionId` and `seq`. Without a cursor the stream starts now.
+/// Every event has the members `sessionId` and `seq`. Without a cursor the stream starts now. With an id that the log
+/// has not given yet it starts with the first event.
 #[utoipa::path(
     get,
     path = "/api/v1/events",
@@ -126,12 +129,10 @@ pub(crate) async fn follow_all(
 ) -> Result<Response, Problem> {
     let control = &app.control()?.control;
     let after = match cursor.0 {
-        Some(after) => after,
-        None => {
-            let last = control.store().last_event_position().await;
-            last.map_err(|error| of_task(ControlPlaneError::from(error)))?
-        }
+        Some(after) => control.store().resume_cursor(EventLogScope::All, after).await,
+        None => control.store().last_event_position().await,
     };
+    let after = after.map_err(|error| of_task(ControlPlaneError::from(error)))?;
     let records = control.follow_events(EventLogScope::All, after).into_stream();
     // The log also has the events of runs and spaces.
     let events = records.filter_map(|record| {

@@ -230,7 +230,7 @@ pub(crate) async fn cancel(on: OnSpaces<RunId>) -> Result<Json<Enveloped<RunBody
 ///
 /// Server-sent events: `operation` when one starts, `output` while a command runs, `event` with an event of the
 /// protocol, `parked` when the run waits for an approval, and `complete` at the end. A reader that has everything of an
-/// ended run gets 204.
+/// ended run gets 204. With an id that the run has not had yet the stream starts with the first event.
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/stream",
@@ -252,8 +252,10 @@ pub(crate) async fn stream(
     cursor: Cursor,
 ) -> Result<Response, Problem> {
     let run = spaces.get_run(id).await.map_err(of_spaces)?;
-    let (store, after) = (spaces.store(), cursor.0.unwrap_or_default());
+    let store = spaces.store();
     let scope = EventLogScope::Run(id);
+    let after = store.resume_cursor(scope, cursor.0.unwrap_or_default()).await;
+    let after = after.map_err(|error| of_spaces(error.into()))?;
     let rest = store.event_records(scope, after, 1).await;
     let rest = rest.map_err(|error| of_spaces(error.into()))?;
     if run.status.is_terminal() && rest.is_empty() {
