@@ -1,15 +1,18 @@
 //! Stores the audit entries of the executor.
 
 use std::collections::BTreeMap;
-
-use ab_api::{AuditEntry, SessionId};
-use ab_executor::{AuditReceiver, SessionAuditEntry};
 use std::sync::Arc;
+use std::time::Duration;
+
+use ab_api::{AuditEntry, AuditSource, SessionId, Time};
+use ab_executor::{AuditReceiver, SessionAuditEntry};
 
 use crate::control::{ControlPlane, Plane};
 
 /// Maximum number of entries that are stored together.
 const BATCH: usize = 256;
+/// How long to wait on a full disk before the next attempt.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl ControlPlane {
     /// Stores the entries of `receiver` until the server shuts down and the last session's processes have ended.
@@ -29,18 +32,53 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
         if entries.is_empty() {
             return;
         }
-        let dropped = receiver.take_dropped();
-        if dropped > 0 {
-            tracing::warn!(dropped, "audit entries were lost: there were more than can be stored");
-        }
         let mut by_session = BTreeMap::<SessionId, Vec<AuditEntry>>::new();
         for SessionAuditEntry { session, entry } in entries {
             by_session.entry(session).or_default().push(entry);
         }
-        for (session, entries) in by_session {
-            if let Err(error) = plane.store.append_audit(session, entries).await {
-                tracing::error!(%session, %error, "cannot store the audit");
-            }
+        for (session, dropped) in receiver.take_dropped() {
+            tracing::warn!(%session, dropped, "audit entries were lost: there were more than can be stored");
+            by_session.entry(session).or_default().push(lost(dropped));
         }
+        for (session, entries) in by_session {
+            store(plane, session, entries).await;
+        }
+    }
+}
+
+/// Stores entries. On a full disk this waits until there is room: the queue of the executor keeps the entries that come
+/// meanwhile, up to its bound.
+async fn store(plane: &Plane, session: SessionId, entries: Vec<AuditEntry>) {
+    let mut is_first_attempt = true;
+    loop {
+        let is_last_attempt = plane.recorded.is_cancelled();
+        let Err(error) = plane.store.append_audit(session, entries.clone()).await else { return };
+        if is_last_attempt || !error.is_disk_full() {
+            let lost = entries.len();
+            tracing::error!(%session, %error, lost, "cannot store the audit");
+            return;
+        }
+        if std::mem::take(&mut is_first_attempt) {
+            tracing::warn!(%session, %error, "cannot store the audit yet");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(STORE_RETRY) => {}
+            () = plane.recorded.cancelled() => {}
+        }
+    }
+}
+
+/// The entry in the place of entries that were lost.
+fn lost(count: u64) -> AuditEntry {
+    AuditEntry {
+        at: Time::now(),
+        source: AuditSource::Server,
+        actor: "server".to_owned(),
+        action: "lost-entries".to_owned(),
+        success: false,
+        subject: None,
+        detail: Some(format!(
+            "{count} calls before this entry were not recorded: there were more than can be stored"
+        )),
     }
 }

@@ -34,6 +34,9 @@ pub(super) fn on_small_disk(fixture: &Fixture) -> Option<Server> {
     command.args(["-m", "sh", "-c", script, "sh", SIZE, &data, BINARY]);
     // Otherwise the server would refuse the tasks that fill the disk.
     command.env("AGENT_BACKEND_RETENTION_FREE_SPACE", "0");
+    if fixture.config().exists() {
+        command.env("AGENT_BACKEND_CONFIG", fixture.config());
+    }
     let mut server = Server::spawn(command, PathBuf::new());
     server.data = PathBuf::from(format!("/proc/{}/root{data}", server.pid()));
     server.read_notice();
@@ -73,6 +76,44 @@ fn mounts_full_disk_while_provisioning_ends_the_session_and_nothing_else() {
     assert_eq!(session["status"], "completed", "{story:#?}");
     comes("the end of the workspace", || workspaces() == 0);
     assert_eq!(fixture.branches().len(), 1);
+    server.end();
+}
+
+#[test]
+fn mounts_full_disk_in_a_turn_loses_no_entry_of_the_audit() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fill = "head -c 60000000 /dev/zero > ~/big";
+    let filler = format!(
+        "[[turn]]\nsteps = [{{ run = \"{fill}\" }}, {{ say = \"full\\n\" }}, {{ hang = \"until_cancelled\" }}]\n\
+         [[turn]]\nsteps = [{{ say = \"went on\\n\" }}]"
+    );
+    let fixture = Fixture::with_agents(&[("filler", filler)], "");
+    let Some(server) = on_small_disk(&fixture) else { return };
+    let id = server.create_with(&fixture, "filler");
+    comes("a full disk", || server.said().contains("cannot store the audit yet"));
+    // Requests are answered meanwhile, and those that need room say why they fail.
+    let task = super::fixture::task(&fixture.source(), "More");
+    let refused = server.ask("POST", "/api/v1/tasks", &task.to_string());
+    assert_eq!(refused.status, 507, "{refused:?}");
+    assert_eq!(server.get("/api/v1/sessions")["total"], 1);
+    let mut find = Command::new("find");
+    find.arg(server.data.join("sessions")).args(["-name", "big", "-delete"]);
+    assert!(find.status().unwrap().success());
+    let filled = || {
+        let audit = server.get(&format!("/api/v1/sessions/{id}/audit"));
+        let entries = audit["items"].as_array().unwrap().clone();
+        entries.iter().any(|entry| entry["subject"].as_str().is_some_and(|it| it.contains(fill)))
+    };
+    comes("the audit of the command", filled);
+    server.delete(&id);
+    let (_, story) = server.ended(&id);
+    story.assert_whole(&server, &id);
+    // The server goes on.
+    let id = server.create(&fixture.source(), "Work");
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
     server.end();
 }
 

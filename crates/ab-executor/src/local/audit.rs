@@ -3,9 +3,9 @@
 //! The session's events come from the agent's own updates, so that an edit is one event. The audit records the calls on
 //! the workspace, with caller and outcome.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ab_api::{AuditEntry, AuditSource, SessionId};
 use ab_core::journal::{JournalRecord, JournalWriter};
@@ -23,16 +23,18 @@ const MAX_TEXT: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct AuditSender {
     entries: mpsc::Sender<SessionAuditEntry>,
-    /// Entries that found the queue full.
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Mutex<DroppedEntries>>,
 }
 
 /// Gives the audit entries to the control plane, which stores them.
 #[derive(Debug)]
 pub struct AuditReceiver {
     entries: mpsc::Receiver<SessionAuditEntry>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Mutex<DroppedEntries>>,
 }
+
+/// The number of entries of each session that found the queue full.
+type DroppedEntries = BTreeMap<SessionId, u64>;
 
 /// An entry and its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub struct SessionAuditEntry {
 /// A bounded queue of audit entries.
 pub fn audit_queue() -> (AuditSender, AuditReceiver) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let dropped = Arc::new(AtomicU64::new(0));
+    let dropped = Arc::<Mutex<DroppedEntries>>::default();
     let sender = AuditSender { entries: sender, dropped: Arc::clone(&dropped) };
     (sender, AuditReceiver { entries: receiver, dropped })
 }
@@ -62,17 +64,19 @@ impl AuditReceiver {
         std::iter::from_fn(|| self.entries.try_recv().ok()).take(limit).collect()
     }
 
-    /// The number of entries that were lost since the last call because the queue was full.
-    pub fn take_dropped(&self) -> u64 {
-        self.dropped.swap(0, Ordering::Relaxed)
+    /// The number of entries of each session that were lost since the last call because the queue was full.
+    pub fn take_dropped(&self) -> BTreeMap<SessionId, u64> {
+        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl AuditSender {
     fn send(&self, entry: SessionAuditEntry) {
         // A call must not wait for the store. The loss is counted.
+        let session = entry.session;
         if self.entries.try_send(entry).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+            *dropped.entry(session).or_default() += 1;
         }
     }
 }
@@ -142,4 +146,32 @@ fn cut(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_beyond_the_queue_are_counted_for_their_session() {
+        let (sender, mut receiver) = audit_queue();
+        let (calm, busy) = (SessionId::generate(), SessionId::generate());
+        let send = |session| {
+            let entry = AuditEntry {
+                at: ab_api::Time::from_millis(1),
+                source: AuditSource::Endpoint,
+                actor: "agent".to_owned(),
+                action: "read".to_owned(),
+                success: true,
+                subject: None,
+                detail: None,
+            };
+            sender.send(SessionAuditEntry { session, entry });
+        };
+        send(calm);
+        (0..QUEUE + 2).for_each(|_| send(busy));
+        assert_eq!(receiver.waiting(QUEUE + 10).len(), QUEUE);
+        assert_eq!(receiver.take_dropped(), BTreeMap::from([(busy, 3)]));
+        assert_eq!(receiver.take_dropped(), BTreeMap::new());
+    }
 }
