@@ -6,6 +6,7 @@
 mod agents;
 mod command_flags;
 mod file;
+mod limits;
 mod retention;
 mod setting;
 mod show;
@@ -27,6 +28,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use self::command_flags::CommandConfig;
 use self::command_flags::CommandFlags;
 use self::file::ConfigFile;
+use self::limits::LimitConfig;
 use self::retention::RetentionConfig;
 use self::setting::Sources;
 pub(crate) use self::setting::{Origin, Setting};
@@ -193,6 +195,7 @@ pub(crate) struct Config {
     pub(crate) sessions: SessionConfig,
     pub(crate) retention: RetentionConfig,
     pub(crate) commands: CommandConfig,
+    pub(crate) limits: LimitConfig,
     /// The built-in agents and those of the file.
     pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
@@ -307,6 +310,7 @@ impl Config {
             sessions: SessionConfig::load(&sources, &flags.sessions)?,
             retention: RetentionConfig::load(&sources)?,
             commands: CommandConfig::load(&sources, &flags.commands, &data_dir.value)?,
+            limits: LimitConfig::load(&sources)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
             crash_at: flags.crash_at,
             space_crash_at: flags.space_crash_at,

@@ -128,6 +128,10 @@ pub(crate) async fn assemble(
     let surface = ControlPlaneRoutes::new(control.clone(), catalog)
         .with_session_workspaces(endpoints)
         .with_session_ssh(SshServerSettings::new(key, SshAccess::Any));
+    let surface = match config.limits.tasks_per_minute.value {
+        Some(limit) => surface.with_tasks_per_minute(limit),
+        None => surface,
+    };
     let app = HttpApp::new(gate).with_control_plane_routes(surface);
     let app = app.with_spaces_routes(SpacesRoutes::new(spaces.clone()));
     Ok(Parts { app, control, spaces, traces: exporter })

@@ -9,6 +9,8 @@ pub(crate) use rendering::{ErrorEnvelope, ProblemDocument, Refusal, Rendering, r
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use ab_core::ErrorKind;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -223,9 +225,15 @@ impl Problem {
     }
 
     pub(crate) fn too_many_guesses(retry_after: u64) -> Problem {
-        let detail = format!("too many wrong tokens: try again in {retry_after} seconds");
+        Problem::too_many_requests("too many wrong tokens", Duration::from_secs(retry_after))
+    }
+
+    /// A request beyond a limit, and how long until there is room again.
+    pub(crate) fn too_many_requests(detail: impl fmt::Display, wait: Duration) -> Problem {
+        let seconds = wait.as_millis().div_ceil(1000).max(1);
+        let detail = format!("{detail}: try again in {seconds} seconds");
         let mut problem = Problem::new(ProblemKind::TooManyRequests, detail);
-        problem.0.retry_after = Some(retry_after);
+        problem.0.retry_after = u64::try_from(seconds).ok();
         problem
     }
 

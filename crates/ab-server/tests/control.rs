@@ -5,6 +5,7 @@ mod fake;
 mod opening;
 mod operation;
 mod programs;
+mod rate;
 mod readers;
 mod uploads;
 

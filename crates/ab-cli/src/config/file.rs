@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use super::CONFIG_VARIABLE;
+use super::limits::LIMIT_KEYS;
 use super::retention::RETENTION_KEYS;
 use crate::failure::Failure;
 
@@ -64,7 +65,8 @@ const SESSION_KEYS: &[&str] = &[
 ];
 
 /// The tables with keys of their own.
-const TABLES: &[(&str, &[&str])] = &[("sessions", SESSION_KEYS), ("retention", RETENTION_KEYS)];
+const TABLES: &[(&str, &[&str])] =
+    &[("sessions", SESSION_KEYS), ("retention", RETENTION_KEYS), ("limits", LIMIT_KEYS)];
 
 /// A file that was read and has only known keys.
 #[derive(Debug)]

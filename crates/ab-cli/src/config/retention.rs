@@ -14,7 +14,7 @@ pub(super) const RETENTION_KEYS: &[&str] =
 
 /// The word for a time or a size without an end.
 const FOREVER: &str = "forever";
-const UNLIMITED: &str = "unlimited";
+pub(super) const UNLIMITED: &str = "unlimited";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long and how much is kept.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ab_acp::catalog::AgentCatalogEntry;
 use serde_json::{Map, Value, json};
 
-use super::retention::{period_text, size_text};
+use super::retention::{UNLIMITED, period_text, size_text};
 use super::{Config, Origin, Setting};
 use crate::secrets;
 
@@ -83,6 +83,10 @@ impl Config {
             row("sessions.processes", &commands.processes, |limit| json!(limit)),
             row("sessions.file-size", &commands.file_size, |limit| json!(limit)),
             row("sessions.open-files", &commands.open_files, |limit| json!(limit)),
+            row("limits.tasks-per-minute", &self.limits.tasks_per_minute, |limit| match limit {
+                Some(number) => json!(number),
+                None => json!(UNLIMITED),
+            }),
         ]
     }
 

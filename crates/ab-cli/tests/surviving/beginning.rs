@@ -315,3 +315,23 @@ fn every_field_of_a_task_that_is_wrong_is_named() {
     assert_eq!(server.get("/api/v1/sessions")["total"], 0);
     server.end();
 }
+
+#[test]
+fn task_beyond_the_configured_rate_is_told_when_to_try_again() {
+    let fixture = Fixture::new();
+    fs::write(fixture.config(), "[limits]\ntasks-per-minute = 1\n").unwrap();
+    let server = fixture.start(&[]);
+    let id = server.create(&fixture.source(), "Work");
+    let body = task(&fixture.source(), "More work").to_string();
+    let refused = server.ask("POST", "/api/v1/tasks", &body);
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.head.to_lowercase().contains("retry-after: "), "{}", refused.head);
+    let mut command = fixture.stage.command(BINARY);
+    command.args(["task", "More work", "--data-dir"]).arg(fixture.data());
+    let ran = run(command, b"");
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    assert!(ran.err.contains("limits.tasks-per-minute"), "{}", ran.err);
+    assert_eq!(server.get("/api/v1/sessions")["total"], 1);
+    server.delete(&id);
+    server.end();
+}

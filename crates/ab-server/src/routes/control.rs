@@ -13,6 +13,7 @@ mod keys;
 mod mcp;
 mod problems;
 mod prompts;
+mod rate;
 mod sessions;
 mod ssh;
 mod tasks;
@@ -22,12 +23,14 @@ pub use catalog::{TaskChoices, TaskDefaults, settings_schema_path};
 
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Instant;
 
 use ab_api::{
     ApprovalDecider, ApprovalDecision, DeciderKind, DecisionChannel, RuntimeType, SessionId,
     TaskCapabilities,
 };
-use ab_control::{ControlPlane, ControlPlaneError};
+use ab_control::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::RunningSessionWorkspaces;
 use ab_remote::SshServerSettings;
@@ -39,6 +42,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::rate::{TaskCounter, TaskRateExceeded, TaskRateLimit};
 use self::ssh::SessionSsh;
 use crate::access::Access;
 use crate::app::HttpApp;
@@ -55,12 +59,14 @@ pub struct ControlPlaneRoutes {
     pub(crate) endpoints: RunningSessionWorkspaces,
     /// SSH into running sessions, if it is served.
     pub(crate) ssh: Option<SessionSsh>,
+    /// The limit on new tasks, if there is one.
+    task_rate: Option<TaskRateLimit>,
 }
 
 impl ControlPlaneRoutes {
     pub fn new(control: ControlPlane, catalog: TaskChoices) -> ControlPlaneRoutes {
         let endpoints = RunningSessionWorkspaces::default();
-        ControlPlaneRoutes { control, catalog, endpoints, ssh: None }
+        ControlPlaneRoutes { control, catalog, endpoints, ssh: None, task_rate: None }
     }
 
     /// Serves the workspaces of running sessions to their agents, at `/api/v1/sessions/{id}/mcp`.
@@ -77,6 +83,45 @@ impl ControlPlaneRoutes {
     pub fn with_session_ssh(mut self, settings: SshServerSettings) -> ControlPlaneRoutes {
         self.ssh = Some(SessionSsh { settings, sockets: TaskTracker::new() });
         self
+    }
+
+    /// Accepts at most so many tasks of each caller, and of each project, in a minute.
+    pub fn with_tasks_per_minute(mut self, limit: NonZeroU32) -> ControlPlaneRoutes {
+        self.task_rate = Some(TaskRateLimit::new(limit));
+        self
+    }
+
+    /// Counts a new task of a caller. A repeated request makes no session and is not counted.
+    ///
+    /// # Errors
+    ///
+    /// A 429 if the caller or the project has made too many.
+    pub(crate) async fn count_task(
+        &self,
+        caller: &Principal,
+        project: Option<&str>,
+        key: Option<&SessionIdempotencyKey>,
+    ) -> Result<(), Problem> {
+        let Some(limit) = &self.task_rate else { return Ok(()) };
+        if let Some(key) = key
+            && self.control.repeated_sessions(key).await.map_err(of_task)?.is_some()
+        {
+            return Ok(());
+        }
+        let name = format!("{}:{}", caller.kind().as_str(), caller.id());
+        let mut counters = vec![TaskCounter::Caller(name)];
+        counters.extend(project.map(|name| TaskCounter::Project(name.to_owned())));
+        let taken = limit.take(&counters, Instant::now());
+        taken.map_err(|TaskRateExceeded { counter, per_minute, wait }| {
+            let whose = match counter {
+                TaskCounter::Caller(name) => format!("the caller {name}"),
+                TaskCounter::Project(name) => format!("the project {name}"),
+            };
+            let detail = format!(
+                "{whose} may begin {per_minute} tasks in a minute (limits.tasks-per-minute)"
+            );
+            Problem::too_many_requests(detail, wait)
+        })
     }
 
     /// Waits for the SSH connections, which end at the shutdown.

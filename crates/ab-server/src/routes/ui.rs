@@ -340,6 +340,7 @@ async fn finish(
 )]
 async fn continue_work(
     State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
     PathParams(id): PathParams<SessionId>,
     Form(PromptForm { prompt, .. }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
@@ -347,7 +348,10 @@ async fn continue_work(
     let body = if prompt.trim().is_empty() { json!({}) } else { json!({ "prompt": prompt }) };
     let ContinueRequest { prompt } = ContinueRequest::parse(body.to_string().as_bytes())
         .map_err(|violations| violated(&violations))?;
-    let next = app.control()?.control.continue_session(id, prompt, None).await;
+    let surface = app.control()?;
+    let project = found(&surface.control, id).await?.project_id;
+    surface.count_task(&principal, project.as_deref(), None).await?;
+    let next = surface.control.continue_session(id, prompt, None).await;
     let next = next.map_err(|error| of_session(id, error))?;
     Ok(Redirect::to(&format!("/ui/sessions/{next}")))
 }

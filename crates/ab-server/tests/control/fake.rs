@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -249,6 +250,21 @@ pub(crate) async fn serve_by(
     bounds: HttpServerLimits,
     settings: ControlPlaneSettings,
 ) -> Served {
+    serve_routes(script, bounds, settings, |routes| routes).await
+}
+
+/// A port with a limit on new tasks.
+pub(crate) async fn serve_limited(script: Script, per_minute: NonZeroU32) -> Served {
+    let (bounds, settings) = (HttpServerLimits::default(), ControlPlaneSettings::default());
+    serve_routes(script, bounds, settings, |routes| routes.with_tasks_per_minute(per_minute)).await
+}
+
+async fn serve_routes(
+    script: Script,
+    bounds: HttpServerLimits,
+    settings: ControlPlaneSettings,
+    change: impl FnOnce(ControlPlaneRoutes) -> ControlPlaneRoutes,
+) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
@@ -272,7 +288,7 @@ pub(crate) async fn serve_by(
     let settings = BTreeMap::from([("a".to_owned(), vec![setting])]);
     let catalog = TaskChoices { agents, settings, ..TaskChoices::default() };
     let app = HttpApp::new(guarded())
-        .with_control_plane_routes(ControlPlaneRoutes::new(control, catalog));
+        .with_control_plane_routes(change(ControlPlaneRoutes::new(control, catalog)));
     let port = open_with(HttpServer::new(app).with_limits(bounds)).await;
     Served { port, executor, _data: data }
 }

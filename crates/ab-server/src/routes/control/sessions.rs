@@ -159,7 +159,8 @@ pub(crate) async fn stop(
     responses(
         (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreatedResponse),
         (status = CONFLICT, description = "The session has not ended", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = GONE, description = "Its workspace was removed, or another session continues it", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens, or more tasks than `limits.tasks-per-minute` allows: see Retry-After", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "It has no workspace, or another session continues it", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
@@ -176,7 +177,10 @@ pub(crate) async fn resume_work(
         ContinueRequest::parse(&body).map_err(|violations| violated(&violations))?;
     let path = format!("POST /api/v1/sessions/{id}/continue\n");
     let key = request_key(&headers, &principal, &[path.as_bytes(), &body])?;
-    let next = app.control()?.control.continue_session(id, prompt, key).await;
+    let surface = app.control()?;
+    let project = found(&surface.control, id).await?.project_id;
+    surface.count_task(&principal, project.as_deref(), key.as_ref()).await?;
+    let next = surface.control.continue_session(id, prompt, key).await;
     let id = next.map_err(|error| of_session(id, error))?;
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();

@@ -31,6 +31,7 @@ use crate::routes::audit::CreatedSessions;
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The Content-Type is not JSON", body = ProblemDocument, content_type = "application/problem+json"),
         (status = INSUFFICIENT_STORAGE, description = "The disk of the server is full, or its limit on disk space is reached", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens, or more tasks than `limits.tasks-per-minute` allows: see Retry-After", body = ProblemDocument, content_type = "application/problem+json"),
         (status = UNPROCESSABLE_ENTITY, description = "The task is well formed, but this server cannot do it; or its key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
@@ -59,18 +60,19 @@ pub(crate) async fn create(
             None => return Err(violated(&violations)),
         },
     };
-    let session_ids =
-        match repeated {
-            Some(sessions) => sessions,
-            None => surface.control.create_sessions(task.clone(), key).await.map_err(|error| {
-                match error {
-                    ControlPlaneError::Store(StoreError::Upload(UploadRefusal::NotUsable(id))) => {
-                        violated(&uploads::taken(&task, id))
-                    }
-                    error => of_task(error),
+    let session_ids = match repeated {
+        Some(sessions) => sessions,
+        None => {
+            surface.count_task(&principal, task.project_id.as_deref(), key.as_ref()).await?;
+            let created = surface.control.create_sessions(task.clone(), key).await;
+            created.map_err(|error| match error {
+                ControlPlaneError::Store(StoreError::Upload(UploadRefusal::NotUsable(id))) => {
+                    violated(&uploads::taken(&task, id))
                 }
-            })?,
-        };
+                error => of_task(error),
+            })?
+        }
+    };
     let Some(id) = session_ids.first().copied() else {
         return Err(Problem::new(ProblemKind::Internal, "the task created no session"));
     };

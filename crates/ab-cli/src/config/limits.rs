@@ -1,0 +1,40 @@
+//! The table `limits`: how much callers may ask for.
+
+use std::num::NonZeroU32;
+
+use super::retention::UNLIMITED;
+use super::setting::{Setting, Sources};
+use crate::failure::Failure;
+
+/// Keys of the table.
+pub(super) const LIMIT_KEYS: &[&str] = &["tasks-per-minute"];
+
+/// The greatest number of tasks in a minute.
+const MOST_TASKS: u32 = 10_000;
+
+/// How much callers may ask for.
+#[derive(Debug)]
+pub(crate) struct LimitConfig {
+    /// Tasks of each caller, and of each project.
+    pub(crate) tasks_per_minute: Setting<Option<NonZeroU32>>,
+}
+
+impl LimitConfig {
+    pub(super) fn load(sources: &Sources<'_>) -> Result<LimitConfig, Failure> {
+        let tasks_per_minute = sources.pick(
+            "limits.tasks-per-minute",
+            None,
+            || None,
+            |words| match words.one()? {
+                UNLIMITED => Ok(None),
+                text => match text.parse() {
+                    Ok(number @ 1..=MOST_TASKS) => Ok(NonZeroU32::new(number)),
+                    Ok(_) | Err(_) => {
+                        Err(format!("must be a number from 1 to {MOST_TASKS}, or {UNLIMITED}"))
+                    }
+                },
+            },
+        )?;
+        Ok(LimitConfig { tasks_per_minute })
+    }
+}

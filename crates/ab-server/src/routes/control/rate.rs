@@ -1,0 +1,118 @@
+//! How many tasks a caller, and how many tasks of a project, are accepted in a minute.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Maximum number of callers and projects in the table. For a new one, the entry with the least use is removed.
+const REMEMBERED: usize = 4096;
+
+/// Who or what a task counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum TaskCounter {
+    /// Kind and name of a principal.
+    Caller(String),
+    Project(String),
+}
+
+/// Limits the tasks of each caller and of each project. A minute's worth may come at once; then there is room for one
+/// more each time a fraction of the minute has passed.
+#[derive(Debug)]
+pub(crate) struct TaskRateLimit {
+    per_minute: NonZeroU32,
+    /// When the whole allowance is available again.
+    full_again: Mutex<HashMap<TaskCounter, Instant>>,
+}
+
+/// A task beyond the limit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TaskRateExceeded {
+    pub(super) counter: TaskCounter,
+    pub(super) per_minute: NonZeroU32,
+    pub(super) wait: Duration,
+}
+
+impl TaskRateLimit {
+    pub(super) fn new(per_minute: NonZeroU32) -> TaskRateLimit {
+        TaskRateLimit { per_minute, full_again: Mutex::default() }
+    }
+
+    /// Counts a task for all counters, or for none of them.
+    pub(super) fn take(
+        &self,
+        counters: &[TaskCounter],
+        now: Instant,
+    ) -> Result<(), TaskRateExceeded> {
+        let interval = MINUTE / self.per_minute.get();
+        let mut full_again = self.full_again.lock().unwrap_or_else(PoisonError::into_inner);
+        let next =
+            |known: Option<&Instant>| known.map_or(now, |known| (*known).max(now)) + interval;
+        for counter in counters {
+            let wait = next(full_again.get(counter)).saturating_duration_since(now + MINUTE);
+            if !wait.is_zero() {
+                let (counter, per_minute) = (counter.clone(), self.per_minute);
+                return Err(TaskRateExceeded { counter, per_minute, wait });
+            }
+        }
+        for counter in counters {
+            if full_again.len() >= REMEMBERED && !full_again.contains_key(counter) {
+                let least = full_again.iter().min_by_key(|(_, instant)| **instant);
+                if let Some(least) = least.map(|(counter, _)| counter.clone()) {
+                    full_again.remove(&least);
+                }
+            }
+            let instant = next(full_again.get(counter));
+            full_again.insert(counter.clone(), instant);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(per_minute: u32) -> TaskRateLimit {
+        TaskRateLimit::new(NonZeroU32::new(per_minute).unwrap())
+    }
+
+    fn caller(name: &str) -> TaskCounter {
+        TaskCounter::Caller(name.to_owned())
+    }
+
+    #[test]
+    fn a_minutes_worth_comes_at_once_and_then_one_by_one() {
+        let (limit, start) = (limit(3), Instant::now());
+        let wait = |seconds| {
+            let taken = limit.take(&[caller("a")], start + Duration::from_secs(seconds));
+            taken.err().map_or(0, |exceeded| exceeded.wait.as_secs())
+        };
+        assert_eq!([0, 0, 0, 0, 5, 20, 20].map(wait), [0, 0, 0, 20, 15, 0, 20]);
+        assert_eq!([200, 200, 200, 200].map(wait), [0, 0, 0, 20]);
+    }
+
+    #[test]
+    fn a_task_that_is_refused_counts_for_nothing() {
+        let (limit, now) = (limit(1), Instant::now());
+        let project = TaskCounter::Project("p".to_owned());
+        let both = |name| [caller(name), project.clone()];
+        assert_eq!(limit.take(&both("a"), now), Ok(()));
+        assert_eq!(limit.take(&both("b"), now).unwrap_err().counter, project);
+        assert_eq!(limit.take(&[caller("b")], now), Ok(()));
+        assert_eq!(limit.take(&both("a"), now).unwrap_err().counter, caller("a"));
+    }
+
+    #[test]
+    fn only_so_many_are_remembered_and_the_busiest_are_among_them() {
+        let (limit, now) = (limit(2), Instant::now());
+        limit.take(&[caller("busy")], now).unwrap();
+        limit.take(&[caller("busy")], now).unwrap();
+        for number in 0..2 * REMEMBERED {
+            limit.take(&[caller(&number.to_string())], now).unwrap();
+        }
+        assert_eq!(limit.full_again.lock().unwrap().len(), REMEMBERED);
+        assert!(limit.take(&[caller("busy")], now).is_err());
+    }
+}
