@@ -179,11 +179,17 @@ impl<'a> Source<'a> {
     pub(crate) async fn list(&self, names: &[String], most: Duration) -> Result<String> {
         let run = self.git.at(&self.git.home, self.authority).timeout(most);
         let run = with_ssh(run, self.ssh.as_ref()).args(["ls-remote", "--symref", "--quiet", "--"]);
-        let output = run.args([self.source.argument()]).args(names).run().await?;
-        if output.code == Some(0) {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let message = format!("cannot read {}: {}", self.source, complaint(&output.stderr));
+        let reason = match run.args([self.source.argument()]).args(names).run().await {
+            Ok(output) if output.code == Some(0) => {
+                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            }
+            Ok(output) => complaint(&output.stderr),
+            Err(error) if error.kind() == ErrorKind::Timeout => {
+                format!("it did not answer within {} seconds", most.as_secs())
+            }
+            Err(error) => return Err(error),
+        };
+        let message = format!("cannot read {}: {reason}", self.source);
         Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Unavailable, message))
     }
 

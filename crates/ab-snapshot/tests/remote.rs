@@ -76,3 +76,14 @@ async fn unreachable_remote_is_an_error_without_a_prompt() {
     assert_eq!((error.field, error.kind()), (Some(GitTaskField::RepoUrl), ErrorKind::Unavailable));
     assert!(!error.to_string().contains("hidden"), "{error}");
 }
+
+#[tokio::test]
+async fn remote_that_never_answers_is_said_to_be_silent() {
+    let fixture = Fixture::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a.git", silent.local_addr().unwrap());
+    let source = RepoSource::parse(&url).unwrap();
+    let error = fixture.workspaces.list_branches(&source).await.unwrap_err();
+    assert_eq!((error.field, error.kind()), (Some(GitTaskField::RepoUrl), ErrorKind::Unavailable));
+    assert!(error.to_string().contains("it did not answer within 20 seconds"), "{error}");
+}

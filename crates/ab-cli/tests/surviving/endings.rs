@@ -1,5 +1,6 @@
 //! Stop and DELETE in every state, twice and at once.
 
+use std::net::TcpListener;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -166,4 +167,30 @@ fn kept_session_is_delivered_after_its_idle_timeout() {
     assert_eq!((&session["status"], &session["endReason"]), (&json!("completed"), &json!("done")));
     assert_eq!(fixture.branches(), [session["vcs"]["deliveredBranch"].as_str().unwrap()]);
     server.end();
+}
+
+#[test]
+fn clone_from_a_server_that_never_answers_ends_by_stop_and_delete() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x.git", silent.local_addr().unwrap());
+    for ((method, suffix), status) in [(STOP, "stopped"), (DELETE, "cancelled")] {
+        let mut task = task(&fixture.source(), "Work");
+        task["repo"]["url"] = url.clone().into();
+        let id = server.create_from(&task);
+        let connection = silent.accept().unwrap();
+        let answer = server.ask(method, &format!("/api/v1/sessions/{id}{suffix}"), "");
+        assert_eq!(answer.status, 202, "{answer:?}");
+        let (session, _) = server.ended(&id);
+        assert_eq!(session["status"], status, "{session:#}");
+        comes("the end of git", || Fixture::processes_with(&url).is_empty());
+        drop(connection);
+    }
+    let pid = server.pid();
+    server.end();
+    fixture.assert_nothing_left(&[pid]);
 }
