@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, FieldViolations,
-    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, TaskGroup, Time,
-    ToolExecutionStatus,
+    LogLevel, LogSource, Session, SessionId, SessionStatus, SessionWorkspace, Task, TaskGroup,
+    Time, ToolExecutionStatus,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
@@ -133,7 +133,7 @@ impl fmt::Display for ControlPlaneError {
             }
             Self::WorkspaceGone(status) => write!(
                 f,
-                "the session is {status}, and its workspace was removed or another session continues it"
+                "the session is {status} and has no workspace: it ended before there was one, the workspace was removed, or another session continues it"
             ),
             Self::NoPrompt(number) => write!(f, "the session has no prompt {number}"),
             Self::TaskPrompt => f.write_str(
@@ -334,7 +334,13 @@ impl ControlPlane {
             status if Plane::removes_workspace(status) => {
                 return Err(ControlPlaneError::WorkspaceGone(status));
             }
-            _ => {}
+            status => {
+                // It ended before its workspace was made.
+                let SessionWorkspace { mount_path, made_by, .. } = &before.workspace;
+                if mount_path.is_none() && made_by.is_none() {
+                    return Err(ControlPlaneError::WorkspaceGone(status));
+                }
+            }
         }
         let next = before.new_continuation(SessionId::generate(), prompt, Time::now());
         let state = SessionState::new(next.keep_open);
