@@ -4,6 +4,7 @@
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
+use crate::leftovers::{self, Watch};
 use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
@@ -87,7 +88,9 @@ pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
             debug_test(subject).env(variable, program.to_string_lossy())
         }
     };
-    run_one_test(&mut sequence, &step)?;
+    let watch = Watch::begin();
+    run_one_test(&mut sequence, &step.env(leftovers::COOKIE, &watch.cookie))?;
+    sequence.time("leftovers", || watch.end())?;
     println!("{}", sequence.report());
     Ok(())
 }

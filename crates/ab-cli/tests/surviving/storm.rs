@@ -1,10 +1,13 @@
 //! Sessions that are created, prompted, paused, stopped and deleted at random while their server is killed: no request
-//! fails with a 500, no event is lost or doubled, and nothing is left behind.
+//! fails with a 500, no event is lost or doubled, and nothing is left behind. Then one server lives on with many sessions,
+//! and holds no more than before.
 
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ab_store::{DataDir, Store};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -20,6 +23,11 @@ const REQUESTS: usize = 25;
 const EVENTS: u64 = 8;
 /// Open files that a server may have more after the storm than before.
 const FILES: usize = 4;
+/// Batches of sessions of a server that lives on, in a normal run.
+const BATCHES: usize = 3;
+/// Threads and memory that it may have more after them. Threads for blocking calls come and go.
+const THREADS: u64 = 8;
+const MEMORY_KIB: u64 = 32 * 1024;
 
 struct Live {
     id: String,
@@ -106,13 +114,74 @@ fn open_files(server: &Server) -> usize {
     Path::new("/proc").join(server.pid().to_string()).join("fd").read_dir().unwrap().count()
 }
 
+/// What a server holds.
+#[derive(Debug)]
+struct Held {
+    files: usize,
+    threads: u64,
+    memory_kib: u64,
+    /// Readers of the event log, by its own count.
+    readers: u64,
+}
+
+impl Held {
+    fn by(server: &Server) -> Held {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let number = |text: &str, name: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let metrics = server.ask("GET", "/metrics", "").body;
+        Held {
+            files: open_files(server),
+            threads: number(&status, "Threads:"),
+            memory_kib: number(&status, "VmRSS:"),
+            readers: number(&metrics, "agent_backend_event_readers "),
+        }
+    }
+
+    fn is_back_at(&self, before: &Held) -> bool {
+        self.files <= before.files + FILES
+            && self.threads <= before.threads + THREADS
+            && self.memory_kib <= before.memory_kib + MEMORY_KIB
+            && self.readers <= before.readers
+    }
+}
+
+/// Sessions that begin and end, each with readers that hang up before its end.
+fn live_through(fixture: &Fixture, server: &Server, random: &mut Random) {
+    let ids: Vec<_> = (0..SESSIONS)
+        .map(|_| {
+            let mut task = task(&fixture.source(), &format!("Task {}", random.below(u64::MAX)));
+            task["keepOpen"] = (random.below(2) == 0).into();
+            server.create_from(&task)
+        })
+        .collect();
+    for id in &ids {
+        // One reader is at the beginning; the other has a cursor of another log.
+        for after in [0, u64::MAX] {
+            let mut reader = server.follow(id, after).unwrap();
+            assert!(reader.next().unwrap().is_some());
+        }
+        for _ in 0..random.below(3) {
+            assert!(request(server, id, random).is_some());
+        }
+        // The one that is still open when its session ends is told, and ends too.
+        let mut last = server.follow(id, 0).unwrap();
+        server.delete(id);
+        while last.next().unwrap().is_some() {}
+    }
+}
+
 #[test]
 fn slow_sessions_stand_random_requests_and_kills() {
     if !Fixture::can_run() {
         return;
     }
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let deadline = number("AB_SOAK_SECONDS").map(|it| Instant::now() + Duration::from_secs(it));
+    let (begun, seconds) = (Instant::now(), number("AB_SOAK_SECONDS"));
+    let after = |share: f64| seconds.map(|it| begun + Duration::from_secs(it).mul_f64(share));
+    let (deadline, end_of_life) = (after(0.7), after(1.0));
     let seed = number("AB_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) + 1);
     eprintln!("AB_SOAK_SEED={seed}");
     let mut random = Random(seed);
@@ -155,8 +224,29 @@ fn slow_sessions_stand_random_requests_and_kills() {
     assert_eq!(fixture.branches(), delivered);
     comes("the end of workspaces", || fixture.workspaces() == 0);
     comes("the end of open files", || open_files(&server) <= files + FILES);
+
+    live_through(&fixture, &server, &mut random);
+    comes("the end of the first batch", || fixture.workspaces() == 0);
+    let before = Held::by(&server);
+    let mut batches = 0;
+    while end_of_life.map_or(batches < BATCHES, |end| Instant::now() < end) {
+        live_through(&fixture, &server, &mut random);
+        batches += 1;
+    }
+    comes("the end of workspaces", || fixture.workspaces() == 0);
+    comes("what the server held before", || Held::by(&server).is_back_at(&before));
+    let after = Held::by(&server);
+    eprintln!("{batches} batches: {before:?}, then {after:?}");
     fixture.assert_source_untouched();
     server.end();
     fixture.assert_nothing_left(&servers);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rows = runtime.block_on(async {
+        let store = Store::open(DataDir::open(fixture.data()).unwrap()).await.unwrap();
+        let rows = store.rows_without_owner().await.unwrap();
+        store.close().await;
+        rows
+    });
+    assert_eq!(rows, []);
     eprintln!("{rounds} rounds, {} sessions, {} branches", ended.len(), delivered.len());
 }
