@@ -125,11 +125,17 @@ fn agent_of_the_configuration_does_a_task() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let text = format!(
         "[sessions]\nallow-disabled-runtime = true\n\
+         [[agents]]\nid = \"interfaces\"\nargv = [\"{{self}}\", \"agent\", \"script\", \"interfaces.toml\"]\n\
          [[agents]]\nid = \"mine\"\nargv = [\"my-agent\"]\ntoolchains = [\"programs\"]\n\
          env = {{ SCRIPTED = \"{BINARY}\" }}\n\
          [[agents]]\nid = \"gone\"\nargv = [\"no-such-agent\"]\n"
     );
     let path = config(&stage, &text);
+    let interfaces = r#"[[turn]]
+steps = [{ run = "cut -s -d: -f1 /proc/net/dev | xargs" }, { say = "interfaces: {output}.\n" }]"#;
+    fs::write(stage.path("interfaces.toml"), interfaces).unwrap();
+    git(&stage.root(), &["add", "interfaces.toml"]);
+    git(&stage.root(), &["commit", "-q", "-m", "An agent"]);
     let server = Server::start_with(&stage, &["--config", path.to_str().unwrap()]);
     let follow = ["--follow", "--approve", "always"];
 
@@ -146,6 +152,11 @@ fn agent_of_the_configuration_does_a_task() {
     let quiet = client(&stage, &[&none, &follow[..]].concat());
     assert_eq!(quiet.code, 0, "{}\n{}", quiet.text(), quiet.err);
     assert!(quiet.text().contains("without a network"), "{}", quiet.text());
+    // Its commands see no interface but the loopback.
+    let closed = ["task", "x", "--network", "none", "--agent", "interfaces"];
+    let closed = client(&stage, &[&closed, &follow[..]].concat());
+    assert_eq!(closed.code, 0, "{}\n{}", closed.text(), closed.err);
+    assert!(closed.text().contains("interfaces: lo."), "{}", closed.text());
 
     let open = ["task", "x", "--runtime", "disabled"];
     let open = client(&stage, &[&open, &follow[..]].concat());

@@ -30,4 +30,20 @@ for phase in ("queue", "provision", "run", "delivery", "session"):
 
 ended = families["agent_backend_sessions_ended"]
 completed = next(s.value for s in ended.samples if s.labels["status"] == "completed")
-print(f"{int(completed)} completed")
+
+
+def gauge(name, **labels):
+    return int(next(s.value for s in families[name].samples if s.labels == labels))
+
+
+running = gauge("agent_backend_sessions", status="running")
+queued = gauge("agent_backend_prompts_queued")
+pending = gauge("agent_backend_approvals_pending")
+print(
+    f"{int(completed)} completed, {running} running, {queued} prompts queued, "
+    f"{pending} approvals pending"
+)
+if len(sys.argv) > 3:
+    occupied = gauge("agent_backend_disk_bytes", what="workspaces")
+    assert occupied > 0, "the workspace of a session occupies nothing"
+    assert gauge("agent_backend_disk_free_bytes") > 0, "the disk is full"

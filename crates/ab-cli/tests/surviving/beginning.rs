@@ -232,6 +232,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("repo.branch", "text"),
     ("repo.commit", "text"),
     ("repo.template", "text"),
+    ("repo.uploadId", "text"),
     ("runtime", "object"),
     ("runtime.type", "text"),
     ("runtime.devcontainerPath", "text"),

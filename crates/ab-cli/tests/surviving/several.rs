@@ -181,3 +181,34 @@ fn session_beyond_its_budget_asks_and_goes_on_or_ends() {
     server.end();
     fixture.assert_nothing_left(&servers);
 }
+
+#[test]
+fn budget_of_time_tokens_or_cost_asks_after_the_turn_that_used_it() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let spender = r#"
+        [[turn]]
+        steps = [{ delay = 1100 }, { usage = { used = 300, size = 1000, cost = 0.75 } }, { say = "did {prompt}\n" }]"#;
+    let fixture = Fixture::with_agents(&[("spender", spender.to_owned())], "");
+    let server = fixture.start(&[]);
+    for (budget, question) in [
+        (json!({ "wallSeconds": 1 }), "of 1 seconds used"),
+        (json!({ "costUsd": 0.5 }), "0.75 of 0.50 US dollars used"),
+    ] {
+        let mut body = task(&fixture.source(), "Work");
+        body["agent"]["type"] = "spender".into();
+        body["budget"] = budget;
+        body["keepOpen"] = json!(true);
+        let id = server.create_from(&body);
+        server.event(&id, |event| event["message"] == "did Work");
+        let path = format!("/api/v1/sessions/{id}/prompt");
+        assert_eq!(server.ask("POST", &path, r#"{"prompt":"two"}"#).status, 202);
+        let asked = server.event(&id, |event| event["type"] == "approvalRequested");
+        assert!(asked["title"].as_str().unwrap().contains(question), "{asked:#}");
+        let session = server.session(&id);
+        assert!(session["usage"]["wallMillis"].as_u64().unwrap() >= 1000, "{session:#}");
+        server.delete(&id);
+    }
+    server.end();
+}

@@ -181,6 +181,32 @@ fn upload_continues_after_a_kill_and_its_task_survives_kills() {
 }
 
 #[test]
+fn backup_has_an_upload_that_no_task_has_used() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::with_agents(&[("reader", READER.to_owned())], "");
+    fixture.git(&["commit", "-q", "-a", "-m", "Mine"]);
+    let server = fixture.start(&[]);
+    let upload = announce(&server, "file", 10);
+    assert_eq!(send(&server, &upload, 0, "0123456789").json()["status"], "complete");
+    let backup = fixture.stage.outside("backup");
+    let made = client(&fixture, &["backup", backup.to_str().unwrap()]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    server.end();
+    fs::remove_dir_all(fixture.data()).unwrap();
+    let restored = client(&fixture, &["restore", backup.to_str().unwrap()]);
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    let server = fixture.start(&[]);
+    let id = create(&server, &upload, &fixture.source()).unwrap();
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+    assert!(diff.contains("+0123456789"), "{diff}");
+    server.end();
+}
+
+#[test]
 fn mounts_full_disk_during_an_upload_is_told_and_makes_room_again() {
     let fixture = Fixture::new();
     let Some(server) = on_small_disk(&fixture) else { return };
