@@ -266,8 +266,9 @@ async fn a_feed_has_what_waits_and_then_every_change() {
         assert_eq!(feed.next().await.expect("a change").approval.id, fourth);
         scratch.store.decide_approval(fourth, yes(), by("ana")).await.expect("approve");
     }
-    let mut feed =
-        scratch.store.follow_approvals_and_changes(filter, Some(scratch.store.last_approval_revision()));
+    let mut feed = scratch
+        .store
+        .follow_approvals_and_changes(filter, Some(scratch.store.last_approval_revision()));
     let (closed, ()) = tokio::join!(feed.next(), scratch.store.close());
     assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");
 }

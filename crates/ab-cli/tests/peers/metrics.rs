@@ -32,7 +32,7 @@ fn prometheus_client_reads_the_metrics() {
     let busy = "1 completed, 1 running, 1 prompts queued, 1 approvals pending\n";
     assert_eq!(read(), busy);
     // This counts what is on the disk, without a wait for the housekeeper.
-    let counted = client(&stage, &["cleanup", "--dry-run"]);
+    let counted = client(&stage, &["cleanup"]);
     assert_eq!(counted.code, 0, "{}", counted.err);
     assert_eq!(read_with(&["disk"]), busy);
     let cancelled = client(&stage, &["session", "cancel", &id]);

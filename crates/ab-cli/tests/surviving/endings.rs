@@ -188,6 +188,9 @@ fn clone_from_a_server_that_never_answers_ends_by_stop_and_delete() {
         let (session, _) = server.ended(&id);
         assert_eq!(session["status"], status, "{session:#}");
         comes("the end of git", || Fixture::processes_with(&url).is_empty());
+        // There is no workspace in which another session could go on.
+        let refused = server.ask("POST", &format!("/api/v1/sessions/{id}/continue"), "{}");
+        assert_eq!(refused.status, 410, "{refused:?}");
         drop(connection);
     }
     let pid = server.pid();

@@ -314,26 +314,6 @@ fn prompt_to_a_session_that_stops_is_refused() {
 }
 
 #[test]
-fn session_that_was_stopped_in_the_queue_cannot_be_continued() {
-    if !Fixture::can_run() {
-        return;
-    }
-    let fixture = Fixture::with_agents(&[("worker", WORKER.to_owned())], "max-running = 1");
-    let server = fixture.start(&[]);
-    let first = working(&server, &fixture);
-    let id = server.create_with(&fixture, "worker");
-    assert_eq!(server.ask("POST", &format!("/api/v1/sessions/{id}/stop"), "").status, 202);
-    let (session, _) = server.ended(&id);
-    assert_eq!(session["status"], "stopped", "{session:#}");
-    let refused = server.ask("POST", &format!("/api/v1/sessions/{id}/continue"), "{}");
-    assert_eq!(refused.status, 410, "{refused:?}");
-    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("has no workspace"), "{detail}");
-    server.delete(&first);
-    server.end();
-}
-
-#[test]
 fn page_shows_the_queue_with_its_forms() {
     if !Fixture::can_run() {
         return;
