@@ -63,6 +63,30 @@ async fn cleanup_leaves_sessions_at_work_and_removes_the_rest() {
 }
 
 #[tokio::test]
+async fn database_beyond_its_limit_loses_sessions_that_ended_before_yesterday() {
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    let limit = RetentionSettings { database_limit: Some(1), ..RetentionSettings::default() };
+    let scene = with_retention(Fake::new(Script::Work), limit).await;
+    let store = scene.control.store();
+    let (old, recent) = (scene.create(false).await, scene.create(false).await);
+    for (id, days) in [(old, 2), (recent, 0)] {
+        assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
+        // The workspace is removed after the end.
+        while !store.pending_cleanups(None).await.expect("list").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut record = store.session_record(id).await.expect("read");
+        let millis = record.session.updated_at.as_millis() - days * DAY;
+        record.session.updated_at = Time::from_millis(millis);
+        store.update_session(record, Vec::new()).await.expect("save");
+    }
+    let report = scene.control.clean_up(CleanupMode::Remove).await.expect("a cleanup");
+    assert_eq!(report.sessions, 1);
+    assert!(store.get_session(old).await.is_err());
+    assert!(store.get_session(recent).await.is_ok());
+}
+
+#[tokio::test]
 async fn task_beyond_the_limit_makes_no_session() {
     // The fake counts 4096 bytes for each workspace.
     let retention = RetentionSettings { disk_limit: Some(4000), ..RetentionSettings::default() };
