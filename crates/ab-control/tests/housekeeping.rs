@@ -68,8 +68,10 @@ async fn database_beyond_its_limit_loses_sessions_that_ended_before_yesterday() 
     let limit = RetentionSettings { database_limit: Some(1), ..RetentionSettings::default() };
     let scene = with_retention(Fake::new(Script::Work), limit).await;
     let store = scene.control.store();
-    let (old, recent) = (scene.create(false).await, scene.create(false).await);
-    for (id, days) in [(old, 2), (recent, 0)] {
+    let mut sessions = Vec::new();
+    for days in [2, 0] {
+        let id = scene.create(false).await;
+        sessions.push(id);
         assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
         // The workspace is removed after the end.
         while !store.pending_cleanups(None).await.expect("list").is_empty() {
@@ -82,8 +84,8 @@ async fn database_beyond_its_limit_loses_sessions_that_ended_before_yesterday() 
     }
     let report = scene.control.clean_up(CleanupMode::Remove).await.expect("a cleanup");
     assert_eq!(report.sessions, 1);
-    assert!(store.get_session(old).await.is_err());
-    assert!(store.get_session(recent).await.is_ok());
+    assert!(store.get_session(sessions[0]).await.is_err());
+    assert!(store.get_session(sessions[1]).await.is_ok());
 }
 
 #[tokio::test]

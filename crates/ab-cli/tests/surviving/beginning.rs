@@ -336,3 +336,25 @@ fn task_beyond_the_configured_rate_is_told_when_to_try_again() {
     server.delete(&id);
     server.end();
 }
+
+#[test]
+fn limits_of_the_command_line_are_those_of_the_session() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let server = fixture.start(&[]);
+    let mut command = fixture.stage.command(BINARY);
+    command.args(["task", "Work", "--cpu", "1", "--memory", "512"]);
+    command.arg("--data-dir").arg(fixture.data());
+    let ran = run(command, b"");
+    if ran.code != 0 {
+        ab_testkit::host::report_skip("limits of a session", &ran.err);
+        return;
+    }
+    let id = ran.text().trim().to_owned();
+    let (session, _) = server.ended(&id);
+    let limits = &session["limits"];
+    assert_eq!((limits["cpu"].as_f64(), limits["memoryMiB"].as_u64()), (Some(1.0), Some(512)));
+    server.end();
+}
