@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ab_testkit::host::report_skip;
+use ab_testkit::host::{report_optional_program_missing, report_skip};
 
 use crate::escapes::stands;
 use crate::stage::{BINARY, Ran, Stage, run};
@@ -53,7 +53,7 @@ fn sites_if_there(program: &str, proof: &[&str]) -> Vec<Site> {
     if Command::new(program).args(proof).output().is_ok_and(|out| out.status.success()) {
         sites(program, proof)
     } else {
-        eprintln!("skipped: {program} is not installed");
+        report_optional_program_missing(program);
         Vec::new()
     }
 }

@@ -22,6 +22,13 @@ pub fn report_skip(what: &str, why: &str) {
     eprintln!("skipped: {message}");
 }
 
+/// Reports that a test leaves out a program that `cargo xtask test` does not install because of its size. Unlike
+/// [`report_skip`], it never fails.
+#[expect(clippy::print_stderr, reason = "the reader of the test's output is the one to tell")]
+pub fn report_optional_program_missing(program: &str) {
+    eprintln!("skipped: {program} is not installed");
+}
+
 /// The directory that OpenSSH's server uses as its root before a client has logged in.
 const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 
