@@ -111,15 +111,9 @@ fn the_operators_floor_and_limits_hold_against_callers() {
     if processes["holds"] == "enforced" {
         let mut command = stage.command(BINARY);
         let socket = format!("ws://{}/ssh", daemon.address);
-        let line = "for i in $(seq 60); do sleep 100 & done; echo all of them";
-        command.args(["exec", "--remote", &socket, "--processes", "500", "--shell", "sh"]);
-        let ran = run(
-            {
-                command.args(["--", line]);
-                command
-            },
-            b"",
-        );
+        let line = "sh -c 'for i in $(seq 60); do sleep 100 & done; echo all of them'";
+        command.args(["exec", "--remote", &socket, "--processes", "500", "--", line]);
+        let ran = run(command, b"");
         assert!(!ran.text().contains("all of them"), "{} {}", ran.text(), ran.err);
         assert!(ran.err.to_lowercase().contains("fork"), "{}", ran.err);
     }
