@@ -258,13 +258,16 @@ fn the_description_of_exec_says_what_is_in_force() {
 
 #[test]
 fn exec_behind_walls_says_what_they_are_and_why_something_fails() {
-    for isolation in ["bwrap", "landlock"].into_iter().filter(|mode| crate::escapes::stands(mode)) {
+    for (isolation, name) in [("bwrap", "bwrap"), ("landlock", "Landlock")] {
+        if !crate::escapes::stands(isolation) {
+            continue;
+        }
         let stage = Stage::new();
         let mut session = Session::start(&stage, &["--isolation", isolation]);
         let listed = session.ask("tools/list", json!({}));
         let exec = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "exec");
         let description = exec.unwrap()["description"].as_str().unwrap();
-        for part in [isolation, "read-only", "Network:", "/tmp", "HOME"] {
+        for part in [name, "read-only", "Network:", "/tmp", "HOME"] {
             assert!(description.contains(part), "{isolation}: {part} not in {description}");
         }
         let mut said =
