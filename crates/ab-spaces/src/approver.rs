@@ -70,7 +70,7 @@ impl fmt::Debug for SpaceApprover {
     }
 }
 
-/// The decision as the answer to its question.
+/// Converts a stored decision to the answer that the policy expects.
 fn decision(decided: Approval) -> ApprovalAnswer {
     let (kind, name) = match &decided.decided_by {
         Some(by) if by.kind == DeciderKind::Person => (PrincipalKind::Person, by.name.as_str()),
@@ -85,7 +85,7 @@ fn decision(decided: Approval) -> ApprovalAnswer {
     }
 }
 
-/// The description for a person: the whole command with its directory, variables and limits.
+/// What a person sees of the question: the whole command with its directory, variables and limits.
 pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> ApprovalSubject {
     let command = asked.call.command().unwrap_or_default();
     let line = escape_unprintable(&command);

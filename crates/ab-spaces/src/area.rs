@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use ab_api::SpaceId;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;
-/// The files of a space, below its own directory.
+/// The name of the subdirectory that holds the files of a space.
 const FILES: &str = "files";
 
-/// The directory of all spaces.
+/// The host directory below which every space has its own directory.
 #[derive(Clone, Debug)]
 pub(crate) struct SpaceArea {
     directory: PathBuf,
@@ -35,11 +35,11 @@ impl SpaceArea {
         Ok(files)
     }
 
-    /// Makes the directory of a space as a copy of `from`, a directory of the host.
+    /// Creates the directory of a space as a copy of `from`, a directory of the host.
     ///
     /// # Errors
     ///
-    /// Why the directory cannot be copied, in words for the caller.
+    /// Returns why the directory cannot be copied, as a text for the caller.
     pub(crate) async fn copy(&self, space: SpaceId, from: &Path) -> Result<(), String> {
         let refuse = |error: io::Error| format!("cannot be copied: {error}");
         DirBuilder::new()
@@ -51,7 +51,8 @@ impl SpaceArea {
         if !source.is_dir() {
             return Err("is not a directory".to_owned());
         }
-        // The data directory has the token of the server.
+        // The data directory contains the server's token, so no part of it may be copied into a
+        // space.
         let spaces = fs::canonicalize(&self.directory).map_err(refuse)?;
         let data = spaces.parent().unwrap_or(&spaces);
         if data.starts_with(&source) || source.starts_with(data) {

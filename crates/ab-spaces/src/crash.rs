@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A place where an effect has happened and is not recorded, or is recorded and has not happened.
+/// A point between an effect and its record in the store. Depending on the order, the effect has
+/// happened and is not recorded yet, or the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceCrashTestPoint {
     /// The run is stored; nothing performs it yet.
@@ -31,7 +32,7 @@ impl SpaceCrashTestPoint {
         Self::Ending,
     ];
 
-    /// The name on the command line.
+    /// The name of the crash point on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RunStored => "run-stored",

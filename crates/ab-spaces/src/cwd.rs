@@ -6,14 +6,17 @@ use ab_core::metadata::FileKind;
 use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::{Backend, Error, ErrorKind, Verb};
 
-/// Links that one path may lead through, as in the kernel.
+/// Maximum number of links that the resolution of one path may follow. The kernel has the same
+/// limit.
 const MAX_LINKS: usize = 40;
 
-/// The path of the directory `cwd` without links. The rest of a path that does not exist is kept as it is.
+/// Returns the path of the directory `cwd` with all links resolved. The part of the path that does
+/// not exist is kept unchanged.
 ///
 /// # Errors
 ///
-/// The policy forbids the path, or it leads through an absolute link, out of the workspace, or through too many links.
+/// Fails if the policy forbids the path, or if the path leads through an absolute link, out of the
+/// workspace, or through too many links.
 pub(crate) async fn resolve_links(backend: &Backend, cwd: &str) -> Result<String, Error> {
     let refused = |message: &str| -> Result<String, Error> {
         let path = backend.parse_path(cwd)?;

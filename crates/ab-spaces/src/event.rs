@@ -1,4 +1,4 @@
-//! Events: what became of operations.
+//! Events: the results of operations.
 
 use ab_api::{ApprovalId, RunId, RunStatus, Time};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct EventsMessage {
     pub events: Vec<ProtocolEvent>,
 }
 
-/// The status of a run as a message tells it.
+/// The status of a run, as an events message reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageStatus {
@@ -45,7 +45,7 @@ impl From<RunStatus> for MessageStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum ProtocolEvent {
-    /// A message was taken note of.
+    /// The result of a message operation.
     Message {
         timestamp: Time,
         #[serde(rename = "operationId")]
@@ -105,7 +105,8 @@ pub enum ProtocolEvent {
         operation_id: String,
         command: String,
         success: bool,
-        /// 124 after a timeout, 128 and the number after a signal.
+        /// The exit code of the command: 124 after a timeout, 128 plus the signal number after a
+        /// signal.
         #[serde(default, rename = "exitCode", skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +117,8 @@ pub enum ProtocolEvent {
         duration_ms: Option<u64>,
         #[serde(default, rename = "timedOut", skip_serializing_if = "Option::is_none")]
         timed_out: Option<bool>,
-        /// Why the command could not run, or did not run to its end. Not the failure of the command itself.
+        /// Why the command could not be started or was stopped. A command that itself failed has no
+        /// error.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -129,7 +131,7 @@ pub enum ProtocolEvent {
         operation_type: OperationType,
         reason: String,
         details: ApprovalDetails,
-        /// The approval to decide, where the run is on a server.
+        /// The id of the approval to decide, if the run is on a server.
         #[serde(default, rename = "approvalId", skip_serializing_if = "Option::is_none")]
         approval_id: Option<ApprovalId>,
     },
@@ -164,7 +166,7 @@ pub struct ApprovalDetails {
     pub command: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The rule that asks.
+    /// The name of the rule that requires the approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
@@ -186,7 +188,7 @@ pub enum ErrorCategory {
 }
 
 impl ProtocolEvent {
-    /// The `type`.
+    /// The value of the event's `type` field.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Message { .. } => "message",
@@ -216,7 +218,8 @@ impl ProtocolEvent {
         }
     }
 
-    /// Whether the operation did what it should. `None` for events that are not about an operation's end.
+    /// Whether the operation succeeded. `None` for events that do not report the end of an
+    /// operation.
     pub fn success(&self) -> Option<bool> {
         match self {
             Self::Message { success, .. }

@@ -2,8 +2,8 @@
 //! starts.
 //!
 //! Every operation of a run acts under its own name, so that its question and its start can be
-//! distinguished from those of other callers. The gate is the last guard: a call that passes it was
-//! judged, and is performed next.
+//! distinguished from those of other callers. The gate is the last guard of the backend: a call
+//! that passes the gate was allowed by the policy and is performed next.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use ab_core::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
-/// Writes the start record of an operation. The operation is performed after it.
+/// Stores the start record of an operation. Called before the operation is performed.
 pub(crate) type StartRecord = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
 
 /// Answers the questions of a space's policy, and records the start of operations.
@@ -27,9 +27,9 @@ pub(crate) struct RunGate {
     others: Arc<dyn Approver>,
 }
 
-/// An operation in progress.
+/// An operation that is being performed.
 struct OpenOperation {
-    /// The digest that a person approved.
+    /// The digest of the operation that a person approved, if a person was asked.
     granted: Option<String>,
     asked: Option<ApprovalRequest>,
     start: Option<StartRecord>,
@@ -57,7 +57,8 @@ impl RunGate {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The start record that is not written yet.
+    /// Takes the start record of the operation that makes this call, if the record is not written
+    /// yet.
     fn take_start(&self, call: &Call<'_>) -> Option<StartRecord> {
         let principal = call.actor.principal();
         if principal.kind() != PrincipalKind::Process {
@@ -74,7 +75,7 @@ pub(crate) struct OpenGate {
 }
 
 impl OpenGate {
-    /// The policy's question, if there was one.
+    /// The question that the policy asked about the operation, if there was one.
     pub(crate) fn asked(&self) -> Option<ApprovalRequest> {
         self.gate.lock().get(&self.name)?.asked.clone()
     }

@@ -22,7 +22,7 @@ pub trait RunObserver: Send + Sync {
     fn on_output(&self, channel: OutputChannel, bytes: &[u8]);
     /// Called when an event is recorded.
     fn on_event(&self, event: &ProtocolEvent);
-    /// Decides about an operation.
+    /// Asks for a decision about an operation that needs an approval.
     async fn decide_approval(
         &self,
         operation: &Operation,
@@ -34,9 +34,9 @@ pub trait RunObserver: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationApprovalDecision {
     Approve,
-    /// Refused, for this reason.
+    /// Refuse the operation, for this reason.
     Deny(String),
-    /// No decision now: the run ends and reports what it waits for.
+    /// Make no decision now. The run ends and reports which operation waits for an approval.
     Leave,
 }
 
@@ -115,7 +115,7 @@ async fn run_operations(
         }
         match attempt {
             Attempt::Done(event) => add(event),
-            // An approved operation is not asked about again.
+            // `attempt` does not ask again about an operation that was approved.
             Attempt::Asked(asked) => add(approval_required(operation, &asked)),
             Attempt::Broken(event) => {
                 add(event);

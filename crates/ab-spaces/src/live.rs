@@ -1,7 +1,7 @@
-//! Output of a command while it runs: joined, and stored in the log of its run.
+//! Output of a command while it runs: small pieces are joined and stored in the log of the run.
 //!
-//! The event of the operation has the whole output. What is stored here before is a prefix of it, so
-//! that a reader can show both without repeating anything.
+//! The event of the operation has the whole output. The pieces stored here are a prefix of that
+//! output, so a reader can show both without repeating anything.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::perform::MAX_OUTPUT_BYTES;
 use crate::run_log::RunLog;
 
-/// Output is joined for this time before it is stored.
+/// How long output is collected before it is stored as one record.
 const JOINED_FOR: Duration = Duration::from_millis(200);
 /// Maximum number of bytes in one record.
 const MAX_PIECE_BYTES: usize = 64 * 1024;
@@ -27,14 +27,14 @@ pub(crate) struct LiveOutput {
 }
 
 impl LiveOutput {
-    /// Keeps output until it is published. Output that the event would not have is dropped.
+    /// Buffers output until it is published. Output beyond the limit of the event is dropped.
     pub(crate) fn add(&self, channel: OutputChannel, bytes: &[u8]) {
         self.lock()[index(channel)].add(bytes);
         self.arrived.notify_one();
     }
 
-    /// Stores what arrives. The caller drops the future when the operation has ended; the rest of
-    /// the output is in the event.
+    /// Stores output as it arrives. The caller drops the future when the operation has ended.
+    /// Output that was not stored by then is in the event.
     pub(crate) async fn publish(&self, log: &RunLog, operation_id: &str) -> Infallible {
         loop {
             self.arrived.notified().await;
@@ -69,11 +69,11 @@ fn index(channel: OutputChannel) -> usize {
     }
 }
 
-/// Bytes of one channel on their way to text.
+/// Bytes of one channel that are not converted to text yet.
 #[derive(Default)]
 struct PendingText {
     bytes: Vec<u8>,
-    /// Bytes that were added so far.
+    /// Total number of bytes that were added so far.
     total: usize,
 }
 
@@ -85,7 +85,7 @@ impl PendingText {
         self.total += bytes.len();
     }
 
-    /// The next piece of text. A character whose end is missing stays.
+    /// Takes the next piece of text. An incomplete character at the end stays in the buffer.
     fn take(&mut self) -> Option<String> {
         let piece = &self.bytes[..self.bytes.len().min(MAX_PIECE_BYTES)];
         let length = whole_characters(piece);
@@ -98,7 +98,7 @@ impl PendingText {
     }
 }
 
-/// The length of `bytes` without a character at its end that may go on.
+/// The length of `bytes` without an incomplete UTF-8 character at its end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let last = bytes.len().saturating_sub(3)..bytes.len();
     let Some(start) = last.rev().find(|at| !(0x80..0xC0).contains(&bytes[*at])) else {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 /// The only version of the protocol.
 pub const PROTOCOL_VERSION: &str = "1.0";
-/// Milliseconds that a command may take if its operation does not say.
+/// Default timeout of a command in milliseconds.
 pub const DEFAULT_COMMAND_TIMEOUT_MS: u64 = 30_000;
 
 /// A list of operations to perform in order.
@@ -23,7 +23,7 @@ pub struct OperationsMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum Operation {
-    /// Tells people something. Nothing is performed.
+    /// Tells people something. The workspace is not changed.
     Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
@@ -47,7 +47,7 @@ pub enum Operation {
         #[serde(default)]
         encoding: ContentEncoding,
     },
-    /// Replaces texts in a file: all of them or none.
+    /// Replaces texts in a file. Either all replacements are made or none.
     EditFile {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
@@ -64,10 +64,10 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
         command: String,
-        /// Counts from the root of the workspace, which is the default.
+        /// The working directory, relative to the root of the workspace. Default: the root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
-        /// In milliseconds.
+        /// The timeout in milliseconds.
         #[serde(default = "default_timeout")]
         timeout: u64,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -85,7 +85,7 @@ pub enum ContentEncoding {
     Base64,
 }
 
-/// One replacement: the first occurrence of a text by another text.
+/// One replacement: the first occurrence of `old_content` becomes `new_content`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TextEdit {
@@ -120,7 +120,7 @@ impl OperationType {
         Self::Shell,
     ];
 
-    /// The name on the wire.
+    /// The name of the type in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Message => "message",
@@ -134,7 +134,7 @@ impl OperationType {
 }
 
 impl Operation {
-    /// Its type.
+    /// The type of the operation.
     pub fn operation_type(&self) -> OperationType {
         match self {
             Self::Message { .. } => OperationType::Message,
@@ -146,7 +146,7 @@ impl Operation {
         }
     }
 
-    /// Its id, if the agent or the server gave it one.
+    /// The id of the operation, if the agent or the server assigned one.
     pub fn id(&self) -> Option<&str> {
         match self {
             Self::Message { id, .. }

@@ -27,26 +27,26 @@ use crate::workspace::SpaceWorkspace;
 pub(crate) const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The exit code of a command that exceeded its timeout.
 const TIMED_OUT: i32 = 124;
-/// Maximum number of characters of a text that an error quotes.
+/// Maximum number of characters that an error message quotes from a text.
 const QUOTED_CHARS: usize = 50;
 
 /// The result of an attempt to perform an operation.
 pub(crate) enum Attempt {
-    /// It ended, successfully or not.
+    /// The operation ended, successfully or not.
     Done(ProtocolEvent),
-    /// A person has to decide first. Nothing was performed.
+    /// A person must decide first. The operation was not performed.
     Asked(Box<ApprovalRequest>),
     /// The workspace itself failed: no further operation can be performed in it.
     Broken(ProtocolEvent),
 }
 
-/// One operation of a run.
+/// One operation of a run, with everything needed to perform it.
 pub(crate) struct OperationContext<'a> {
     pub(crate) workspace: &'a SpaceWorkspace,
-    /// The run and the number of the operation, which form the name under which it acts.
+    /// The name under which the operation acts: the id of the run and the number of the operation.
     pub(crate) name: String,
     pub(crate) operation: &'a Operation,
-    /// The digest that a person approved.
+    /// The digest of the operation that a person approved, if a person was asked.
     pub(crate) granted: Option<String>,
     /// Receives the output of a command as it arrives.
     pub(crate) output: &'a (dyn Fn(OutputChannel, &[u8]) + Send + Sync),
@@ -74,8 +74,8 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
     };
     match error.kind() {
         ErrorKind::Pending => match gate.asked() {
-            // The operation differs from the approved one, because variables or rules have changed
-            // since.
+            // The operation differs from the one that was approved: variables or rules have changed
+            // since then.
             Some(_) if is_granted => {
                 let message = "the approved operation has changed and was not performed";
                 Attempt::Done(ProtocolEvent::error(
@@ -104,7 +104,7 @@ pub(crate) fn rejected(operation: &Operation, reason: String) -> ProtocolEvent {
     }
 }
 
-/// The event of an operation that a crash interrupted, or of one that could not be performed.
+/// The event of an operation that was interrupted by a crash or could not be performed.
 pub(crate) fn failed(operation: &Operation, why: impl Into<String>) -> ProtocolEvent {
     let (timestamp, operation_id) = (Time::now(), id(operation));
     let (success, error) = (false, Some(why.into()));
@@ -163,7 +163,7 @@ pub(crate) fn id(operation: &Operation) -> String {
 }
 
 fn denied(operation: &Operation, error: &Error) -> ProtocolEvent {
-    // The type of the event says that it is a refusal.
+    // Remove the prefix: the type of the event already says that this is a refusal.
     let reason = error.message().strip_prefix("refused: ").unwrap_or(error.message());
     ProtocolEvent::PolicyDenied {
         timestamp: Time::now(),
@@ -179,8 +179,9 @@ fn broken(operation: &Operation, error: &Error) -> ProtocolEvent {
     ProtocolEvent::error(ErrorCategory::Execution, message, Some(id(operation)))
 }
 
-/// The directory of a command, without links. Looked up under the name of the server: the first call of an operation
-/// writes its start record.
+/// The working directory of a command with all links resolved. The links are resolved in the name
+/// of the server, not of the operation, because the first call in the name of the operation writes
+/// its start record.
 async fn directory(
     workspace: &SpaceWorkspace,
     operation: &Operation,
@@ -193,7 +194,7 @@ async fn directory(
     }
 }
 
-/// Performs an operation; a command in the directory `cwd`.
+/// Performs an operation. If it is a command, it runs in the directory `cwd`.
 async fn perform(
     backend: &Backend,
     operation: &Operation,
@@ -319,14 +320,14 @@ fn exit_code(exit: &ProcessExit) -> i32 {
     exit.code.or(exit.signal.map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// The output of a command, and how it ended.
+/// The output of a command and its exit status.
 struct Said {
     stdout: KeptOutput,
     stderr: KeptOutput,
     exit: ProcessExit,
 }
 
-/// The beginning of one channel.
+/// The beginning of the output of one channel, and the total number of bytes.
 #[derive(Default)]
 struct KeptOutput {
     bytes: Vec<u8>,
@@ -377,7 +378,7 @@ async fn run(
     }
 }
 
-/// The error texts that clients of the protocol look for.
+/// The error text in the wording that clients of the protocol look for.
 fn told(operation: &Operation, error: &Error) -> String {
     match error.kind() {
         ErrorKind::AlreadyExists => "File already exists".to_owned(),
@@ -399,7 +400,7 @@ fn told(operation: &Operation, error: &Error) -> String {
     }
 }
 
-/// Quotes the text that was not found.
+/// The error text for an edit whose old text was not found. It quotes that text.
 fn not_found(edits: &[TextEdit], error: &Error) -> String {
     let [edit] = edits else { return text(error) };
     let mut quoted: String = edit.old_content.chars().take(QUOTED_CHARS).collect();

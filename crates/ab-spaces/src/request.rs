@@ -37,7 +37,7 @@ pub struct SpaceRequest {
     pub description: Option<String>,
     pub document: PolicyDocument,
     pub backend: SpaceBackend,
-    /// A directory of the host whose copy the space starts with.
+    /// A directory of the host. The space starts with a copy of it.
     pub copy_of: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
     pub metadata: Map<String, Value>,
@@ -45,11 +45,11 @@ pub struct SpaceRequest {
 }
 
 impl SpaceRequest {
-    /// Parses the body of a request. An empty body uses the defaults.
+    /// Parses the body of a request. An empty body means a space with default settings.
     ///
     /// # Errors
     ///
-    /// All problems, each with its JSON pointer.
+    /// Returns all problems of the body, each with its JSON pointer.
     pub fn parse(body: &[u8]) -> Result<Self, InvalidMessage> {
         let mut issues = Vec::new();
         let mut issue = |pointer: &str, message: &str| {

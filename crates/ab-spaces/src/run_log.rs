@@ -1,8 +1,8 @@
 //! The changes of a run that are not stored yet, and the steps that store them.
 //!
-//! A step that fails loses nothing: its events stay here for the next one. A step that is queued is
-//! committed although its caller is cancelled; the next step waits for it, so that no event is
-//! stored twice.
+//! A failed step loses nothing: its events stay here and the next step stores them. A step that is
+//! already queued is committed even if its caller is cancelled. The next step waits for the queued
+//! one, so that no event is stored twice.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,16 +17,18 @@ use serde_json::json;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::service::Spaces;
 
-/// Maximum number of bytes of all events of one run. After that, operations whose events carry
-/// content fail.
+/// Maximum number of bytes of all events of one run. An event beyond this limit is replaced by an
+/// error event.
 const MAX_RUN_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum number of bytes of output that one run stores before its events.
+/// Maximum number of bytes of live output that one run stores before the events with the whole
+/// output.
 const MAX_LIVE_BYTES: usize = 8 * 1024 * 1024;
-/// Time before a failed step is repeated; it doubles up to the longest.
+/// How long to wait before a failed step is repeated. The pause doubles each time, up to
+/// `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A run, and what is not stored of it. Cheap to clone.
+/// A run and its changes that are not stored yet. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct RunLog {
     spaces: Spaces,
@@ -36,12 +38,12 @@ pub(crate) struct RunLog {
 
 struct Unstored {
     run: Run,
-    /// The run as it is in its row.
+    /// The run as it is stored in the database.
     row: Run,
     events: Vec<RunEventRecord>,
-    /// Bytes of all events so far.
+    /// Total number of bytes of all events so far.
     bytes: usize,
-    /// Bytes of all output so far.
+    /// Total number of bytes of all live output so far.
     live_bytes: usize,
     /// The step that is being committed.
     queued: Option<QueuedStep>,
@@ -50,20 +52,20 @@ struct Unstored {
 /// A step whose outcome is not known yet.
 struct QueuedStep {
     outcome: QueuedRunUpdate,
-    /// The run afterwards.
+    /// The run as it is after the step.
     run: Run,
     /// The number of events that the step stores.
     events: usize,
 }
 
-/// What a step stores beside the run and its events.
+/// What a step stores in addition to the run and its events.
 #[derive(Clone, Default)]
 pub(crate) struct StepExtras {
-    /// The operation that is performed next, and what is told about it.
+    /// The number of the operation that is performed next, and the JSON record of its start.
     pub(crate) started: Option<(u32, String)>,
     /// The question that the run waits for.
     pub(crate) asked: Option<Approval>,
-    /// The yes that the operation uses.
+    /// The granted approval that the operation uses.
     pub(crate) used: Option<ApprovalId>,
 }
 
@@ -85,7 +87,7 @@ impl RunLog {
         self.id
     }
 
-    /// The run as it is after everything that is known here.
+    /// The current state of the run, including changes that are not stored yet.
     pub(crate) fn run(&self) -> Run {
         self.lock().run.clone()
     }
@@ -95,7 +97,7 @@ impl RunLog {
         self.lock().run.pending_approval.clone()
     }
 
-    /// Keeps an event until the next step stores it.
+    /// Adds an event. The next step stores it.
     pub(crate) fn add(&self, number: Option<u32>, event: ProtocolEvent) {
         let at = Time::now();
         let mut json = json!(event).to_string();
@@ -110,7 +112,7 @@ impl RunLog {
         state.events.push(RunEventRecord { number, at, json });
     }
 
-    /// Stores output of a command that runs. Returns whether more may follow.
+    /// Stores output of a running command. Returns `false` if the caller must not add more output.
     pub(crate) async fn add_output(&self, json: String) -> bool {
         {
             let mut state = self.lock();
@@ -126,7 +128,8 @@ impl RunLog {
         stored.is_ok()
     }
 
-    /// The run goes on. The next step stores it.
+    /// Marks the run as running and no longer waiting for an approval. The run's next step stores
+    /// this change.
     pub(crate) fn unpark(&self) {
         let mut state = self.lock();
         state.run.pending_approval = None;
@@ -137,14 +140,14 @@ impl RunLog {
     ///
     /// # Errors
     ///
-    /// Nothing is stored then, and nothing is lost.
+    /// If storing fails, nothing is stored, and the next step stores the events.
     pub(crate) async fn store(
         &self,
         change: impl FnOnce(&mut Run),
         extras: StepExtras,
     ) -> Result<(), StoreError> {
-        // The caller of the step before may have been cancelled. If the step failed, this one has
-        // its events.
+        // Wait for a step whose caller was cancelled before its outcome was known. The error is
+        // ignored: the events of a failed step are still here, and this step stores them.
         let _ = self.outcome().await;
         let (step, queued) = {
             let state = self.lock();
@@ -181,11 +184,11 @@ impl RunLog {
     }
 
     /// Like [`RunLog::store`], but repeats the step while the database fails, for example on a full
-    /// disk. Callers that wait for the run are told meanwhile.
+    /// disk. In the meantime, callers that wait for the run receive the error.
     ///
     /// # Errors
     ///
-    /// The store is closed, or refuses the step.
+    /// Fails if the store is closed or refuses the step.
     pub(crate) async fn store_eventually(
         &self,
         change: impl Fn(&mut Run),
@@ -208,11 +211,11 @@ impl RunLog {
         }
     }
 
-    /// Ends the run.
+    /// Ends the run with this status.
     ///
     /// # Errors
     ///
-    /// The store is closed.
+    /// Fails if the store is closed or refuses the step.
     pub(crate) async fn end(&self, status: RunStatus) -> Result<(), StoreError> {
         let change = |run: &mut Run| {
             run.status = status;

@@ -27,7 +27,7 @@ use crate::service::{Spaces, SpacesError, is_yes};
 use crate::workspace::SpaceWorkspace;
 
 const CANCELLED: &str = "the run was cancelled";
-/// Time before the store is asked again after a failure.
+/// How long to wait before a failed read of the store is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Performs the runs of a space until it is closed.
@@ -46,12 +46,12 @@ pub(crate) async fn drive(
                 None => return,
             },
         };
-        // A queued run that was cancelled has ended already.
+        // A run that was cancelled in the queue has already ended and cannot be claimed.
         let Some(cancel) = spaces.claim(id) else { continue };
         tokio::select! {
             biased;
-            // Dropping the run stops its operation. The next start of the server reports the
-            // interruption.
+            // Dropping the future stops the current operation. The server reports the interruption
+            // after its next start.
             () = closed.cancelled() => return,
             () = perform_to_the_end(&spaces, &workspace, id, &cancel) => {}
         }
@@ -59,7 +59,7 @@ pub(crate) async fn drive(
     }
 }
 
-/// Performs a run, and again if the store could not be read.
+/// Performs a run. Starts again if the store could not be read.
 async fn perform_to_the_end(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
@@ -79,14 +79,14 @@ async fn perform_to_the_end(
     }
 }
 
-/// Ends a run whose space is gone.
+/// Ends a run whose space no longer exists.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
     let log = RunLog::new(spaces, run);
     log.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
     Ok(log.end(RunStatus::Error).await?)
 }
 
-/// Ends a run that was cancelled before its turn.
+/// Ends a run that was cancelled while it was queued.
 pub(crate) async fn end_cancelled(spaces: &Spaces, run: Run) -> Result<(), SpacesError> {
     let log = RunLog::new(spaces, run);
     log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
@@ -148,7 +148,7 @@ async fn perform_run(
     Ok(log.end(RunStatus::Completed).await?)
 }
 
-/// The id of a stored operation that cannot be read as a whole.
+/// The id in the JSON of a stored operation that cannot be parsed as an [`Operation`].
 fn stored_id(json: &str) -> Option<String> {
     let operation: Value = serde_json::from_str(json).ok()?;
     operation["id"].as_str().map(str::to_owned)
@@ -329,7 +329,8 @@ fn refused(approval: &Approval) -> String {
     }
 }
 
-/// The error if the start of an operation cannot be stored; the operation is then not performed.
+/// The error that is returned if the start of an operation cannot be stored. The operation is then
+/// not performed.
 fn unstored(error: StoreError) -> Error {
     let message = format!("the start of the operation cannot be stored: {error}");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_source(error)

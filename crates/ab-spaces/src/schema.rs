@@ -17,7 +17,7 @@ pub fn events_message_schema() -> Value {
     document::<EventsMessage>()
 }
 
-/// The schema of `T` with everything that it refers to.
+/// The schema of `T`, including every type that it refers to.
 fn document<T: PartialSchema + ToSchema>() -> Value {
     let mut named: Vec<(String, RefOr<Schema>)> = Vec::new();
     T::schemas(&mut named);
@@ -34,7 +34,7 @@ fn document<T: PartialSchema + ToSchema>() -> Value {
     Value::Object(root)
 }
 
-/// The same schema with references to `$defs`.
+/// Rewrites all references in a schema to point to `$defs`.
 fn moved(value: Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -42,11 +42,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 pub struct SpacesSettings {
     /// The directory of all spaces.
     pub directory: PathBuf,
-    /// How commands are isolated.
+    /// The configuration that every new workspace starts from, including how commands are isolated.
     pub template: LocalWorkspaceConfig,
     /// Undecided approvals expire after this time.
     pub approval_timeout: Duration,
-    /// Time limit for the operations of one run, without waiting for approvals.
+    /// Time limit for all operations of one run together. Time spent waiting for approvals does not
+    /// count.
     pub run_timeout: Duration,
     /// Called at crash points.
     pub crash_hook: SpaceCrashTestHook,
@@ -72,7 +73,7 @@ pub enum SpacesError {
     RunNotFound,
     /// The run has ended.
     RunEnded(RunStatus),
-    /// The run does not wait for this operation.
+    /// The run does not wait for an approval of this operation.
     NotWaiting(String),
     /// The directory to copy cannot be used.
     BadSource(String),
@@ -114,9 +115,9 @@ pub(crate) struct SpacesState {
 /// A run that has not ended.
 struct LiveRun {
     cancel: CancellationToken,
-    /// Whether a task performs the run, or ends it. It has one at most.
+    /// Whether a task performs or ends the run. At most one task claims a run.
     is_claimed: bool,
-    /// Why the run cannot be stored at present.
+    /// The error with which the run currently cannot be stored. `None` if it can be stored.
     trouble: watch::Sender<Option<StoreError>>,
 }
 
@@ -147,11 +148,11 @@ pub struct CreateRunResult {
 }
 
 impl Spaces {
-    /// Resumes the spaces and runs of an earlier process.
+    /// Starts the service and resumes the spaces and runs of an earlier process.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database or the directory of the spaces cannot be used.
     pub async fn start(store: Store, settings: SpacesSettings) -> Result<Self, SpacesError> {
         let area = SpaceArea::new(settings.directory.clone());
         let shared = Arc::new(SpacesState {
@@ -178,8 +179,8 @@ impl Spaces {
         &self.shared.store
     }
 
-    /// Ends all tasks. Operations in progress are interrupted, which their runs report after the
-    /// next start.
+    /// Ends all tasks. Operations in progress are interrupted. After the next start of the server
+    /// their runs report the interruption.
     pub async fn shutdown(&self) {
         self.shared.shutdown.cancel();
         self.shared.tasks.close();
@@ -194,7 +195,8 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// The directory or the store fails; [`StoreError::KeyReused`] for a key of another request.
+    /// Fails if the directory cannot be made or the space cannot be stored.
+    /// [`StoreError::KeyReused`] if the key was used for another request.
     pub async fn create_space(
         &self,
         request: SpaceRequest,
@@ -220,8 +222,8 @@ impl Spaces {
             self.forget(space.id).await;
             return Err(SpacesError::BadSource(why));
         }
-        // Make the directory first, so that every stored space has one. The next start removes
-        // leftovers of a crash.
+        // Make the directory first, so that every stored space has one. If the server crashes in
+        // between, the next start removes the directory.
         self.workspace_of(&space)?;
         let stored = self.store().create_space(space.clone(), key).await;
         match stored {
@@ -238,11 +240,11 @@ impl Spaces {
         }
     }
 
-    /// A space, with the status that its runs determine.
+    /// Returns a space. Its status is derived from its runs.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`] if there is none, or it has expired.
+    /// [`SpacesError::SpaceNotFound`] if there is no such space, or it has expired.
     pub async fn get_space(&self, id: SpaceId) -> Result<Space, SpacesError> {
         let mut space = match self.store().get_space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
@@ -255,11 +257,11 @@ impl Spaces {
         Ok(space)
     }
 
-    /// A page of the spaces, newest first, and the total number.
+    /// Returns a page of the spaces, newest first, and the total number of spaces.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database cannot be read.
     pub async fn list_spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), SpacesError> {
         let (mut spaces, total) = self.store().list_spaces(page).await?;
         for space in &mut spaces {
@@ -278,17 +280,19 @@ impl Spaces {
         Ok(())
     }
 
-    /// The workspace of a space.
+    /// Returns the workspace of a space, and opens it if necessary.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`]; or the workspace cannot be opened.
+    /// [`SpacesError::SpaceNotFound`] if there is no such space. Also fails if the workspace cannot
+    /// be opened.
     pub async fn space_workspace(&self, id: SpaceId) -> Result<SpaceWorkspace, SpacesError> {
         let space = self.get_space(id).await?;
         Ok(self.workspace_of(&space)?.workspace)
     }
 
-    /// Is cancelled when the space is removed or its lifetime is over, and at the shutdown.
+    /// Returns a token that is cancelled when the space is removed or expires, or when the server
+    /// shuts down. For an unknown space the token is already cancelled.
     pub fn closed_signal(&self, id: SpaceId) -> CancellationToken {
         let open = self.open_spaces().get(&id).map(|open| open.closed.child_token());
         open.unwrap_or_else(|| {
@@ -302,7 +306,8 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`]; or the files cannot be removed.
+    /// [`SpacesError::SpaceNotFound`] if there is no such space. Also fails if the files cannot be
+    /// removed.
     pub async fn destroy_space(&self, id: SpaceId) -> Result<(), SpacesError> {
         let space = match self.store().get_space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
@@ -326,7 +331,8 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`], [`SpacesError::QueueFull`]; or the workspace or the store fails.
+    /// [`SpacesError::SpaceNotFound`] if there is no such space, [`SpacesError::QueueFull`] if too
+    /// many runs wait. Also fails if the workspace cannot be opened or the run cannot be stored.
     pub async fn create_run(
         &self,
         space: SpaceId,
@@ -368,11 +374,12 @@ impl Spaces {
         }
     }
 
-    /// A run.
+    /// Returns a run.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::RunNotFound`].
+    /// [`SpacesError::RunNotFound`] if there is no such run. Also fails if the database cannot be
+    /// read.
     pub async fn get_run(&self, id: RunId) -> Result<Run, SpacesError> {
         match self.store().get_run(id).await {
             Err(StoreError::NotFound) => Err(SpacesError::RunNotFound),
@@ -380,33 +387,33 @@ impl Spaces {
         }
     }
 
-    /// Every event of a run so far.
+    /// Returns all events of a run so far.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database cannot be read.
     pub async fn run_events(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
         let events = self.store().run_events(id).await?;
         Ok(events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect())
     }
 
-    /// The operations of a run, in order, with the ids that the server assigned.
+    /// Returns the operations of a run, in order, with the ids that the server assigned.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database cannot be read.
     pub async fn run_operations(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
         let records = self.store().run_operations(id).await?;
         Ok(records.iter().filter_map(|it| serde_json::from_str(&it.json).ok()).collect())
     }
 
-    /// Waits until the run has ended or waits for an approval. Returns the events after `after`
-    /// records of its stream.
+    /// Waits until the run has ended or waits for an approval. Returns the events that follow the
+    /// first `after` records of the run's stream.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::Closing`] if the server shuts down first; [`SpacesError::Store`] if the run
-    /// cannot be stored at present. It goes on when it can.
+    /// [`SpacesError::Closing`] if the server shuts down first. [`SpacesError::Store`] if the run
+    /// currently cannot be stored. The run continues once it can be stored again.
     pub async fn wait_for_run_events(
         &self,
         id: RunId,
@@ -424,7 +431,7 @@ impl Spaces {
             };
             match record.kind.as_str() {
                 "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
-                // With a repeated request the run may have continued since.
+                // If the request is a repetition, the run may have continued after this record.
                 RUN_WAITS_FOR_APPROVAL_RECORD_KIND
                     if self.get_run(id).await?.status == RunStatus::AwaitingApproval =>
                 {
@@ -440,12 +447,13 @@ impl Spaces {
         }
     }
 
-    /// Decides the approval that a run waits for, and waits for the following events.
+    /// Decides the approval that a run waits for, and waits for the events that follow.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::RunEnded`], or [`SpacesError::NotWaiting`] if the run waits for no approval,
-    /// for another operation, or another caller has already decided.
+    /// [`SpacesError::RunEnded`] if the run has ended. [`SpacesError::NotWaiting`] if the run waits
+    /// for no approval or for the approval of another operation, or if another caller has already
+    /// decided.
     pub async fn resume_run(
         &self,
         id: RunId,
@@ -479,13 +487,14 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::RunNotFound`], [`SpacesError::RunEnded`].
+    /// [`SpacesError::RunNotFound`] if there is no such run, [`SpacesError::RunEnded`] if it has
+    /// already ended.
     pub async fn cancel_run(&self, id: RunId) -> Result<Run, SpacesError> {
         let run = self.get_run(id).await?;
         if run.status.is_terminal() {
             return Err(SpacesError::RunEnded(run.status));
         }
-        // A queued run would end only when its turn comes.
+        // End a queued run here. Its own task would end it only when its turn comes.
         let is_mine = match self.live_runs().get_mut(&id) {
             Some(live) => {
                 live.cancel.cancel();
@@ -510,16 +519,18 @@ impl Spaces {
         }
     }
 
-    /// What the sandbox of this server enforces for the commands of a space with this policy.
+    /// Returns what the sandbox of this server enforces for the commands of a space with this
+    /// policy.
     ///
     /// # Errors
     ///
-    /// The isolation of commands could not be examined.
+    /// Fails if the isolation of commands could not be examined.
     pub async fn enforced_controls(
         &self,
         document: &PolicyDocument,
     ) -> Result<EnforcedControls, SpacesError> {
-        // An empty directory like that of a space, for as long as the question takes.
+        // The check needs a directory like that of a space. It is empty and is removed after the
+        // check.
         let id = SpaceId::generate();
         let root = self.shared.area.make(id).map_err(made)?;
         let (document, env) = (document.clone(), BTreeMap::new());
@@ -641,7 +652,8 @@ impl Spaces {
         }
     }
 
-    /// Claims a queued run, and returns what cancels it. `None` if another task has claimed it.
+    /// Claims a queued run and returns the token that cancels it. `None` if another task has
+    /// already claimed the run.
     pub(crate) fn claim(&self, run: RunId) -> Option<CancellationToken> {
         let mut live = self.live_runs();
         let live = live.get_mut(&run)?;
@@ -653,7 +665,7 @@ impl Spaces {
         self.live_runs().remove(&run);
     }
 
-    /// Tells the callers that wait for a run whether it can be stored.
+    /// Sets or clears the storage error of a run, for the callers that wait for the run.
     pub(crate) fn set_trouble(&self, run: RunId, trouble: Option<StoreError>) {
         if let Some(live) = self.live_runs().get(&run) {
             live.trouble.send_replace(trouble);
@@ -669,7 +681,8 @@ impl Spaces {
     }
 }
 
-/// Waits until a run cannot be stored, and returns why.
+/// Waits until a run cannot be stored, and returns the error. Waits forever if the run can be
+/// stored.
 async fn in_trouble(trouble: &mut Option<watch::Receiver<Option<StoreError>>>) -> StoreError {
     if let Some(receiver) = trouble {
         // The sender is dropped when the run has ended.
@@ -682,7 +695,7 @@ async fn in_trouble(trouble: &mut Option<watch::Receiver<Option<StoreError>>>) -
     std::future::pending().await
 }
 
-/// Whether an approval was granted.
+/// Whether an approval with this status was granted.
 pub(crate) fn is_yes(status: ApprovalStatus) -> bool {
     status == ApprovalStatus::Approved
 }

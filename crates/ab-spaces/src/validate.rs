@@ -45,7 +45,7 @@ pub struct ValidationIssue {
     pub message: String,
 }
 
-/// All problems of a message. At least one issue.
+/// All problems of a message. Contains at least one issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidMessage {
     pub issues: Vec<ValidationIssue>,
@@ -64,7 +64,7 @@ impl fmt::Display for InvalidMessage {
 
 impl std::error::Error for InvalidMessage {}
 
-/// The result form of a validation: the data, or the error.
+/// The outcome of a validation: the data if it succeeded, else the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationResult<T> {
     pub success: bool,
@@ -95,7 +95,7 @@ pub fn validate_operations_message(input: &Value) -> ValidationResult<Operations
 ///
 /// # Errors
 ///
-/// Every issue of the operation.
+/// Returns every issue of the operation.
 pub fn parse_operation(input: &Value) -> Result<Operation, InvalidMessage> {
     let mut reader = Reader::default();
     let operation = reader.operation("", input);
@@ -106,7 +106,7 @@ pub fn parse_operation(input: &Value) -> Result<Operation, InvalidMessage> {
 ///
 /// # Errors
 ///
-/// Every issue of the message.
+/// Returns every issue of the message.
 pub fn parse_operations_message(input: &Value) -> Result<OperationsMessage, InvalidMessage> {
     let mut reader = Reader::default();
     let message = reader.message(input);
@@ -117,7 +117,8 @@ pub fn parse_operations_message(input: &Value) -> Result<OperationsMessage, Inva
 ///
 /// # Errors
 ///
-/// One issue if there are too many bytes or they are not JSON, else every issue of the message.
+/// Returns a single issue if there are too many bytes or they are not JSON, else every issue of the
+/// message.
 pub fn parse_operations_bytes(bytes: &[u8]) -> Result<OperationsMessage, InvalidMessage> {
     let whole = |message: String| {
         let issue = ValidationIssue { pointer: String::new(), message };
@@ -443,7 +444,7 @@ impl Reader {
     }
 }
 
-/// An object and its position in the message. JSON `null` counts as absent.
+/// A JSON object and its position in the message. A member that is `null` counts as absent.
 struct Fields<'a> {
     at: &'a str,
     object: &'a Map<String, Value>,
@@ -477,7 +478,7 @@ pub(crate) fn path_problem(path: &str) -> Option<String> {
     parsed.err().map(|error| format!("is not a path: {}", escape_unprintable(error.message())))
 }
 
-/// A name as a segment of a JSON pointer.
+/// Escapes a member name for use as a segment of a JSON pointer.
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,4 +1,4 @@
-//! The workspace of a space: a backend on which the policy document is a guard.
+//! The workspace of a space: a backend with the policy document as one of its guards.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,12 +25,12 @@ pub struct SpaceWorkspace {
 }
 
 impl SpaceWorkspace {
-    /// Opens a directory. `template` sets how its commands are isolated; `others` answers the
+    /// Opens a directory. `template` sets how its commands are isolated. `others` answers the
     /// policy's questions for callers that are not operations.
     ///
     /// # Errors
     ///
-    /// The directory cannot be opened, or a variable is not allowed.
+    /// Fails if the directory cannot be opened or a variable is not allowed.
     pub fn open_directory(
         root: impl Into<PathBuf>,
         template: &LocalWorkspaceConfig,
@@ -70,7 +70,7 @@ impl SpaceWorkspace {
     ///
     /// # Errors
     ///
-    /// A variable is not allowed.
+    /// Fails if a variable is not allowed.
     pub fn open_memory(
         document: PolicyDocument,
         env: BTreeMap<String, String>,
@@ -95,7 +95,8 @@ impl SpaceWorkspace {
         env: BTreeMap<String, String>,
         restrictions: PathRestrictions,
     ) -> Result<Self> {
-        // Also in front of the restrictions, so that a refusal names its rule.
+        // The policy document is checked before the restrictions, so that a refusal names the rule
+        // of the document.
         let guards = Guards {
             policy: vec![Arc::new(PolicyDocumentGuard::new(document.clone()))],
             ..Guards::default()
@@ -103,7 +104,8 @@ impl SpaceWorkspace {
         let (listing, blocking) = (document.clone(), document.clone());
         let filters = PathFilters {
             unlisted: Some(PathFilter::new(move |path| listing.is_path_hidden(path))),
-            // The driver asks about the file that a path leads to, so that a link gives it no other name.
+            // The driver asks about the path of the file that a link leads to, so that a blocked
+            // file cannot be reached through a link.
             hidden: (!document.filesystem.blocked_paths.is_empty())
                 .then(|| PathFilter::new(move |path| blocking.is_path_blocked(path))),
         };
@@ -118,26 +120,26 @@ impl SpaceWorkspace {
         Ok(Self { backend, gate, document, env })
     }
 
-    /// A handle for a caller, so that policy and approvals name the caller.
+    /// Returns a handle that acts for this principal, so that policy and approvals name the caller.
     ///
     /// # Errors
     ///
-    /// The workspace is destroyed.
+    /// Fails if the workspace is destroyed.
     pub fn backend_for_principal(&self, principal: Principal) -> Result<Backend> {
         self.backend.narrow(NarrowOptions::for_actor(principal))
     }
 
-    /// The handle of the server itself.
+    /// The handle that the server itself uses.
     pub fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// The rules in force.
+    /// The policy document that is in force.
     pub fn policy_document(&self) -> &PolicyDocument {
         &self.document
     }
 
-    /// The variables of every command.
+    /// The environment variables that every command receives.
     pub fn env(&self) -> &BTreeMap<String, String> {
         &self.env
     }
