@@ -15,31 +15,34 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// Runs sessions on one machine.
 ///
-/// Every method can be called again with the same job after a crash or a lost connection: repeating
-/// an effect of one `(session, generation)` gives the same result and makes nothing twice. Futures
-/// may be dropped at any time; [`terminate_session`](Executor::terminate_session) and
-/// [`clean_up_session`](Executor::clean_up_session) then remove what they had started.
+/// Every method can be called again with the same job after a crash or a lost connection. Repeating
+/// a call for the same `(session, generation)` gives the same result and creates nothing twice.
+/// Futures may be dropped at any time. [`terminate_session`](Executor::terminate_session) and
+/// [`clean_up_session`](Executor::clean_up_session) then remove what the dropped calls had started.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
-    /// The description of the executor for clients.
+    /// Describes the executor for clients.
     fn describe_executor(&self) -> ExecutorDescription;
 
-    /// Checks what a new session names on the executor's machine, and chooses how its workspace is
-    /// made. Sources on other machines are not contacted.
+    /// Checks whether the paths and names in a new session's task exist on the executor's machine,
+    /// and chooses how its workspace is made. Sources on other machines are not contacted.
     ///
     /// # Errors
     ///
-    /// The problems of the task, field by field. No session is created for it.
+    /// Returns the problems of the task, field by field. The caller must then not create the
+    /// session.
     async fn choose_snapshot_provider(
         &self,
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations>;
 
-    /// Names everything that [`provision_workspace`](Executor::provision_workspace) of this job may create. It is the
-    /// same for all attempts of a session. The caller stores it first.
+    /// Returns a token that names everything that
+    /// [`provision_workspace`](Executor::provision_workspace) may create for this job. The token is
+    /// the same for all attempts of a session. The caller stores it before it provisions the
+    /// workspace.
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken;
 
-    /// Makes the workspace, or finds the one that this session already has.
+    /// Makes the workspace, or returns the one that this session already has.
     async fn provision_workspace(
         &self,
         job: &SessionAttempt,
@@ -54,8 +57,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError>;
 
-    /// Gives the agent the prompt of a turn. Turns are numbered from 1. Returns when the agent has received it; the
-    /// end of the turn is reported.
+    /// Sends the agent the prompt of a turn. Turns are numbered from 1. Returns when the agent has
+    /// received the prompt. The end of the turn is sent as a report.
     async fn send_prompt(
         &self,
         job: &SessionAttempt,
@@ -63,11 +66,12 @@ pub trait Executor: fmt::Debug + Send + Sync {
         prompt: &str,
     ) -> Result<(), ExecutorError>;
 
-    /// Asks the agent to end this turn now. The end is reported as for every turn. Does nothing if the turn has ended.
+    /// Asks the agent to end this turn now. The end of a cancelled turn is reported like that of
+    /// any other turn. Does nothing if the turn has ended.
     async fn cancel_turn(&self, job: &SessionAttempt, turn: u32) -> Result<(), ExecutorError>;
 
-    /// Names the approval that a question is stored as, for callers that do not wait for the decision. Questions that are
-    /// no longer open are ignored.
+    /// Tells the executor the id of the approval that stores a question, so that callers that do
+    /// not wait for the decision can learn the id. Questions that are no longer open are ignored.
     async fn set_approval_id_of_question(
         &self,
         job: &SessionAttempt,
@@ -75,7 +79,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
         approval: ApprovalId,
     );
 
-    /// Answers a question by an approval that is no longer pending. Questions that are no longer open are ignored.
+    /// Answers a question with the decision of its approval, which is no longer pending. Questions
+    /// that are no longer open are ignored.
     async fn answer_question(
         &self,
         job: &SessionAttempt,
@@ -86,35 +91,37 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// Freezes every process of the session. If this fails they continue to run.
     async fn pause_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
-    /// Unfreezes the processes.
+    /// Unfreezes every process of the session.
     async fn resume_session(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
-    /// Delivers the result as the task requests. A delivery can be repeated.
+    /// Delivers the result in the way that the task requests. A delivery can be repeated.
     async fn deliver_result(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError>;
 
-    /// The change so far as a unified diff.
+    /// Returns the changes so far as a unified diff.
     async fn session_diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError>;
 
-    /// Asks a repository for its branches. Nothing is transferred.
+    /// Lists the branches of a repository without fetching any of them.
     async fn list_repo_branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError>;
 
-    /// What the workspace that the token names occupies on the disk.
+    /// Returns how much disk space the workspace of this token occupies.
     async fn workspace_storage(
         &self,
         token: &CleanupToken,
     ) -> Result<WorkspaceStorage, ExecutorError>;
 
-    /// What the executor keeps on the disk, without the sizes of workspaces.
+    /// Lists what the executor keeps on the disk, without the sizes of workspaces.
     async fn stored(&self) -> Result<StoredResources, ExecutorError>;
 
-    /// Removes a cache of [`stored`](Executor::stored). Returns `false` if a workspace needs it.
+    /// Removes one of the caches that [`stored`](Executor::stored) lists. Returns `false` if a
+    /// workspace needs the cache.
     async fn remove_cache(&self, name: &str) -> Result<bool, ExecutorError>;
 
-    /// The bytes that new workspaces can still occupy; `None` if that is unknown.
+    /// Returns the number of bytes that new workspaces can still occupy. `None` if the number is
+    /// unknown.
     fn free_space(&self) -> Option<u64>;
 
-    /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
-    /// generation. Succeeds if there is none.
+    /// Asks the agent to end its turn and waits at most `grace`. Then ends every process of the
+    /// session, of any generation. Succeeds if there is no process.
     async fn terminate_session(
         &self,
         session: SessionId,
@@ -126,7 +133,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
     async fn clean_up_session(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
 }
 
-/// A session to run, and the number of the attempt.
+/// A session to run, and the number of this attempt to run it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionAttempt {
     pub session: Session,
@@ -142,7 +149,7 @@ pub struct CleanupToken(pub String);
 /// What an executor keeps on the disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredResources {
-    /// Everything that was made for sessions and not removed, complete or not.
+    /// The workspaces that were made for sessions and not removed, complete or not.
     pub workspaces: Vec<CleanupToken>,
     pub caches: Vec<StoredRepoCache>,
 }
@@ -152,7 +159,7 @@ pub struct StoredResources {
 pub struct StoredRepoCache {
     pub name: String,
     pub last_used: Time,
-    /// Whether a workspace needs it.
+    /// Whether a workspace needs the cached repository.
     pub is_borrowed: bool,
     pub bytes: u64,
 }
@@ -160,11 +167,11 @@ pub struct StoredRepoCache {
 /// The branches of a repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepoBranchList {
-    /// The branch that HEAD names.
+    /// The branch that `HEAD` refers to.
     pub default: Option<String>,
-    /// Names and commits, by name.
+    /// The name and commit of each branch, sorted by name.
     pub branches: Vec<(String, String)>,
-    /// Whether there are more.
+    /// Whether the repository has more branches than are listed.
     pub truncated: bool,
 }
 
@@ -172,7 +179,7 @@ pub struct RepoBranchList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvisionedWorkspace {
     pub provider: SnapshotProvider,
-    /// The directory on the executor's machine.
+    /// The path of the workspace on the executor's machine.
     pub mount_path: String,
     /// The commit that the work starts from.
     pub base_commit: Option<String>,
@@ -180,26 +187,26 @@ pub struct ProvisionedWorkspace {
     pub notes: Vec<String>,
 }
 
-/// Whether the agent starts a new conversation.
+/// Whether the agent starts a new conversation or continues the stored one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentLaunchMode {
-    /// A new conversation.
+    /// Start a new conversation.
     New { token: SessionToken },
-    /// The stored conversation of the agent. Fails if the agent cannot load it.
+    /// Load the agent's stored conversation. Fails if the agent cannot load it.
     Reload { token: SessionToken },
 }
 
-/// The secret with which a session's agent authenticates at its own endpoint.
+/// The secret with which a session's agent authenticates at the session's MCP endpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionToken(String);
 
 impl SessionToken {
-    /// A token with this text.
+    /// Makes a token from its text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The secret itself.
+    /// Returns the text of the token.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -211,12 +218,12 @@ impl fmt::Debug for SessionToken {
     }
 }
 
-/// An agent that accepts prompts.
+/// Facts about a launched agent that accepts prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LaunchedAgentInfo {
-    /// The name and version that the agent gave itself.
+    /// The name and version that the agent reported.
     pub agent: Option<String>,
-    /// The isolation that is in force; `None` if it is not known.
+    /// The isolation of the agent. `None` if it is not known.
     pub isolation: Option<Isolation>,
     /// The limits that are enforced on all processes of the session together.
     pub limits: EnforcedLimits,
@@ -225,8 +232,8 @@ pub struct LaunchedAgentInfo {
 }
 
 impl LaunchedAgentInfo {
-    /// The line of the session's stream that says what was started, and with which isolation. `None` if neither is
-    /// known.
+    /// The line for the session's stream that says which agent was started, and with which
+    /// isolation. `None` if neither is known.
     pub fn start_note(&self) -> Option<String> {
         let agent = self.agent.as_deref();
         match self.isolation {

@@ -24,12 +24,12 @@ pub struct RunningSessionWorkspace {
 }
 
 impl RunningSessionWorkspaces {
-    /// The endpoint of a session; `None` unless the session runs.
+    /// The workspace of a session. `None` if the session is not running.
     pub fn find(&self, session: SessionId) -> Option<RunningSessionWorkspace> {
         self.lock().get(&session).cloned()
     }
 
-    /// Opens the endpoint of a session. An endpoint of an earlier attempt is closed.
+    /// Opens the endpoint of a session. The endpoint of an earlier attempt is closed first.
     pub(crate) fn open(&self, session: SessionId, backend: Backend) {
         let mcp = McpHttpEndpoint::new(&backend, &McpHttpSettings::default());
         if let Some(old) = self.lock().insert(session, RunningSessionWorkspace { backend, mcp }) {
@@ -37,7 +37,7 @@ impl RunningSessionWorkspaces {
         }
     }
 
-    /// Closes a session's endpoint and ends its streams. Later requests do not find it.
+    /// Closes a session's endpoint and ends its streams. Later requests no longer find it.
     pub(crate) fn close(&self, session: SessionId) {
         let closed = self.lock().remove(&session);
         if let Some(endpoint) = closed {

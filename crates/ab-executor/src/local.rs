@@ -77,8 +77,8 @@ pub use audit::{AuditReceiver, AuditSender, SessionAuditEntry, audit_queue};
 pub use settings::{DEFAULT_APPROVAL_WAIT_TIMEOUT, ExecutorSettings};
 pub use setup::DEFAULT_SETUP_TIMEOUT;
 
-/// Runs sessions on this machine: workspaces as git clones or copies, agents in sandboxes, delivery
-/// as branches or patches.
+/// Runs sessions on this machine. Workspaces are git clones or copies, agents run in sandboxes, and
+/// results are delivered as branches or patches.
 pub struct LocalExecutor {
     settings: ExecutorSettings,
     workspaces: SessionWorkspaceStore,
@@ -87,8 +87,9 @@ pub struct LocalExecutor {
     turns: Turns,
 }
 
-/// A session with a sandbox. It is registered before anything starts in it, so that
-/// [`terminate`](Executor::terminate_session) finds the processes of an interrupted launch.
+/// A session with a sandbox. It is registered before the first process is started in the sandbox,
+/// so that [`terminate`](Executor::terminate_session) also finds the processes of an interrupted
+/// launch.
 struct Running {
     generation: u32,
     backend: Backend,
@@ -109,7 +110,7 @@ impl LocalExecutor {
     ///
     /// # Errors
     ///
-    /// The data directory cannot be used, or there is no git.
+    /// Fails if the data directory cannot be used or git is not installed.
     pub fn new(settings: ExecutorSettings) -> Result<Self, ExecutorError> {
         let path = settings.variable("PATH").cloned();
         let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
@@ -129,16 +130,16 @@ impl LocalExecutor {
         Ok(Self { settings, workspaces, running: Mutex::default(), endpoints, turns })
     }
 
-    /// The parts of this machine that agents may use.
+    /// The environment of this machine that agents may use.
     fn agent_host(&self) -> HostEnvironment {
         HostEnvironment::new(self.settings.environment.iter().cloned())
     }
 
-    /// The session's agent, if it can be started now.
+    /// Finds the session's agent and checks that it can be started now.
     ///
     /// # Errors
     ///
-    /// What is missing, and what to do about it.
+    /// Returns what is missing and what the user can do about it.
     fn find_agent(&self, session: &Session) -> Result<AgentReadyToLaunch, String> {
         let (directory, host) = (self.agent_directory(), self.agent_host());
         let kind = &session.agent.kind;
@@ -149,7 +150,7 @@ impl LocalExecutor {
         Ok(agent)
     }
 
-    /// The agents that are installed.
+    /// The directory of the installed agents.
     fn agent_directory(&self) -> AgentInstallDir {
         AgentInstallDir::new(&self.settings.agents_dir)
     }
@@ -159,7 +160,7 @@ impl LocalExecutor {
         groups::enforces().await
     }
 
-    /// The MCP endpoints of the sessions that run.
+    /// The MCP endpoints of the running sessions.
     pub fn running_session_workspaces(&self) -> RunningSessionWorkspaces {
         self.endpoints.clone()
     }
@@ -168,7 +169,7 @@ impl LocalExecutor {
         lock(&self.running)
     }
 
-    /// The sandbox of this job.
+    /// The running sandbox of this job, if there is one.
     fn running_job(&self, job: &SessionAttempt) -> Option<Arc<Running>> {
         let running = self.running().get(&job.session.id).cloned();
         running.filter(|running| running.generation == job.generation)
@@ -258,13 +259,15 @@ impl LocalExecutor {
         builder.open().await
     }
 
-    /// The handle of a session's workspace for its agent: its commands have the operator's variables.
+    /// The handle of a session's workspace for its agent. Commands that run through it have the
+    /// operator's variables.
     fn agent_handle(&self, backend: &Backend) -> ab_core::Result<Backend> {
         let env = self.settings.variables.clone();
         backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })
     }
 
-    /// The host's programs that an agent's sandbox shows, the agent's own first.
+    /// The host's programs that are visible in an agent's sandbox. The agent's own programs come
+    /// first.
     fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
         own.map(|directory| program::toolchain_for_agent_path(directory))
@@ -272,8 +275,8 @@ impl LocalExecutor {
             .collect()
     }
 
-    /// Copies the work out of the workspace. Git on the agent's tree runs in the agent's sandbox,
-    /// or in an equal one.
+    /// Copies the changes of a session out of its workspace. Git on the agent's tree runs in the
+    /// agent's sandbox, or in a sandbox with the same settings.
     async fn collect(
         &self,
         job: &SessionAttempt,
@@ -293,7 +296,8 @@ impl LocalExecutor {
                 self.workspaces.collect_changes(&workspace, inside, &author, &message).await
             }
             None => {
-                // Without a group git has no limits, but still ends with this process.
+                // If no control group can be made, git has no limits. It still ends with this
+                // process.
                 let group = groups::make(&self.settings, &job.session).await.ok();
                 let group = group.and_then(|made| made.group);
                 let (runtime, handle) = (&job.session.runtime, HandleSetup::default());
@@ -329,8 +333,8 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
     ))
 }
 
-/// How the backend of a session is made. By default the policy's questions are refused and nothing
-/// is recorded.
+/// How the backend of a session is made. With the default, questions of the policy are answered
+/// with a refusal and nothing is recorded in the audit log.
 #[derive(Default)]
 struct HandleSetup {
     policy: CommandPolicySettings,
@@ -340,7 +344,7 @@ struct HandleSetup {
 }
 
 impl HandleSetup {
-    /// The policy asks people, and the audit log records every change.
+    /// The setup of a session: the policy asks people, and the audit log records every change.
     fn of_session(
         rules: &PolicyRuleFile,
         questions: &Arc<PolicyQuestions>,
@@ -357,7 +361,7 @@ impl HandleSetup {
     }
 }
 
-/// The work of a session, copied out of its sandbox.
+/// The changes of a session, copied out of its sandbox.
 struct Brought {
     workspace: PreparedWorkspace,
     collected: CollectChangesOutcome,
@@ -483,7 +487,7 @@ impl Executor for LocalExecutor {
         question: &AgentQuestionId,
         approval: &Approval,
     ) -> Result<(), ExecutorError> {
-        // The agent may have ended, so that the question is no longer open.
+        // The agent may have ended. The question is then no longer open.
         if let Some(running) = self.running_job(job) {
             running.questions.answer(question, approval);
             let agent = lock(&running.agent).clone();
@@ -546,7 +550,8 @@ impl Executor for LocalExecutor {
                     self.workspaces.deliver_branch(&workspace.token, &changed, &to, branch).await;
                 result.branch = Some(made.map_err(because)?.branch.to_string());
             }
-            // The control plane stores the patch at the end: it is what `diff` returns.
+            // Nothing to deliver here. The control plane stores the patch at the end of the
+            // session, and `diff` returns it.
             DeliveryMode::Patch if stored_patch(&changed).is_some() => {}
             DeliveryMode::Patch => {
                 let most = MAX_DIFF / 1024 / 1024;
@@ -688,7 +693,8 @@ impl fmt::Debug for LocalExecutor {
     }
 }
 
-/// A commit that users can find. The commits of a copy exist only in our repository.
+/// The id of the result's commit, if users can find it. The commits of a copy exist only in the
+/// executor's own repository.
 fn published(workspace: &PreparedWorkspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.provider() {
         ab_snapshot::WorkspaceCopyMethod::Git => commit.map(ToString::to_string),
@@ -718,7 +724,7 @@ async fn clear(group: Option<&ControlGroup>) {
 
 async fn thaw(group: &ControlGroup) {
     if let Err(error) = group.thaw().await {
-        // If the host cannot freeze processes, none are frozen.
+        // If the host cannot freeze processes, none are frozen, so this error does no harm.
         tracing::debug!(%error, "cannot thaw the processes of a session");
     }
 }

@@ -6,26 +6,27 @@ use tokio::sync::mpsc;
 /// Something that happened to a launched agent. Reports arrive in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentReport {
-    /// Something to show: text, a tool call, an edit. Pieces of text are joined before they are
-    /// reported.
+    /// An event to show, such as text, a tool call or an edit. Pieces of text are joined before
+    /// they are reported.
     Event(EventKind),
-    /// The agent, or a command that it started, waits for a person's decision.
+    /// The agent, or a command that it started, waits for the decision of a person.
     Question(AgentQuestion),
     /// The agent finished its turn.
     TurnEnded(TurnOutcome),
-    /// The agent's process ended by itself. This is the last report.
+    /// The agent's process ended without a request of the server. This is the last report.
     Exited { detail: String },
 }
 
 /// A question of an agent, or of the command policy about a command of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentQuestion {
-    /// Names the question in [`Executor::answer_question`](crate::Executor::answer_question).
+    /// The id of the question in calls of
+    /// [`Executor::answer_question`](crate::Executor::answer_question).
     pub id: AgentQuestionId,
     pub subject: ApprovalSubject,
 }
 
-/// Names a question of a launched agent.
+/// The id of a question of a launched agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AgentQuestionId(pub String);
 
@@ -36,10 +37,10 @@ pub enum TurnOutcome {
     Done,
     /// The turn was cancelled by [`Executor::cancel_turn`](crate::Executor::cancel_turn).
     Cancelled,
-    /// The agent refused, ran out of tokens, or failed.
+    /// The agent refused the prompt, ran out of tokens, or failed.
     Failed { detail: String },
 }
 
-/// Sends the reports of one launched agent. The queue is bounded: a slow control plane slows the
-/// agent down.
+/// Sends the reports of one launched agent. The queue is bounded: if the control plane is slow, the
+/// agent has to wait.
 pub type AgentReportSender = mpsc::Sender<AgentReport>;

@@ -26,7 +26,7 @@ use super::{failed, lock};
 use crate::contract::ExecutorError;
 use crate::report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};
 
-/// How long an agent that closed its output may take to end before it is killed.
+/// How long an agent may keep running after it closed its output. After that it is killed.
 const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Number of bytes read from standard error at a time.
 const STDERR_PIECE: usize = 8 * 1024;
@@ -36,9 +36,9 @@ pub(super) struct Agent {
     pub(super) client: AcpClient,
     pub(super) session: AcpSessionId,
     pub(super) shared: Arc<Shared>,
-    /// The number of the last turn whose prompt was given.
+    /// The number of the last turn whose prompt was sent to the agent.
     pub(super) prompted: tokio::sync::Mutex<u32>,
-    /// Dropping it ends the agent's process.
+    /// Dropping the task's handle ends the agent's process.
     pub(super) _pump: AbortOnDropHandle<String>,
 }
 
@@ -58,12 +58,12 @@ pub(super) struct Shared {
     mask: Mask,
 }
 
-/// How the end of the agent is reported.
+/// How the end of the agent is reported. This depends on how far the launch is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// By the result of the launch.
+    /// The end of the agent is the result of the launch.
     Launching,
-    /// By a report.
+    /// The end of the agent is sent as a report.
     Attached,
     Ended,
 }
@@ -81,7 +81,8 @@ impl Shared {
         })
     }
 
-    /// Makes the end of the agent a report from now on. Returns `false` if it has already ended.
+    /// Marks the launch as complete: from now on the end of the agent is sent as a report. Returns
+    /// `false` if the agent has already ended.
     pub(super) fn attach(&self) -> bool {
         let mut stage = lock(&self.stage);
         let is_launching = *stage == Stage::Launching;
@@ -98,7 +99,7 @@ impl Shared {
 }
 
 impl Agent {
-    /// Gives the agent the prompt of a turn, once.
+    /// Sends the agent the prompt of a turn. Does nothing if the prompt was already sent.
     pub(super) async fn prompt(&self, turn: u32, prompt: &str) -> Result<(), ExecutorError> {
         let mut prompted = self.prompted.lock().await;
         if turn <= *prompted {
@@ -111,7 +112,8 @@ impl Agent {
         let Err(error) = self.client.start_turn(&self.session, &parts).await else { return Ok(()) };
         self.shared.busy.send_replace(false);
         if error.ends_connection() {
-            // The agent ended before it read the prompt. Its task reports that with the exit code.
+            // The agent ended before it read the prompt. The agent's task reports the end with the
+            // exit code.
             return Ok(());
         }
         Err(failed(SessionEndReason::Agent, error.to_string()))
@@ -119,7 +121,8 @@ impl Agent {
 
     /// Asks the agent to end the turn, if that turn is running.
     pub(super) async fn cancel_turn(&self, turn: u32) -> Result<(), ExecutorError> {
-        // The lock makes the request follow the prompt that it cancels, and precede the next one.
+        // Hold the lock while the request is sent, so that it comes after the prompt that it
+        // cancels and before the next prompt.
         let prompted = self.prompted.lock().await;
         if *prompted != turn || !*self.shared.busy.borrow() {
             return Ok(());
@@ -138,12 +141,13 @@ impl Agent {
         };
         let asked = lock(&self.shared.questions).remove(question);
         if let Some(asked) = asked {
-            // `false` means that the turn was cancelled meanwhile.
+            // `false` means that the turn has been cancelled in the meantime.
             asked.answer(&answer);
         }
     }
 
-    /// Cancels the turn and waits for its end, at most `grace`. Then ends the agent's processes and waits for that.
+    /// Cancels the turn and waits at most `grace` for its end. Then ends the agent's processes and
+    /// waits until they have ended.
     pub(super) async fn end(&self, grace: Duration) {
         if !grace.is_zero() && *self.shared.busy.borrow() {
             let wrap_up = async {
@@ -151,7 +155,7 @@ impl Agent {
                     tracing::debug!(%error, "cannot cancel a turn");
                 }
                 let mut busy = self.shared.busy.subscribe();
-                // The sender lives as long as `self`.
+                // Waiting cannot fail, because the sender lives as long as `self`.
                 let _ = busy.wait_for(|busy| !busy).await;
             };
             // After the grace period the agent is killed in the middle of its turn.
@@ -170,9 +174,9 @@ pub(super) struct Pump {
     pub(super) translator: Translator,
     pub(super) reports: AgentReportSender,
     pub(super) shared: Arc<Shared>,
-    /// Makes the ids of questions unique among the attempts to run the session.
+    /// The attempt to run the session. It makes the ids of questions unique among all attempts.
     pub(super) generation: u32,
-    /// The session's control group, which tells whether memory ran out.
+    /// The session's control group. It is used to find out whether the agent ran out of memory.
     pub(super) group: Option<ControlGroup>,
     pub(super) asked: u64,
 }
@@ -180,7 +184,8 @@ pub(super) struct Pump {
 impl Pump {
     /// Reads until the agent has ended, and returns a description of its end.
     pub(super) async fn run(mut self) -> String {
-        // Also runs when this task is aborted: dropping `launched` kills the process.
+        // The guard is also dropped when this task is aborted. Dropping `launched` kills the
+        // process.
         let _ended = self.shared.ended.clone().drop_guard();
         let kill = self.shared.kill.clone();
         let mut stderr = self.launched.stderr.take();
@@ -273,7 +278,8 @@ impl Pump {
 
     async fn ask(&mut self, question: PermissionQuestion) {
         let (events, subject) = self.translator.question(question.call.clone());
-        // Credentials are hidden before the detail is cut: half of one would stay.
+        // Hide credentials before the detail is truncated. Otherwise the first half of a credential
+        // could remain.
         let mut subject = self.shared.mask.subject(subject);
         if let Some(detail) = subject.detail.take() {
             subject = subject.with_detail(detail);
@@ -304,7 +310,7 @@ impl Pump {
                 let detail = format!("the agent ended its turn early: {}", stop.as_str());
                 TurnOutcome::Failed { detail }
             }
-            // The end of the process is reported instead.
+            // Nothing to report here: the end of the process is reported instead.
             Err(error) if error.ends_connection() => return,
             Err(error) => TurnOutcome::Failed { detail: error.to_string() },
         };
@@ -323,19 +329,19 @@ impl Pump {
     }
 }
 
-/// Waits for room in the queue, unless the agent is being killed.
+/// Sends a report. Waits for room in the queue, unless the agent is being killed.
 async fn report(reports: &AgentReportSender, shared: &Shared, report: AgentReport) {
     let report = shared.mask.report(report);
     tokio::select! {
         biased;
         () = shared.kill.cancelled() => {}
-        // Fails if the control plane has dropped the receiver.
+        // Sending fails if the control plane has dropped the receiver. The report is then lost.
         _ = reports.send(report) => {}
     }
 }
 
-/// Returns the number of bytes read, zero at the end of the stream. Without a stream it never
-/// returns.
+/// Reads standard error and returns the number of bytes, which is zero at the end of the stream. If
+/// there is no stream, it waits forever.
 async fn read_stderr(stderr: &mut Option<ProcessOutputReader>, piece: &mut [u8]) -> usize {
     match stderr {
         Some(reader) => reader.read(piece).await.unwrap_or(0),

@@ -1,11 +1,12 @@
-//! Files that came with a task: copied beside the workspace, and named to the agent in its first prompt.
+//! Attachments of a task: the files are copied beside the workspace, and the agent's first prompt
+//! names their paths.
 
 use std::path::Path;
 
 use ab_api::Session;
 use ab_snapshot::{PreparedWorkspace, WorkspaceAttachment};
 
-/// The attachments of a session that are copied from the directory `uploads`.
+/// The attachments of a session, which are copied from the directory `uploads`.
 pub(super) fn requested(session: &Session, uploads: &Path) -> Vec<WorkspaceAttachment> {
     let attached = session.task.attachments.iter();
     let attachment = |it: &ab_api::TaskAttachment| WorkspaceAttachment {
@@ -17,14 +18,14 @@ pub(super) fn requested(session: &Session, uploads: &Path) -> Vec<WorkspaceAttac
     attached.map(attachment).collect()
 }
 
-/// The note about the attachments of a new workspace.
+/// A note for the user that lists the attachments of a new workspace.
 pub(super) fn note(session: &Session, workspace: &PreparedWorkspace) -> Option<String> {
     let directory = workspace.attachments_dir.as_ref()?;
     let names: Vec<&str> = session.task.attachments.iter().map(|it| it.name.as_str()).collect();
     Some(format!("Attachments in {}: {}.", directory.display(), names.join(", ")))
 }
 
-/// The prompt of a task, with the places of its attachments.
+/// The prompt of a task, followed by the paths of its attachments.
 pub(super) fn with_paths(prompt: &str, session: &Session, workspace: &PreparedWorkspace) -> String {
     let Some(directory) = &workspace.attachments_dir else { return prompt.to_owned() };
     let mut text = format!(

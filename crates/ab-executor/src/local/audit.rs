@@ -1,7 +1,8 @@
-//! The audit of a session: the calls on its MCP endpoint, as lines of the server's log and as entries for the store.
+//! The audit of a session: the calls on its MCP endpoint are written to the server's log and queued
+//! as entries for the store.
 //!
-//! The session's events come from the agent's own updates, so that an edit is one event. The audit records the calls on
-//! the workspace, with caller and outcome.
+//! The session's events come from the agent's own updates, so an edit appears there as one event.
+//! The audit records each call on the workspace, with its caller and outcome.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,36 +15,37 @@ use tokio::sync::mpsc;
 use super::mask::Mask;
 use super::request;
 
-/// Maximum number of entries that wait to be stored.
+/// Maximum number of entries that wait in the queue.
 const QUEUE: usize = 4096;
 /// Maximum number of bytes of a path, a command or an error in an entry.
 const MAX_TEXT: usize = 4096;
 
-/// Takes the audit entries of all sessions of an executor. Cheap to clone.
+/// The sending side of the audit queue. All sessions of an executor use it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditSender {
     entries: mpsc::Sender<SessionAuditEntry>,
     dropped: Arc<Mutex<DroppedEntries>>,
 }
 
-/// Gives the audit entries to the control plane, which stores them.
+/// The receiving side of the audit queue. The control plane takes the entries from it and stores
+/// them.
 #[derive(Debug)]
 pub struct AuditReceiver {
     entries: mpsc::Receiver<SessionAuditEntry>,
     dropped: Arc<Mutex<DroppedEntries>>,
 }
 
-/// The number of entries of each session that found the queue full.
+/// For each session, the number of entries that were dropped because the queue was full.
 type DroppedEntries = BTreeMap<SessionId, u64>;
 
-/// An entry and its session.
+/// An audit entry and the session that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionAuditEntry {
     pub session: SessionId,
     pub entry: AuditEntry,
 }
 
-/// A bounded queue of audit entries.
+/// Creates a bounded queue of audit entries.
 pub fn audit_queue() -> (AuditSender, AuditReceiver) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let dropped = Arc::<Mutex<DroppedEntries>>::default();
@@ -52,14 +54,15 @@ pub fn audit_queue() -> (AuditSender, AuditReceiver) {
 }
 
 impl AuditReceiver {
-    /// The next entries, at most `limit`; none once all senders are dropped. Cancel safe.
+    /// Waits for the next entries and returns at most `limit` of them. Returns an empty list once
+    /// all senders are dropped. Cancel safe.
     pub async fn next(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
         let mut entries = Vec::new();
         self.entries.recv_many(&mut entries, limit).await;
         entries
     }
 
-    /// The entries that wait, at most `limit`.
+    /// Takes the entries that are already in the queue, at most `limit`. Does not wait.
     pub fn waiting(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
         std::iter::from_fn(|| self.entries.try_recv().ok()).take(limit).collect()
     }
@@ -72,7 +75,8 @@ impl AuditReceiver {
 
 impl AuditSender {
     fn send(&self, entry: SessionAuditEntry) {
-        // A call must not wait for the store. The loss is counted.
+        // A call must not wait for the store. An entry that does not fit into the queue is dropped
+        // and counted.
         let session = entry.session;
         if self.entries.try_send(entry).is_err() {
             let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +85,7 @@ impl AuditSender {
     }
 }
 
-/// Writes the records of one session.
+/// Writes the audit entries of one session.
 pub(super) struct AuditLog {
     pub(super) session: SessionId,
     pub(super) mask: Mask,
@@ -138,7 +142,7 @@ impl JournalWriter for AuditLog {
     }
 }
 
-/// The beginning of a text that is too long for an entry.
+/// Truncates a text that is too long for an entry.
 fn cut(mut text: String) -> String {
     if text.len() > MAX_TEXT {
         let end = text.floor_char_boundary(MAX_TEXT);

@@ -1,9 +1,9 @@
 //! Applies the configuration of a session's source directory: MCP servers, which the agent starts
 //! inside the sandbox, and skills, which are copied into the session's home.
 //!
-//! The configuration may come from a repository, so it is trusted as little as the files of the
-//! workspace: it cannot name files outside of its directory or variables that the agent does not
-//! have.
+//! The configuration may come from a repository, so it is not trusted more than the files of the
+//! workspace. It cannot refer to files outside of its directory or to variables that the agent does
+//! not have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,8 @@ use serde_json::{Map, Value};
 
 use super::{request, skills};
 
-/// A shell that starts a program in another directory.
+/// A shell script that changes to the directory in its first argument and runs the rest as a
+/// program.
 const IN_DIRECTORY: &str = r#"cd -- "$1" && shift && exec "$@""#;
 
 /// The entries that can be applied, and notes about the others.
@@ -64,7 +65,7 @@ impl Configured {
         configured
     }
 
-    /// The MCP servers for an agent. The agent starts those that are programs.
+    /// Returns the MCP servers for an agent. The agent itself starts those that are local programs.
     pub(super) fn servers(
         &mut self,
         agent: &AgentReadyToLaunch,
@@ -96,7 +97,7 @@ fn directory(session: &Session) -> Option<std::path::PathBuf> {
     request::source(session).ok()?.local_path().map(Path::to_owned)
 }
 
-/// The valid entries of a file.
+/// Reads the valid entries of a configuration file.
 async fn entries<T: DeserializeOwned>(
     source: &Backend,
     file: &str,
@@ -137,7 +138,8 @@ pub(super) fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// An entry in the form that is sent to the agent, or why it cannot be used.
+/// Converts an entry to the form that is sent to the agent. Fails with the reason if the entry
+/// cannot be used.
 fn server(
     name: &str,
     config: &McpServerConfig,
@@ -202,7 +204,7 @@ fn server(
     }
 }
 
-/// The value of a variable of the agent.
+/// The value of an environment variable that the agent has.
 fn variable_of<'a>(agent: &'a AgentReadyToLaunch, name: &str) -> Result<&'a str, String> {
     let value = agent.credentials.get(name).or_else(|| agent.entry.env.get(name));
     value.map(String::as_str).ok_or_else(|| {

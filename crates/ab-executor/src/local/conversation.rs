@@ -1,6 +1,7 @@
-//! The id that an agent gave its conversation, stored in a file beside the session's workspace,
-//! where the agent cannot write. Only this module uses the file;
-//! [`SessionWorkspaceStore::remove_workspace`](ab_snapshot::SessionWorkspaceStore::remove_workspace) removes it.
+//! The id of the agent's conversation, stored in a file beside the session's workspace, where the
+//! agent cannot write. Only this module reads and writes the file.
+//! [`SessionWorkspaceStore::remove_workspace`](ab_snapshot::SessionWorkspaceStore::remove_workspace)
+//! removes it.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use ab_snapshot::PreparedWorkspace;
 /// Maximum length of a stored id in bytes.
 const LONGEST: u64 = 4096;
 
-/// Replaces the id. A crash leaves the old one or the new one.
+/// Replaces the stored id atomically: after a crash the file contains the old id or the new one.
 pub(super) async fn store(workspace: &PreparedWorkspace, id: &AcpSessionId) -> io::Result<()> {
     let path = path(workspace);
     let new = path.with_extension("new");

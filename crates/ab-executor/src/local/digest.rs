@@ -7,7 +7,8 @@ use ab_acp::session_update::ContentBlock;
 use ab_acp::tool_call::{ToolCall, ToolCallContent};
 use sha2::{Digest, Sha256};
 
-/// Must change with the encoding, so that digests of two versions are never equal.
+/// A prefix of the digested bytes. Change it whenever the encoding changes, so that digests of two
+/// versions are never equal.
 const VERSION: &str = "agent-backend permission 1";
 
 /// The digest in hexadecimal. It does not cover the id of the call: a repeated question has the

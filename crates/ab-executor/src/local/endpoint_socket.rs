@@ -1,9 +1,9 @@
-//! The session's workspace as tools over a local socket, for agents that cannot use its HTTP
-//! endpoint.
+//! Serves the session's workspace as MCP tools over a local socket, for agents that cannot use its
+//! HTTP endpoint.
 //!
-//! The socket is in a directory beside the workspace that only this session's sandbox shows, so
-//! every connection comes from the session. The agent starts `agent-backend mcp --connect`, which
-//! forwards messages between its standard streams and the socket.
+//! The socket is in a directory beside the workspace that is visible only in this session's
+//! sandbox, so every connection comes from the session. The agent starts `agent-backend mcp
+//! --connect`, which forwards messages between its standard streams and the socket.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,7 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 const MOST_CONNECTIONS: usize = 16;
 const SOCKET: &str = "mcp";
 
-/// A socket that is not served yet. Its directory is created before the sandbox, which shows it.
+/// A socket that is not served yet. Its directory is created before the sandbox, because the
+/// sandbox mounts it.
 #[derive(Debug)]
 pub(super) struct EndpointSocket {
     directory: PathBuf,
@@ -35,11 +36,11 @@ pub(super) struct ServedSocket {
 }
 
 impl EndpointSocket {
-    /// Creates the directory. A socket of an earlier attempt is removed.
+    /// Creates the directory of the socket, and removes the socket of an earlier attempt.
     ///
     /// # Errors
     ///
-    /// The directory cannot be created.
+    /// Fails if the directory cannot be created.
     pub(super) fn make(workspace: &PreparedWorkspace) -> io::Result<EndpointSocket> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = workspace.tree.with_file_name("socket");
@@ -52,18 +53,20 @@ impl EndpointSocket {
         Ok(EndpointSocket { directory })
     }
 
-    /// The directory to show in the sandbox, read-only: the agent must not replace the socket.
+    /// The directory to mount in the sandbox. It is read-only, so that the agent cannot replace the
+    /// socket.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Starts to serve. Calls are made as the session's agent.
+    /// Creates the socket and starts to serve it. Calls are made as the session's agent.
     ///
     /// # Errors
     ///
-    /// The socket cannot be created.
+    /// Fails if the socket cannot be created.
     pub(super) fn serve(&self, session: SessionId, backend: &Backend) -> io::Result<ServedSocket> {
-        // The path itself may be too long for a socket address.
+        // Open the directory and use a short path below `/proc`: the real path may be too long for
+        // a socket address.
         let directory = std::fs::File::open(&self.directory)?;
         let address = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
         let listener = UnixListener::bind(address)?;
@@ -75,7 +78,7 @@ impl EndpointSocket {
 }
 
 impl ServedSocket {
-    /// The program that an agent starts to use the socket.
+    /// Returns the MCP server entry for the agent: the program that it starts to use the socket.
     pub(super) fn offer(&self, name: &str, own_executable: &Path) -> McpServer {
         let path = self.path.to_string_lossy().into_owned();
         McpServer::Stdio {

@@ -1,4 +1,5 @@
-//! The control group of a session and its limits, and the note if the host supports none.
+//! The control group of a session with its limits. If the host supports no control groups, the
+//! session gets a note.
 
 use ab_api::{EnforcedLimits, RequestedLimits, Session, SessionEndReason};
 use ab_host::{ControlGroup, ControlGroupLimits};
@@ -11,12 +12,12 @@ const MIB: u64 = 1024 * 1024;
 /// A session's control group, if the host supports one.
 pub(super) struct MadeGroup {
     pub(super) group: Option<ControlGroup>,
-    /// What cannot be enforced, for the session's user.
+    /// A note for the session's user about limits that cannot be enforced.
     pub(super) note: Option<String>,
 }
 
-/// Creates the group of a session. Default limits that cannot be enforced become a note; limits
-/// that the task requests are an error.
+/// Creates the control group of a session. If default limits cannot be enforced, the result
+/// contains a note. If limits that the task requests cannot be enforced, it fails.
 pub(super) async fn make(
     settings: &ExecutorSettings,
     session: &Session,
@@ -45,7 +46,7 @@ pub(super) async fn enforces() -> bool {
     ControlGroup::create(all).await.is_ok()
 }
 
-/// The limits of a group as clients see them.
+/// Converts the limits of a group to the form that clients see.
 pub(super) fn shown(group: Option<&ControlGroup>) -> EnforcedLimits {
     let limits = group.map(ControlGroup::limits).unwrap_or_default();
     EnforcedLimits {
@@ -59,7 +60,7 @@ fn limits(defaults: ControlGroupLimits, asked: Option<RequestedLimits>) -> Contr
     let RequestedLimits { cpu, memory_mib } = asked.unwrap_or_default();
     ControlGroupLimits {
         memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
-        // The task check guarantees a positive number.
+        // The number is positive: the task was checked before.
         cpu_millis: cpu.map(|cpu| (cpu * 1000.0).round() as u64).or(defaults.cpu_millis),
         processes: defaults.processes,
     }

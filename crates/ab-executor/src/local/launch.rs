@@ -1,4 +1,4 @@
-//! Launches an agent in a workspace, up to an agent that accepts prompts.
+//! Launches an agent in a workspace. The launch ends when the agent accepts prompts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,11 +27,11 @@ use crate::contract::{
 };
 use crate::report::AgentReportSender;
 
-/// The name of the session's endpoint among the MCP servers of its agent.
+/// The name under which the agent sees its session's MCP endpoint.
 const MCP_NAME: &str = "workspace";
 const NO_ENDPOINT_NOTE: &str = "The agent cannot reach the MCP endpoint of its session: this requires bwrap, or an agent \
      that uses MCP over HTTP and a shared network.";
-/// How long an agent may take to exit after a failed launch.
+/// How long an agent process may take to exit after a failed launch.
 const END_TIME: Duration = Duration::from_secs(5);
 
 /// Starts the agent and opens its conversation.
@@ -55,7 +55,7 @@ pub(super) async fn launch(
             return Err(unlaunched("runtime.type: devcontainer is not available yet"));
         }
     }
-    // The session may have been accepted by an earlier server process with other settings.
+    // Check again: an earlier server process with other settings may have accepted the session.
     let is_shared = runtime.network.unwrap_or_default() == NetworkMode::Shared;
     if is_shared && executor.settings.refuses_shared_network {
         return Err(unlaunched(
@@ -93,7 +93,7 @@ pub(super) async fn launch(
     let for_agent = for_agent.map_err(|error| unlaunched(error.to_string()))?;
     let isolation = sandbox.backend.effective_policy().await.ok().and_then(|it| it.isolation);
     let socket = match isolation {
-        // Under Landlock no program can use local sockets.
+        // Landlock does not allow programs to use local sockets.
         Some(Isolation::Landlock) => None,
         Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
             let served = socket.serve(id, &for_agent);
@@ -134,7 +134,7 @@ pub(super) async fn launch(
 
 /// An agent whose conversation is open.
 struct Started {
-    /// The agent's own name.
+    /// The name that the agent reported.
     agent: Option<String>,
     notes: Vec<String>,
 }
@@ -183,7 +183,7 @@ async fn start(
     let Opened { profile, session } = match opened {
         Ok(opened) => opened,
         Err(Unopened::Acp(error)) if error.ends_connection() => {
-            // The exit of the process is a more useful error.
+            // Report how the process ended, if it did: that explains more than the protocol error.
             let ended = timeout(END_TIME, &mut pump).await.ok().and_then(Result::ok);
             return Err(unlaunched(ended.unwrap_or_else(|| error.to_string())));
         }
@@ -200,7 +200,7 @@ async fn start(
     Ok(Started { agent: name(&profile), notes: configured.notes })
 }
 
-/// Why no conversation was opened.
+/// Why no conversation could be opened.
 enum Unopened {
     Acp(AcpError),
     Other(String),
@@ -218,13 +218,13 @@ struct Offers {
     socket: Option<McpServer>,
 }
 
-/// A conversation with an agent.
+/// An open conversation with an agent.
 struct Opened {
     profile: AgentCapabilities,
     session: AcpSessionId,
 }
 
-/// The session's MCP endpoint over HTTP. An agent without a network cannot use it.
+/// The session's MCP endpoint over HTTP. `None` for an agent without network access.
 fn http_offer(
     executor: &LocalExecutor,
     job: &SessionAttempt,
@@ -242,7 +242,7 @@ fn http_offer(
     })
 }
 
-/// Performs the handshake and opens a new conversation or the stored one.
+/// Performs the ACP handshake, and opens a new conversation or the stored one.
 async fn open(
     client: &AcpClient,
     agent: &AgentReadyToLaunch,

@@ -1,10 +1,10 @@
 //! Text for events: truncates text to fit, and splits bytes into lines.
 
-/// Maximum number of bytes of one text in an event. An event has at most 64 KiB, and one byte can
-/// take six in JSON.
+/// Maximum number of bytes of one text in an event. An event has at most 64 KiB, and one byte of
+/// text can take six bytes in JSON.
 pub(super) const MAX_TEXT: usize = 8 * 1024;
 
-/// The beginning of a text, with a note about how much was left out.
+/// Truncates a text and appends a note about how much was left out.
 pub(super) fn cut(text: &str) -> String {
     if text.len() <= MAX_TEXT {
         return text.to_owned();
@@ -13,7 +13,7 @@ pub(super) fn cut(text: &str) -> String {
     format!("{}\n… ({} more bytes)", &text[..end], text.len() - end)
 }
 
-/// The last character boundary that is not after `most`.
+/// The largest character boundary that is not greater than `most`.
 pub(super) fn boundary(text: &str, most: usize) -> usize {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -29,7 +29,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines that these bytes complete. Empty lines are skipped.
+    /// Adds bytes and returns the lines that they complete. Empty lines are skipped.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for byte in bytes {
@@ -43,7 +43,7 @@ impl Lines {
         lines
     }
 
-    /// The last line, if it has no line ending.
+    /// Returns the remaining bytes as the last line, if they have no line ending.
     pub(super) fn finish(&mut self) -> Option<String> {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.rest)).trim_end().to_owned();
         (!line.is_empty()).then_some(line)

@@ -16,25 +16,25 @@ use crate::report::{AgentQuestion, AgentReport, TurnOutcome};
 
 /// The text that replaces a credential.
 const HIDDEN: &str = "[credential]";
-/// Shorter values are not hidden: they occur in ordinary text.
+/// Minimum length of a value that is hidden. Shorter values occur in ordinary text.
 const SHORTEST: usize = 8;
-/// Shorter texts of a login file are names, not tokens.
+/// Minimum length of a text in a login file that is hidden. Shorter texts are names, not tokens.
 const SHORTEST_IN_FILE: usize = 20;
 
 /// The secrets of one agent.
 #[derive(Clone, Default)]
 pub(super) struct Mask {
-    /// Long ones first, because one may contain another.
+    /// Sorted by length, longest first, because one secret may contain another.
     secrets: Vec<String>,
 }
 
 impl Mask {
-    /// Hides the values of credentials, and the tokens in login files.
+    /// Creates a mask that hides the values of credentials and the tokens in login files.
     pub(super) fn new(credentials: &BTreeMap<String, String>, login_files: &[String]) -> Mask {
         let mut secrets: Vec<String> =
             credentials.values().filter(|value| value.len() >= SHORTEST).cloned().collect();
         for text in login_files {
-            // Login files are JSON or YAML; tokens have no white space and no quotes in them.
+            // Login files are JSON or YAML. Their tokens contain no white space and no quotes.
             let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',');
             let texts = text.split(is_border);
             secrets.extend(texts.filter(|text| text.len() >= SHORTEST_IN_FILE).map(str::to_owned));
@@ -44,12 +44,12 @@ impl Mask {
         Mask { secrets }
     }
 
-    /// Hides everything that an agent of this entry knows about the server's credentials: the
-    /// variables and login files that its entry lists, and logins that it renewed in its home.
+    /// Creates a mask for an agent: it hides the variables and login files that the agent's catalog
+    /// entry lists, and the logins that the agent renewed in its home.
     ///
     /// # Errors
     ///
-    /// A login file cannot be read.
+    /// Fails if a login file cannot be read.
     pub(super) async fn of_agent(
         entry: &AgentCatalogEntry,
         host: &HostEnvironment,
@@ -91,7 +91,8 @@ impl Mask {
         if self.secrets.is_empty() {
             return subject;
         }
-        // What cannot be shown cannot be approved.
+        // If the credentials cannot be hidden, show nothing and mark the subject as cut, because a
+        // person must not approve what cannot be shown.
         let hidden = || ApprovalSubject { is_cut: true, ..ApprovalSubject::default() };
         self.masked(&subject).unwrap_or_else(hidden)
     }

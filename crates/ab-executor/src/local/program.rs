@@ -1,4 +1,4 @@
-//! Checks before the launch whether an agent's program can be started in its sandbox: the error of
+//! Checks before the launch whether an agent's program can be started in its sandbox. The error of
 //! the launch itself would name neither the agent nor what is missing.
 
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PROGRAM_DIRS, Toolchain};
 
 pub(super) use ab_acp::launch::toolchain_for_agent_path;
 
-/// Looks for the program in the places that the sandbox will show.
+/// Looks for the program in the directories that will be visible in the sandbox.
 ///
 /// # Errors
 ///
-/// What is missing and what to do about it, for the session's user.
+/// Returns what is missing and what the session's user can do about it.
 pub(super) fn check(
     entry: &AgentCatalogEntry,
     toolchains: &[Toolchain],
@@ -25,7 +25,7 @@ pub(super) fn check(
     };
     let agent = &entry.id;
     let found = if program.contains('/') {
-        // A relative path is resolved in the workspace, by the agent.
+        // A relative path is resolved in the workspace when the agent starts.
         if !program.starts_with('/') {
             return Ok(());
         }
@@ -45,7 +45,7 @@ pub(super) fn check(
     if runtime == RuntimeType::Disabled {
         return Ok(());
     }
-    // The sandbox must show the path itself and, for a link, also its target.
+    // The path must be visible in the sandbox. If it is a link, its target must be visible too.
     let real = found.canonicalize().unwrap_or_else(|_| found.clone());
     match [&found, &real].into_iter().find(|path| !is_visible(path, toolchains)) {
         None => Ok(()),

@@ -21,22 +21,23 @@ const MAX_OPEN: usize = 64;
 /// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
-/// What [`PolicyQuestions`] are made with.
+/// The settings of [`PolicyQuestions`].
 pub(super) struct QuestionSettings {
     pub(super) generation: u32,
-    /// Weak: the end of the agent's reports must be seen.
+    /// Sends questions as reports. The reference is weak, so that the channel closes when the agent
+    /// has ended.
     pub(super) reports: mpsc::WeakSender<AgentReport>,
-    /// Hides the agent's credentials in what people are shown and the store keeps.
+    /// Hides the agent's credentials in what people see and the store keeps.
     pub(super) mask: Mask,
-    /// How long a command waits for the decision before its caller is told to come back.
+    /// How long a command waits for the decision. After that its caller is told to try again later.
     pub(super) wait: Duration,
 }
 
 /// The open questions of one attempt to run a session.
 ///
-/// Every waiting command has a question of its own: one yes counts for one command. A command whose caller stopped
-/// waiting, or was told to come back, leaves its question open, and the next command with the same digest takes it over,
-/// decided or not.
+/// Every waiting command has its own question, so one approval allows one command. If the caller of
+/// a command stops waiting or is told to try again later, the question stays open. The next command
+/// with the same digest takes it over, decided or not.
 pub(super) struct PolicyQuestions {
     settings: QuestionSettings,
     open: Mutex<Open>,
@@ -50,16 +51,16 @@ struct Open {
 
 struct Waiting {
     digest: CallDigest,
-    /// Whether a command is waiting for it.
+    /// Whether a command is waiting for this question.
     taken: bool,
     state: watch::Sender<QuestionState>,
 }
 
-/// How far a question is.
+/// The state of a question.
 #[derive(Clone)]
 enum QuestionState {
     Reported,
-    /// Stored as this approval, and not decided.
+    /// The question is stored as this approval and is not decided yet.
     Stored(ApprovalId),
     Decided(ApprovalAnswer),
 }
@@ -69,7 +70,7 @@ impl PolicyQuestions {
         Arc::new(Self { settings, open: Mutex::default() })
     }
 
-    /// Notes which approval a question is. Ids of other questions are ignored.
+    /// Records which approval stores a question. Ids of other questions are ignored.
     pub(super) fn name(&self, question: &AgentQuestionId, approval: ApprovalId) {
         let open = lock(&self.open);
         if let Some(waiting) = open.questions.get(question) {
@@ -95,7 +96,8 @@ impl PolicyQuestions {
     /// open, or if the control plane no longer receives reports.
     async fn take(&self, asked: &ApprovalRequest) -> Option<Taken<'_>> {
         let QuestionSettings { generation, reports, mask, .. } = &self.settings;
-        // Room for the report first: a question that is open was reported.
+        // Reserve room for the report before the question is opened, so that every open question is
+        // reported.
         let permit = reports.upgrade()?.reserve_owned().await.ok()?;
         let mut open = lock(&self.open);
         let abandoned = open
@@ -127,7 +129,7 @@ impl Approver for PolicyQuestions {
         let Some(mut taken) = self.take(asked).await else { return ApprovalAnswer::Nobody };
         let is_decided = |state: &QuestionState| matches!(state, QuestionState::Decided(_));
         let is_known = |state: &QuestionState| !matches!(state, QuestionState::Reported);
-        // After that time the caller is told which approval to wait for.
+        // After the timeout the caller is told which approval to wait for.
         let _ = timeout(self.settings.wait, taken.reach(is_decided)).await;
         match taken.reach(is_known).await {
             Some(QuestionState::Decided(answer)) => {
@@ -159,7 +161,8 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Waits for a state. The sender lives as long as the questions, so there is one.
+    /// Waits until the question is in a state for which `fits` returns `true`. The sender lives as
+    /// long as the open questions.
     async fn reach(&mut self, fits: impl Fn(&QuestionState) -> bool) -> Option<QuestionState> {
         self.state.wait_for(fits).await.ok().map(|state| state.clone())
     }
@@ -201,7 +204,7 @@ fn answer(approval: &Approval) -> ApprovalAnswer {
     }
 }
 
-/// Rules and timeouts are of the server.
+/// The principal that decided. Decisions by rules and timeouts are attributed to the server.
 fn principal(by: Option<&ApprovalDecider>) -> Principal {
     match by {
         Some(by) if by.kind == DeciderKind::Person => {
@@ -278,7 +281,7 @@ mod tests {
         };
         assert_ne!(strange.subject.digest, question.subject.digest);
         assert!(matches!(questions.ask(&call).await, ApprovalAnswer::Yes(_)));
-        // The approval is used up: the same command opens a new question.
+        // The approval was used by the first command, so the same command opens a new question.
         tokio::select! {
             again = reported(&mut reports) => assert_ne!(again.id, question.id),
             answer = questions.ask(&call) => panic!("the yes counted twice: {answer:?}"),

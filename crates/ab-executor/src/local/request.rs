@@ -1,4 +1,4 @@
-//! Converts a session to a request to ab-snapshot: token, workspace, names.
+//! Converts a session to a request for ab-snapshot: token, workspace and names.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -11,21 +11,21 @@ use ab_snapshot::{
 };
 use sha2::{Digest, Sha256};
 
-/// Number of bytes of the session's digest in its token.
+/// Number of bytes of the session's digest that its token contains.
 const TOKEN_BYTES: usize = 16;
-/// Maximum number of characters of the prompt in a branch name.
+/// Maximum number of characters that the prompt contributes to a branch name.
 const SLUG: usize = 40;
-/// Characters of the first line of a commit message.
+/// Maximum number of characters of the first line of a commit message.
 const SUBJECT: usize = 72;
 
 /// The supported providers. The first is the default.
 pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, SnapshotProvider::Copy];
 
-/// Chooses how the workspace of a new session is made, and checks whether that is possible.
+/// Chooses how the workspace of a new session is made, and checks whether it can be made that way.
 ///
 /// # Errors
 ///
-/// The problems of the task.
+/// Returns the problems of the task.
 pub(super) async fn accept(
     session: &Session,
     workspaces: &SessionWorkspaceStore,
@@ -46,7 +46,7 @@ pub(super) async fn accept(
     let asked = session.workspace.choice.snapshot_preference.iter();
     let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
     let provider = match asked {
-        // A template is copied, whatever it contains.
+        // Any other source is always copied, even if it contains a git repository.
         _ if session.repo.mode != RepoMode::Git => SnapshotProvider::Copy,
         Some(provider) => provider,
         None if workspaces.is_directory_without_git(&source).await => SnapshotProvider::Copy,
@@ -67,7 +67,7 @@ pub(super) async fn accept(
     found.into_result(provider)
 }
 
-/// Checks the task for a copy, which has no commits and no branches.
+/// Checks the task for use with a copy, which has no commits and no branches.
 fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolations) {
     if source.local_path().is_none() {
         let why = "\"copy\" needs a directory of the server's machine in repo.url";
@@ -93,8 +93,8 @@ fn check_patch(session: &Session, because: &str, found: &mut FieldViolations) {
     }
 }
 
-/// Adds an error that concerns a field of the task. Provisioning reports the other errors when it
-/// tries again.
+/// Adds an error that concerns a field of the task. Other errors are ignored here. Provisioning
+/// meets them again and reports them.
 fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -105,7 +105,8 @@ fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     }
 }
 
-/// How the session's workspace is made. Sessions of earlier versions use a clone.
+/// How the session's workspace is made. Sessions from earlier versions have no provider and use a
+/// git clone.
 pub(super) fn provider(session: &Session) -> SnapshotProvider {
     session.workspace.snapshot_provider.unwrap_or(SnapshotProvider::Git)
 }
@@ -129,17 +130,17 @@ pub(super) fn token(session: &Session) -> Result<WorkspaceToken> {
     WorkspaceToken::parse(&token_text(maker(session), provider(session)))
 }
 
-/// The session that makes, or made, the workspace.
+/// The session that makes the workspace, or the earlier session that made it.
 pub(super) fn maker(session: &Session) -> SessionId {
     session.workspace.made_by.unwrap_or(session.id)
 }
 
-/// Where the session's repository is.
+/// The source of the session's repository.
 pub(super) fn source(session: &Session) -> Result<RepoSource> {
     RepoSource::parse(&session.repo.url)
 }
 
-/// The workspace that the session's task asks for.
+/// Describes the workspace that the session's task asks for.
 pub(super) fn workspace(
     session: &Session,
     provider: SnapshotProvider,
@@ -160,7 +161,7 @@ pub(super) fn workspace(
     let work = BranchName::parse(&work_branch(session), GitTaskField::RepoBranch)?;
     let mut request = GitWorkspaceRequest::new(source(session)?, work);
     request.branch = branch(session.repo.branch.as_ref(), GitTaskField::RepoBranch)?;
-    // Sessions of one task that make a branch need one each.
+    // Several sessions of one task must not use the same branch, so each appends its number.
     let number = session.task_group.map_or(1, |group| group.number);
     let numbered = session.repo.branch.as_ref().map(|name| format!("{name}-{number}"));
     request.new_branch =
@@ -170,7 +171,7 @@ pub(super) fn workspace(
     Ok(WorkspaceRequest::Git(request))
 }
 
-/// A note about a new workspace for the user.
+/// Converts a note about a new workspace to a text for the user.
 pub(super) fn note(note: &PreparedWorkspaceNote) -> Option<String> {
     match note {
         PreparedWorkspaceNote::Fetched => None,
@@ -186,7 +187,7 @@ pub(super) fn note(note: &PreparedWorkspaceNote) -> Option<String> {
     }
 }
 
-/// A time of the file system.
+/// Converts a time of the file system.
 pub(super) fn time(at: SystemTime) -> Time {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -207,7 +208,7 @@ pub(super) fn commit_message(prompt: &str) -> String {
     format!("{subject}\n\n{prompt}")
 }
 
-/// The branch name: `ah/`, words of the prompt, and a suffix that is unique for the session.
+/// The branch name: `ah/`, then words of the prompt, then a suffix that is unique to the session.
 fn work_branch(session: &Session) -> String {
     let id = session.id.to_string().to_ascii_lowercase();
     let unique = &id[id.len().saturating_sub(6)..];

@@ -1,4 +1,4 @@
-//! What an operator decides about the sessions of one executor.
+//! The settings that an operator chooses for the sessions of one executor.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,15 +14,16 @@ use ab_policy::PolicyRuleFile;
 use super::DEFAULT_SETUP_TIMEOUT;
 use super::audit::AuditSender;
 
-/// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
+/// MCP clients give up a call after a timeout, which is one minute in the official clients. This
+/// wait must be shorter.
 pub const DEFAULT_APPROVAL_WAIT_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// What a [`LocalExecutor`](super::LocalExecutor) is made with.
+/// The settings of a [`LocalExecutor`](super::LocalExecutor).
 #[derive(Clone, Debug)]
 pub struct ExecutorSettings {
     /// The server's data directory. The executor keeps everything in `sessions` below it.
     pub data_dir: PathBuf,
-    /// The `agent-backend` program, which is also the scripted agent.
+    /// The path of the `agent-backend` program. It also contains the scripted agent.
     pub own_executable: PathBuf,
     /// The server's environment. Git gets the operator's settings from it, and an agent gets the credentials that
     /// its catalog entry lists. Empty by default.
@@ -33,8 +34,8 @@ pub struct ExecutorSettings {
     pub agents_dir: PathBuf,
     /// How sessions are isolated.
     pub isolation: Isolation,
-    /// The weakest isolation with which a session starts. Landlock at least: below it an agent can read the server's
-    /// token.
+    /// The weakest isolation with which a session may start. Must be at least Landlock, because an
+    /// agent with weaker isolation can read the server's token.
     pub minimum_isolation: Isolation,
     /// Programs of this machine that every session may use, such as compilers.
     pub toolchains: Vec<Toolchain>,
@@ -50,26 +51,27 @@ pub struct ExecutorSettings {
     pub rules: PolicyRuleFile,
     /// Default limits on all processes of a session together.
     pub limits: ControlGroupLimits,
-    /// How long a command that a rule asks about waits for the decision before its caller is told to come back.
+    /// How long a command waits for the decision of a person. After that its caller is told to try
+    /// again later.
     pub approval_wait: Duration,
     /// Shell commands that run in the sandbox of a new session before its agent starts, and before the script of the
     /// repository.
     pub setup: Vec<String>,
     /// How long one setup command may take.
     pub setup_timeout: Duration,
-    /// Gets the calls on the endpoints of sessions. They are also in the log.
+    /// Receives the calls on the endpoints of sessions, which are also logged.
     pub audit: Option<AuditSender>,
     /// Limits of each command that an agent runs through its endpoint.
     pub command_limits: ExecLimits,
     /// Variables of agents and of everything that runs in a session.
     pub variables: BTreeMap<String, String>,
-    /// Directories of this machine that sessions see.
+    /// Directories of this machine that are visible in sessions.
     pub mounts: Vec<SandboxMount>,
 }
 
 impl ExecutorSettings {
-    /// The built-in agents, the strongest isolation, the limits of [`ControlGroupLimits::default_for_this_host`], and an empty
-    /// environment.
+    /// Creates settings with the built-in agents, the strongest isolation, the limits of
+    /// [`ControlGroupLimits::default_for_this_host`], and an empty environment.
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
         let data_dir = data_dir.into();
         Self {
@@ -96,7 +98,7 @@ impl ExecutorSettings {
         }
     }
 
-    /// The files of uploads, by their ids.
+    /// The directory of the uploaded files, which are named by their ids.
     pub(super) fn uploads_dir(&self) -> PathBuf {
         self.data_dir.join("uploads")
     }

@@ -1,8 +1,9 @@
-//! Setup commands: of the operator's configuration, then of the repository. They run in the sandbox of the session before
-//! its agent starts for the first time.
+//! Setup commands: first those of the operator's configuration, then the script of the repository.
+//! They run in the sandbox of the session before its agent starts for the first time.
 //!
-//! A repository may be hostile, so its script gets nothing that the agent does not get: the same sandbox, home, network
-//! and control group, and of the variables of the server only those that `--env` sets.
+//! A repository may be hostile, so its script gets nothing that the agent does not get: the same
+//! sandbox, home, network and control group. Of the server's variables it gets only those that
+//! `--env` sets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use super::{ExecutorSettings, Running, failed};
 use crate::contract::{ExecutorError, SessionAttempt};
 use crate::report::{AgentReport, AgentReportSender};
 
-/// The script of a repository, from the root of the workspace.
+/// The path of a repository's setup script, relative to the root of the workspace.
 pub(super) const REPOSITORY_SCRIPT: &str = ".agent-backend/setup.sh";
-/// Maximum number of lines of one command in the log. Further output is dropped.
+/// Maximum number of lines that one command adds to the log. Further output is dropped.
 const MAX_LINES: usize = 1000;
 /// Number of bytes read from an output at a time.
 const PIECE: usize = 8 * 1024;
@@ -29,14 +30,14 @@ const PIECE: usize = 8 * 1024;
 /// How long one setup command may take by default.
 pub const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Runs the setup commands of a session one after the other. The first that fails ends the session.
+/// Runs the setup commands of a session one after the other. If one fails, the session ends.
 pub(super) async fn run(
     settings: &ExecutorSettings,
     job: &SessionAttempt,
     running: &Running,
     reports: &AgentReportSender,
 ) -> Result<(), ExecutorError> {
-    // The session that made the workspace has run them.
+    // The session that made the workspace has already run the commands.
     if job.session.workspace.made_by.is_some() {
         return Ok(());
     }
@@ -70,7 +71,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Runs the command to its end. Dropping the future kills it.
+    /// Runs the command until it ends. Dropping the future kills it.
     async fn run(&self, argv: Vec<String>) -> Result<(), ExecutorError> {
         let mut request = ProgramLaunchRequest::new(argv);
         request.env = self.env.clone();
@@ -85,7 +86,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Logs both outputs until they end.
+    /// Adds both outputs to the log until they end.
     async fn read(&self, process: &mut LaunchedProgram) {
         let (mut out, mut err) = (process.stdout.take(), process.stderr.take());
         let (mut out_lines, mut err_lines) = (Lines::default(), Lines::default());
@@ -117,7 +118,7 @@ impl Setup<'_> {
     async fn tell(&self, level: LogLevel, source: LogSource, text: String) {
         let event: EventKind = log(level, source, cut(&text));
         let report = self.running.mask.report(AgentReport::Event(event));
-        // Fails if the control plane no longer waits for the launch.
+        // Sending fails if the control plane no longer waits for the launch. The line is then lost.
         let _ = self.reports.send(report).await;
     }
 
@@ -139,7 +140,7 @@ fn ending(exit: &ProcessExit) -> String {
     }
 }
 
-/// Returns the number of bytes read, zero at the end of the stream.
+/// Reads from a stream and returns the number of bytes, which is zero at the end of the stream.
 async fn read(stream: &mut Option<ProcessOutputReader>, piece: &mut [u8]) -> usize {
     match stream {
         Some(reader) => reader.read(piece).await.unwrap_or(0),

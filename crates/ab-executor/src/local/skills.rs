@@ -13,7 +13,7 @@ use super::configured::is_absent;
 
 /// Where agents of several vendors look for skills, below their home.
 const SHARED_DIRECTORY: &str = ".agents/skills";
-/// A directory with this file is a skill.
+/// The name of the file that marks a directory as a skill.
 const SKILL_FILE: &str = "SKILL.md";
 /// Maximum number of files of all skills of a session.
 const MOST_FILES: usize = 2000;
@@ -32,7 +32,7 @@ pub(super) async fn copy(
     if entries.is_empty() {
         return;
     }
-    // An earlier agent may have left links in the home.
+    // Open the home through a workspace handle: an earlier agent may have left links in it.
     let builder =
         LocalWorkspace::builder(home).isolation(Isolation::None).minimum_isolation(Isolation::None);
     let home = match builder.open().await {
@@ -158,7 +158,7 @@ impl Copying<'_> {
     }
 }
 
-/// The part of a path below a directory.
+/// The part of `path` that is relative to `directory`.
 fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     match directory {
         "" | "." => Some(path),

@@ -1,4 +1,5 @@
-//! Translates an agent's updates to the events of a session. Pure: the caller passes the time.
+//! Translates an agent's updates to the events of a session. The translation does no I/O, and the
+//! caller passes the time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +17,9 @@ use tokio::time::Instant;
 use super::digest;
 use super::lines::{MAX_TEXT, boundary, cut};
 
-/// How long a piece of text waits for its continuation.
+/// How long an incomplete line waits for the rest of its text.
 const TIMEOUT: Duration = Duration::from_millis(200);
-/// Maximum number of bytes of a title or a name.
+/// Maximum number of bytes of a title or a name in an event.
 const MAX_NAME: usize = 1024;
 /// Maximum number of files of one tool call that get their own event.
 const MAX_EDITS: usize = 200;
@@ -29,13 +30,13 @@ const MAX_ENTRY: usize = 150;
 /// The state of one agent's updates.
 #[derive(Debug)]
 pub(super) struct Translator {
-    /// Paths below it are shown relative to it.
+    /// Paths below this directory are shown relative to it.
     tree: PathBuf,
     calls: ToolCallTracker,
     pending: Option<Pending>,
 }
 
-/// Text that waits for its continuation.
+/// An incomplete line of text that waits for its continuation.
 #[derive(Debug)]
 struct Pending {
     voice: Voice,
@@ -58,7 +59,7 @@ impl Voice {
     }
 }
 
-/// The displayed parts of a tool call before its end.
+/// The parts of a tool call that are shown before the call ends.
 type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
@@ -66,7 +67,7 @@ impl Translator {
         Self { tree: tree.to_owned(), calls: ToolCallTracker::default(), pending: None }
     }
 
-    /// The events of an update, in order.
+    /// Returns the events of an update, in order.
     pub(super) fn update(&mut self, update: SessionUpdate, now: Instant) -> Vec<EventKind> {
         match update {
             SessionUpdate::Message(chunk) => self.text(Voice::Message, &chunk, now),
@@ -87,24 +88,25 @@ impl Translator {
                 let text = format!("{}{}", notice.title, description.unwrap_or_default());
                 self.after_text(log(level, LogSource::Agent, cut(&text)))
             }
-            // The prompt is already in the stream, and other updates are not useful to people.
+            // The prompt is already in the stream. Other updates are not useful to people.
             SessionUpdate::UserMessage(_) | SessionUpdate::Other { .. } => Vec::new(),
         }
     }
 
-    /// When the waiting text must be shown.
+    /// The time at which the waiting text must be shown, even if its line is incomplete.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pending.as_ref().map(|pending| pending.until)
     }
 
-    /// The text that waits for its continuation.
+    /// Returns the waiting text as events.
     pub(super) fn flush(&mut self) -> Vec<EventKind> {
         let Some(Pending { voice, text, .. }) = self.pending.take() else { return Vec::new() };
         let text = text.trim_end_matches('\n');
         if text.is_empty() { Vec::new() } else { vec![voice.event(text.to_owned())] }
     }
 
-    /// The events at the end of a turn: waiting text, and tool calls that did not end.
+    /// Returns the events at the end of a turn: the waiting text, and the tool calls that did not
+    /// end.
     pub(super) fn end_turn(&mut self, tokens: Option<TokenCounts>) -> Vec<EventKind> {
         let mut events = self.flush();
         let open: Vec<ToolCallId> =
@@ -131,7 +133,8 @@ impl Translator {
         events
     }
 
-    /// The events of a question's tool call, and the subject that a person decides about.
+    /// Returns the events of the tool call that a question is about, and the subject that a person
+    /// decides about.
     pub(super) fn question(&mut self, call: ToolCallUpdate) -> (Vec<EventKind>, ApprovalSubject) {
         let id = call.id.clone();
         let events = self.tool_call(call);
@@ -156,7 +159,7 @@ impl Translator {
         }
     }
 
-    /// All that the agent said about a call, over all of its updates. Nothing is cut.
+    /// Everything that the agent said about a call in all of its updates. Nothing is truncated.
     fn description(&self, call: &ToolCall) -> String {
         let mut parts = Vec::new();
         if call.title.len() > MAX_NAME {
@@ -173,7 +176,8 @@ impl Translator {
         events
     }
 
-    /// Joins text of one kind. Complete lines are shown at once, the rest waits.
+    /// Adds a piece of text. Complete lines become events at once. The rest waits for its
+    /// continuation.
     fn text(&mut self, voice: Voice, chunk: &ContentChunk, now: Instant) -> Vec<EventKind> {
         let Some(text) = chunk.text() else { return Vec::new() };
         let mut events = Vec::new();
@@ -245,7 +249,7 @@ impl Translator {
     }
 }
 
-/// A path below the workspace, short enough for an event.
+/// The path relative to the workspace, truncated to fit in an event.
 fn relative(tree: &Path, path: &str) -> String {
     short(path_below(tree, path))
 }
@@ -303,7 +307,7 @@ fn usage_event(usage: &SessionUsage) -> EventKind {
         output_tokens: None,
         context_tokens: usage.context_tokens_used,
         context_limit: usage.context_window_tokens,
-        // Rounded to whole millionths.
+        // Rounded to whole millionths of the currency unit.
         cost_micros: cost.map(|cost| (cost.amount * 1e6).round() as u64),
     }
 }

@@ -1,4 +1,4 @@
-//! A lock for each session.
+//! One lock for each session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ab_api::SessionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Guards the files that are used to copy the work of a session out of its sandbox. A diff and a
-/// delivery use the same files.
+/// The locks. Each guards the files that are used to copy the changes of a session out of its
+/// sandbox, because a diff and a delivery use the same files.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<SessionId, Weak<Semaphore>>>);
 
