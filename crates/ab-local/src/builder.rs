@@ -1,5 +1,5 @@
-//! Builds a workspace for an agent's session: its private home, the parts of the host that it sees,
-//! and the weakest isolation that it accepts.
+//! Builds a workspace for an agent's session: its private home, the parts of the host that are
+//! visible in it, and the weakest isolation that it accepts.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use ab_policy::PolicyRuleFile;
 use crate::policy::CommandPolicySettings;
 use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_local_workspace};
 
-/// Collects what a session's workspace is made of. The default floor is Landlock.
+/// Collects the configuration of a session's workspace. The weakest accepted isolation is Landlock
+/// by default.
 ///
 /// ```no_run
 /// # async fn session() -> ab_core::Result<()> {
@@ -42,25 +43,25 @@ impl LocalWorkspace {
 }
 
 impl LocalWorkspaceBuilder {
-    /// A directory outside the workspace that is `HOME` of every command and launched program. It is
-    /// not removed with the workspace, so that an agent finds its state again.
+    /// Sets the directory that is `HOME` of every command and launched program. It is outside the
+    /// workspace and is not removed with it, so that an agent finds its state again.
     pub fn home_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.config.options.exec.home = Some(directory.into());
         self
     }
 
-    /// A further directory that commands can read and write, at its own path.
+    /// Adds a directory that commands can read and write, at the same path as on the host.
     pub fn mount_read_write_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.mount(SandboxMount::read_write(directory))
     }
 
-    /// A directory that commands can read, at its own path.
+    /// Adds a directory that commands can read, at the same path as on the host.
     pub fn mount_read_only_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.mount(SandboxMount::read_only(directory))
     }
 
-    /// A file of the host that commands can read at the path `inside`. If that differs from `host`,
-    /// only bwrap can show it.
+    /// Adds a file of the host that commands can read at the path `inside`. If `inside` differs
+    /// from `host`, this requires bwrap.
     pub fn mount_read_only_file(
         self,
         host: impl Into<PathBuf>,
@@ -70,13 +71,14 @@ impl LocalWorkspaceBuilder {
         self.mount(SandboxMount { source, target: at, access: HostDirectoryAccess::ReadOnly })
     }
 
-    /// Shows the program that runs this code, read-only, at its own path.
+    /// Makes the program that runs this code visible in the sandbox, read-only and at the same path
+    /// as on the host.
     pub fn mount_own_executable(mut self) -> Self {
         self.own_executable = true;
         self
     }
 
-    /// Programs of the host that commands can run, such as an agent's package.
+    /// Adds programs of the host that commands can run, such as an agent's package.
     pub fn add_toolchain(mut self, toolchain: Toolchain) -> Self {
         self.config.options.exec.toolchains.push(toolchain);
         self
@@ -92,43 +94,45 @@ impl LocalWorkspaceBuilder {
         self
     }
 
-    /// The weakest isolation with which the workspace opens.
+    /// Sets the weakest isolation with which the workspace may be opened.
     pub fn minimum_isolation(mut self, isolation: Isolation) -> Self {
         self.config.options.exec.minimum_isolation = isolation;
         self
     }
 
-    /// Limits of every command. A launched program has only the limits of its own launch.
+    /// Sets the limits of every command. They do not apply to launched programs, whose limits are
+    /// part of the launch request.
     pub fn default_command_limits(mut self, limits: ExecLimits) -> Self {
         self.config.options.exec.limits = limits;
         self
     }
 
-    /// The control group that every command and launched program enters.
+    /// Sets the control group that every command and launched program runs in.
     pub fn control_group(mut self, group: ControlGroup) -> Self {
         self.config.options.exec.control_group = Some(group);
         self
     }
 
-    /// Rules for commands in addition to the built-in ones.
+    /// Sets rules for commands in addition to the built-in ones.
     pub fn extra_policy_rules(mut self, rules: PolicyRuleFile) -> Self {
         self.config.policy.rules = rules;
         self
     }
 
-    /// How commands are judged: profile, rules and approver. Replaces [`extra_policy_rules`](Self::extra_policy_rules).
+    /// Sets how commands are judged: profile, rules and approver. Replaces
+    /// [`extra_policy_rules`](Self::extra_policy_rules).
     pub fn command_policy(mut self, policy: CommandPolicySettings) -> Self {
         self.config.policy = policy;
         self
     }
 
-    /// Actor, journal and other guards of the backend.
+    /// Sets the actor, the journal and other guards of the backend.
     pub fn backend_options(mut self, options: BackendOptions) -> Self {
         self.config.backend_options = options;
         self
     }
 
-    /// Where temporary files of the workspace are made.
+    /// Sets the directory in which the workspace creates temporary files.
     pub fn temporary_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.config.options.exec.temporary_dir = directory.into();
         self
@@ -137,8 +141,8 @@ impl LocalWorkspaceBuilder {
     /// Opens the workspace, and tests its sandbox before any command runs in it.
     ///
     /// # Errors
-    /// `Invalid` if a directory or file cannot be shown to commands, `Unavailable` if the sandbox
-    /// would be weaker than the floor.
+    /// `Invalid` if a directory or file cannot be mounted for commands. `Unavailable` if the
+    /// sandbox would be weaker than the minimum isolation.
     pub async fn open(mut self) -> Result<LocalWorkspace> {
         if self.own_executable {
             let path = std::env::current_exe().map_err(|error| {
@@ -161,7 +165,7 @@ impl LocalWorkspaceBuilder {
     }
 }
 
-/// Whether every command sees the path anyway.
+/// Whether the path is in a system directory, which every command can read.
 fn is_in_system(path: &Path) -> bool {
     ab_host::READABLE_SYSTEM_DIRS.iter().any(|directory| path.starts_with(directory))
 }

@@ -1,8 +1,8 @@
 //! Starts the operator's own programs in the sandbox of a workspace.
 //!
-//! Such a program, for example a coding agent, or git on a tree that an agent can write, is named
-//! by the operator's configuration and not by a caller of the workspace. The command policy does
-//! not judge it, but it runs in the same sandbox as any command.
+//! Such a program is, for example, a coding agent, or git on a tree that an agent can write. It is
+//! chosen by the operator's configuration and not by a caller of the workspace. The command policy
+//! does not judge it, but it runs in the same sandbox as any command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Bytes of each stream that may wait for a slow reader, in addition to the pipe and the driver's
-/// queue.
+/// Maximum number of bytes of each stream that are buffered for a slow reader, in addition to the
+/// pipe and the driver's queue.
 const STREAM_BUFFER: usize = 64 * 1024;
 /// Maximum number of bytes of input that are passed on in one piece.
 const INPUT_PIECE: usize = 64 * 1024;
@@ -33,8 +33,8 @@ pub type ProcessInputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
 /// Starts programs in a workspace's sandbox, without the command policy.
 ///
-/// Its clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend
-/// is destroyed, no program can be started.
+/// Clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend is
+/// destroyed, no program can be started.
 #[derive(Clone, Debug)]
 pub struct SandboxProgramLauncher {
     driver: Arc<LocalDriver>,
@@ -43,27 +43,27 @@ pub struct SandboxProgramLauncher {
 /// A program to start. No shell interprets its arguments.
 #[derive(Clone)]
 pub struct ProgramLaunchRequest {
-    /// The program and its arguments. A name without a slash is searched on the path of the
-    /// workspace's commands: toolchains, then the system.
+    /// The program and its arguments. A program name without a slash is searched in the `PATH` of
+    /// the workspace's commands: first the toolchains, then the system.
     pub argv: Vec<String>,
-    /// Variables that are added to those of every command of the workspace (`PATH`, `HOME`, …), or
-    /// replace them. Nothing of this process's own environment is passed on. `Debug` prints only
-    /// the names, since values may be credentials.
+    /// Variables that are added to those of every command of the workspace (`PATH`, `HOME`, …) or
+    /// replace them. The environment of this process is not passed on. `Debug` prints only the
+    /// names, because values may be credentials.
     pub env: BTreeMap<String, String>,
-    /// The directory that the program starts in. The root by default.
+    /// The working directory of the program. Default: the root of the workspace.
     pub cwd: WsPath,
-    /// Closed by default.
+    /// What the program reads as standard input. Closed by default.
     pub stdin: StdinMode,
-    /// Limits of this program. Those that the workspace sets for its commands do not apply.
+    /// Limits of this program. The limits that the workspace sets for its commands do not apply.
     pub limits: ExecLimits,
-    /// Paths of the workspace that the program does not see or cannot change.
+    /// Paths of the workspace that are hidden from the program or read-only for it.
     pub restrictions: PathRestrictions,
 }
 
 /// A running program. Dropping it kills the program and everything that it started.
 ///
-/// A reader that is kept must be read: when its buffer is full, the program waits. A reader that is
-/// dropped discards its stream.
+/// The caller must read or drop both outputs. If an output is kept and its buffer is full, the
+/// program blocks. If an output is dropped, its data is discarded.
 pub struct LaunchedProgram {
     /// `Some` if the launch asked for [`StdinMode::Piped`].
     pub stdin: Option<ProcessInputWriter>,
@@ -72,11 +72,11 @@ pub struct LaunchedProgram {
     id: ProcessId,
     control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
-    /// Owns the driver's process, which is killed when this is dropped.
+    /// The task that owns the driver's process. Dropping the handle kills the process.
     streams: AbortOnDropHandle<()>,
 }
 
-/// The output of a program, and how it ended.
+/// The output of a program and its exit status.
 #[derive(Clone, Debug)]
 pub struct CapturedProcessOutput {
     pub exit: ProcessExit,
@@ -120,7 +120,7 @@ impl ProgramLaunchRequest {
         }
     }
 
-    /// Sets one variable.
+    /// Sets one environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
@@ -176,12 +176,12 @@ impl LaunchedProgram {
         }
     }
 
-    /// Identifies the process among those of the workspace.
+    /// The id of the process in the workspace.
     pub fn id(&self) -> &ProcessId {
         &self.id
     }
 
-    /// The exit of the program, for observers that do not own it.
+    /// A receiver of the program's exit, for observers that do not own the program.
     pub fn exit_receiver(&self) -> &ProcessExitReceiver {
         &self.ending
     }
@@ -192,8 +192,8 @@ impl LaunchedProgram {
         let _ = self.control.send(ProcessControlMessage::Signal(number)).await;
     }
 
-    /// Waits for the end. The caller must read or drop the output meanwhile. `None` if the driver
-    /// lost the process.
+    /// Waits until the program ends. Meanwhile the caller must read or drop the output. `None` if
+    /// the driver lost the process.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -205,12 +205,12 @@ impl LaunchedProgram {
         ending.wait().await
     }
 
-    /// Reads both streams to their end and waits for the end of the program. If the caller has not
+    /// Reads both outputs to their end and waits until the program ends. If the caller has not
     /// taken the input, it is closed first.
     ///
     /// # Errors
-    /// `TooLarge` if both streams together exceed `most` bytes; the program is killed. `Io` if the
-    /// driver lost the process.
+    /// `TooLarge` if both outputs together exceed `max_bytes` bytes. The program is then killed.
+    /// `Io` if the driver lost the process.
     pub async fn wait_with_output(mut self, max_bytes: usize) -> Result<CapturedProcessOutput> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
@@ -255,7 +255,7 @@ impl fmt::Debug for LaunchedProgram {
     }
 }
 
-/// Passes input on until it ends, or until the program accepts no more.
+/// Forwards input until it ends or until the program accepts no more.
 async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
     loop {
         let mut piece = BytesMut::with_capacity(INPUT_PIECE);
@@ -272,8 +272,8 @@ async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Writes each piece of output to its stream until both have ended. A program may close one of them
-/// early.
+/// Writes each piece of output to its stream until both outputs have ended. A program may close one
+/// of them early.
 async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream) {
     let (mut out, mut err) = (Some(out), Some(err));
     while let Some(piece) = process.output.recv().await {
@@ -284,13 +284,13 @@ async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream)
         if piece.ends_channel() {
             *stream = None;
         } else if let Some(stream) = stream {
-            // Fails if the reader was dropped. The rest of this stream is discarded.
+            // Writing fails if the reader was dropped. The rest of this output is discarded.
             let _ = stream.write_all(&piece.bytes).await;
         }
     }
 }
 
-/// The number of bytes read; zero at the end of the stream.
+/// Reads from a stream and returns the number of bytes, which is zero at the end of the stream.
 async fn read_some(reader: &mut Option<ProcessOutputReader>, into: &mut BytesMut) -> usize {
     match reader {
         Some(reader) => reader.read_buf(into).await.unwrap_or(0),

@@ -14,9 +14,9 @@ pub struct CommandPolicySettings {
     pub profile: PolicyProfile,
     /// Rules in addition to the built-in ones.
     pub rules: PolicyRuleFile,
-    /// Decides if a rule asks for approval.
+    /// Decides about a command if a rule requires an approval.
     pub approver: Arc<dyn Approver>,
-    /// Rules of a space for its files and commands, beside the others.
+    /// Rules of a space for its files and commands, in addition to the other rules.
     pub document: Option<Arc<PolicyDocument>>,
 }
 
@@ -32,8 +32,9 @@ impl Default for CommandPolicySettings {
 }
 
 impl CommandPolicySettings {
-    /// The guard for the commands of `driver`, whose `HOME` is `home`, and with a document the guard for its files.
-    /// None if the profile is off and there is no document.
+    /// Returns the guard for the commands of `driver`, whose `HOME` is `home`, and, if there is a
+    /// document, the guard for its rules. Returns no guard if the profile is off and there is no
+    /// document.
     pub(crate) fn guards(
         &self,
         driver: &Arc<dyn Driver>,

@@ -1,4 +1,4 @@
-//! A directory of the host as a workspace: driver, check of command lines, command guard, limits.
+//! Opens a directory of the host as a workspace with its driver, guards and limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::policy::CommandPolicySettings;
 pub struct LocalWorkspaceConfig {
     pub root: PathBuf,
     pub options: LocalDriverOptions,
-    /// Actor, journal and other guards.
+    /// The actor, the journal and other guards of the backend.
     pub backend_options: BackendOptions,
     /// How commands are judged before they run.
     pub policy: CommandPolicySettings,
@@ -31,7 +31,7 @@ impl LocalWorkspaceConfig {
         }
     }
 
-    /// Whether dangerous commands are refused. The default is `true`.
+    /// Sets whether dangerous commands are refused. The default is `true`.
     pub fn prevent_dangerous_commands(mut self, prevent: bool) -> Self {
         self.policy.profile = if prevent { PolicyProfile::Guarded } else { PolicyProfile::Off };
         self
@@ -41,7 +41,8 @@ impl LocalWorkspaceConfig {
 /// A local workspace: the backend for its callers, and the launcher for its operator.
 #[derive(Debug)]
 pub struct LocalWorkspace {
-    /// Every call on it passes the guards. Destroying it also ends the programs of the launcher.
+    /// Every call on the backend passes the guards. Destroying it also ends the programs of the
+    /// launcher.
     pub backend: Backend,
     pub launcher: SandboxProgramLauncher,
 }
@@ -49,7 +50,7 @@ pub struct LocalWorkspace {
 /// Opens a directory of the host as a workspace.
 ///
 /// # Errors
-/// The directory cannot be opened, or the rules of the command policy are invalid.
+/// Fails if the directory cannot be opened or the rules of the command policy are invalid.
 pub fn open_local_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
     let LocalWorkspaceConfig { root, mut options, backend_options: mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::check_command_paths);
