@@ -11,7 +11,7 @@ use crate::control::{ControlPlane, Plane};
 
 /// Maximum number of entries that are stored together.
 const BATCH: usize = 256;
-/// How long to wait on a full disk before the next attempt.
+/// How long to wait before another attempt to store entries when the disk is full.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl ControlPlane {
@@ -46,8 +46,8 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
     }
 }
 
-/// Stores entries. On a full disk this waits until there is room: the queue of the executor keeps the entries that come
-/// meanwhile, up to its bound.
+/// Stores entries. If the disk is full, it waits until there is room. Meanwhile the bounded queue
+/// of the executor keeps new entries.
 async fn store(plane: &Plane, session: SessionId, entries: Vec<AuditEntry>) {
     let mut is_first_attempt = true;
     loop {
@@ -68,7 +68,7 @@ async fn store(plane: &Plane, session: SessionId, entries: Vec<AuditEntry>) {
     }
 }
 
-/// The entry in the place of entries that were lost.
+/// An entry that reports how many entries were lost.
 fn lost(count: u64) -> AuditEntry {
     AuditEntry {
         at: Time::now(),

@@ -1,4 +1,4 @@
-//! The handle of the control plane, for the HTTP layer.
+//! The handle of the control plane, which the HTTP layer uses.
 
 mod programs;
 mod prompts;
@@ -40,11 +40,12 @@ const CLEANUP_RETRIES: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
-/// How many of the last tool events are searched for calls that did not end.
+/// How many of the last tool events are searched for tool calls that did not end.
 const MAX_OPEN_TOOLS: usize = 1000;
-/// The longest wait before the times of approvals are looked at again.
+/// The longest time that the expiry task sleeps before it checks the expiry times of approvals
+/// again.
 const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(10 * 60);
-/// How long the expiry of approvals waits after an error of the store.
+/// How long the expiry task waits after an error of the store.
 const EXPIRY_RETRY: Duration = Duration::from_secs(1);
 
 /// Creates, controls and watches sessions. Cheap to clone.
@@ -64,44 +65,44 @@ pub(crate) struct Plane {
     pub(crate) shutdown: CancellationToken,
     /// Requests to the housekeeper.
     pub(crate) cleanups: mpsc::Sender<CleanupRequest>,
-    /// What the housekeeper counted last.
+    /// The disk use that the housekeeper counted last.
     pub(crate) storage: watch::Receiver<Option<CountedStorage>>,
     pub(crate) metrics: Arc<Mutex<SessionMetrics>>,
     drivers: Mutex<HashMap<SessionId, mpsc::Sender<Command>>>,
     tasks: TaskTracker,
-    /// Tasks that store what the others did. They end after them.
+    /// Tasks that store what the other tasks did. They end after the other tasks.
     pub(crate) recording: TaskTracker,
     pub(crate) recorded: CancellationToken,
 }
 
-/// A key from the client: a repeated request with the same key creates no second session.
+/// A key from the client: a repeated request with the same key does not create a second session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionIdempotencyKey {
-    /// The caller that the key belongs to.
+    /// Identifies the caller. Different callers can use the same key.
     pub scope: String,
     pub key: String,
-    /// The body of the request.
+    /// The body of the request. A repeated request must have the same body.
     pub request: Vec<u8>,
 }
 
 /// Why the control plane did not perform a request.
 #[derive(Debug, Clone)]
 pub enum ControlPlaneError {
-    /// There is no such session or approval.
+    /// There is no session or approval with this id.
     NotFound,
     /// The executor does not support what the task requests.
     Refused(FieldViolations),
-    /// The session has ended and takes no more commands.
+    /// The session has ended and accepts no more commands.
     Ended(SessionStatus),
     /// The command is not valid in the session's status.
     Illegal(IllegalSessionInput),
-    /// The session has not ended, so no other session can continue it.
+    /// The session cannot be continued because it has not ended.
     NotEnded(SessionStatus),
     /// The session has ended, and its workspace is no longer available.
     WorkspaceGone(SessionStatus),
-    /// There is no such prompt.
+    /// The session has no prompt with this number.
     NoPrompt(u32),
-    /// The prompt of the task itself is neither changed nor withdrawn.
+    /// The prompt is the prompt of the task, which can be neither changed nor withdrawn.
     TaskPrompt,
     /// The queue of the session is full.
     QueueFull { limit: u64 },
@@ -111,7 +112,8 @@ pub enum ControlPlaneError {
     DiskLimit { used: u64, limit: u64 },
     /// The server is shutting down.
     ShuttingDown,
-    /// The store failed, or refused: a reused key, an approval that was decided before.
+    /// The store failed or refused the request, for example because a key was reused or an approval
+    /// was already decided.
     Store(StoreError),
 }
 
@@ -169,12 +171,12 @@ impl From<StoreError> for ControlPlaneError {
 }
 
 impl ControlPlane {
-    /// Resumes every session that has not ended, removes the leftovers of ended sessions, and
-    /// accepts new sessions.
+    /// Starts the control plane: resumes every session that has not ended, removes the leftovers of
+    /// ended sessions, and accepts new sessions.
     ///
     /// # Errors
     ///
-    /// Errors of the store.
+    /// Fails if the store cannot be read or written.
     pub async fn start(
         store: Store,
         executor: Arc<dyn Executor>,
@@ -223,11 +225,12 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// Creates a session for a task with one agent: see [`create_sessions`](ControlPlane::create_sessions).
+    /// Creates a session for a task with one agent. See
+    /// [`create_sessions`](ControlPlane::create_sessions).
     ///
     /// # Errors
     ///
-    /// Those of [`create_sessions`](ControlPlane::create_sessions).
+    /// The same as for [`create_sessions`](ControlPlane::create_sessions).
     pub async fn create_session(
         &self,
         task: Task,
@@ -237,13 +240,14 @@ impl ControlPlane {
         ids.first().copied().ok_or(ControlPlaneError::NotFound)
     }
 
-    /// Creates a session for each agent of a task. A repeated request with the same key returns the first sessions.
+    /// Creates a session for each agent of a task. A repeated request with the same key returns the
+    /// sessions of the first request.
     ///
     /// # Errors
     ///
     /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
-    /// request; [`ControlPlaneError::Refused`] if the executor does not support what the task
-    /// requests. No session is created then.
+    /// request. [`ControlPlaneError::Refused`] if the executor does not support what the task
+    /// requests. In both cases no session is created.
     pub async fn create_sessions(
         &self,
         task: Task,
@@ -305,14 +309,14 @@ impl ControlPlane {
         }
     }
 
-    /// Creates a session on the workspace of one that was stopped or failed. A repeated request with the same key
-    /// returns the first one.
+    /// Creates a session on the workspace of a session that was stopped or failed. A repeated
+    /// request with the same key returns the session of the first request.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`]; [`ControlPlaneError::NotEnded`] while the session runs;
-    /// [`ControlPlaneError::WorkspaceGone`] if its work was delivered or removed, or another
-    /// session continues it.
+    /// [`ControlPlaneError::NotFound`] if there is no such session. [`ControlPlaneError::NotEnded`]
+    /// while the session runs. [`ControlPlaneError::WorkspaceGone`] if the session's work was
+    /// delivered or removed, or if another session continues it.
     pub async fn continue_session(
         &self,
         id: SessionId,
@@ -335,7 +339,7 @@ impl ControlPlane {
                 return Err(ControlPlaneError::WorkspaceGone(status));
             }
             status => {
-                // It ended before its workspace was made.
+                // A session that ended before its workspace was made cannot be continued.
                 let SessionWorkspace { mount_path, made_by, .. } = &before.workspace;
                 if mount_path.is_none() && made_by.is_none() {
                     return Err(ControlPlaneError::WorkspaceGone(status));
@@ -374,12 +378,12 @@ impl ControlPlane {
         Ok(id)
     }
 
-    /// Asks the session to end; its agent gets time to finish. Has no effect if the session has
+    /// Asks the session to end and gives its agent time to finish. Has no effect if the session has
     /// ended.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`], and errors of the store.
+    /// [`ControlPlaneError::NotFound`] if there is no such session. Also fails if the store fails.
     pub async fn stop_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Stop).await
     }
@@ -388,7 +392,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`], and errors of the store.
+    /// [`ControlPlaneError::NotFound`] if there is no such session. Also fails if the store fails.
     pub async fn cancel_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         let session = self.command(id, SessionInput::Cancel).await?;
         if session.status.is_terminal() {
@@ -397,11 +401,12 @@ impl ControlPlane {
         Ok(session)
     }
 
-    /// Freezes the session.
+    /// Freezes the processes of the session.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
+    /// [`ControlPlaneError::Illegal`] if the status of the session does not allow a pause.
+    /// [`ControlPlaneError::Ended`] if the session has ended.
     pub async fn pause_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Pause).await
     }
@@ -410,26 +415,28 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if its status does not allow it;
-    /// [`ControlPlaneError::Ended`].
+    /// [`ControlPlaneError::Illegal`] if the session is not paused. [`ControlPlaneError::Ended`] if
+    /// the session has ended.
     pub async fn resume_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Resume).await
     }
 
-    /// Delivers the result of an idle session and completes it.
+    /// Delivers the result of an idle session and completes the session.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if the session is not idle; [`ControlPlaneError::Ended`].
+    /// [`ControlPlaneError::Illegal`] if the session is not idle. [`ControlPlaneError::Ended`] if
+    /// the session has ended.
     pub async fn finish_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Finish).await
     }
 
-    /// Decides an approval. The agent that waits for it gets the answer.
+    /// Decides an approval. The agent that waits for the decision receives it.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] in [`ControlPlaneError::Store`] if it is no longer pending.
+    /// [`StoreError::Decided`] in [`ControlPlaneError::Store`] if the approval is no longer
+    /// pending.
     pub async fn decide_approval(
         &self,
         id: ApprovalId,
@@ -439,26 +446,27 @@ impl ControlPlane {
         Ok(self.plane.store.decide_approval(id, decision, by).await?)
     }
 
-    /// Follows the events of a session, or of all, after a cursor.
+    /// Follows the events of one session or of all sessions, starting after the cursor `after`.
     pub fn follow_events(&self, scope: EventLogScope, after: u64) -> EventLogReader {
         self.plane.store.follow_events(scope, after)
     }
 
-    /// The store, for lists and history.
+    /// The store, from which callers read lists and history.
     pub fn store(&self) -> &Store {
         &self.plane.store
     }
 
-    /// The bounds of uploads.
+    /// The limits on uploads.
     pub fn upload_limits(&self) -> UploadLimits {
         self.plane.settings.uploads
     }
 
-    /// The sessions of an earlier request with this key.
+    /// Returns the sessions that an earlier request with this key created.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another request.
+    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
+    /// request.
     pub async fn repeated_sessions(
         &self,
         key: &SessionIdempotencyKey,
@@ -491,7 +499,7 @@ impl ControlPlane {
     ) -> Result<Session, ControlPlaneError> {
         match self.request(id, SessionRequest::Input(input)).await {
             Ok(_) => Ok(self.plane.store.get_session(id).await?),
-            // Ending an ended session has no effect.
+            // Stopping or cancelling an ended session has no effect.
             Err(ControlPlaneError::Ended(_))
                 if matches!(input, SessionInput::Stop | SessionInput::Cancel) =>
             {
@@ -519,7 +527,7 @@ impl ControlPlane {
         Err(self.refusal(id).await)
     }
 
-    /// Why a session without a driver takes no request.
+    /// The error for a request to a session that has no driver.
     async fn refusal(&self, id: SessionId) -> ControlPlaneError {
         match self.plane.store.get_session(id).await {
             Ok(session) if session.status.is_terminal() => ControlPlaneError::Ended(session.status),
@@ -528,7 +536,7 @@ impl ControlPlane {
         }
     }
 
-    /// Resumes a session of an earlier server process.
+    /// Resumes a session that an earlier server process ran.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let Some((session, state)) =
             self.plane.begin_again(record, "The server restarted.").await?
@@ -553,21 +561,22 @@ impl ControlPlane {
     }
 }
 
-/// How long it is until `time`, at most [`MAX_EXPIRY_WAIT`]: the clock may be set.
+/// The time until `time`. Limited to [`MAX_EXPIRY_WAIT`], because the system clock may be changed
+/// meanwhile.
 fn until(time: Time) -> Duration {
     let millis = time.as_millis().saturating_sub(Time::now().as_millis());
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
-    // A millisecond more: the time must be over then.
+    // Wait one millisecond longer, so that `time` is in the past when the wait ends.
     (wait + Duration::from_millis(1)).min(MAX_EXPIRY_WAIT)
 }
 
-/// The session of an earlier request with the same key.
+/// The first session that an earlier request with the same key created.
 fn first_session(answer: &str) -> Result<SessionId, ControlPlaneError> {
     let ids = first_answer(answer)?;
     ids.first().copied().ok_or(ControlPlaneError::Store(StoreError::KeyReused))
 }
 
-/// The sessions of an earlier request with the same key.
+/// The sessions that an earlier request with the same key created.
 fn first_answer(answer: &str) -> Result<Vec<SessionId>, ControlPlaneError> {
     let ids: Result<_, ab_api::IdError> = answer.split_whitespace().map(str::parse).collect();
     ids.map_err(|_| ControlPlaneError::Store(StoreError::KeyReused))
@@ -589,7 +598,7 @@ impl Plane {
         let restored = SessionState::restore(session.status, &progress, session.keep_open);
         let (state, input) = match restored {
             Some(state) => (state, SessionInput::Restarted),
-            // The stored state is inconsistent: end the session instead of guessing.
+            // The stored state is inconsistent, so the session ends.
             None => {
                 let reason = ab_api::SessionEndReason::Interrupted;
                 (SessionState::new(session.keep_open), SessionInput::Failed(reason))
@@ -622,7 +631,8 @@ impl Plane {
         Ok(Some((session, next)))
     }
 
-    /// Ends the tool calls that the processes of a session left open, for readers of its stream.
+    /// Returns events that mark as cancelled the tool calls that the processes of a session left
+    /// open. Without them, readers of the stream would see these calls as running.
     pub(crate) async fn cancelled_tools(
         &self,
         id: SessionId,
@@ -648,10 +658,11 @@ impl Plane {
         Ok(open)
     }
 
-    /// Expires approvals when their time is over, until the server shuts down.
+    /// Expires approvals at their expiry times, until the server shuts down.
     async fn expire_approvals(&self) {
         while !self.shutdown.is_cancelled() {
-            // Subscribed before the read: an approval that is added after it wakes this task.
+            // Subscribe before reading the next expiry time, so that an approval that is added
+            // afterwards wakes this task.
             let change = self.store.wait_for_approval_change();
             let wait = match self.store.next_approval_expiry().await {
                 Ok(Some(next)) => until(next),
@@ -673,7 +684,7 @@ impl Plane {
         }
     }
 
-    /// Removes what was made for a session.
+    /// Removes everything that was made for a session.
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
         for cleanup in self.store.pending_cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());
@@ -682,15 +693,15 @@ impl Plane {
                     self.reach(CrashTestPoint::CleanedUp);
                     self.store.remove_pending_cleanup(cleanup.token).await?;
                 }
-                // The token is kept, and the next start tries again.
+                // The token stays in the store, so the next start of the server tries again.
                 Err(error) => tracing::warn!(session = %id, %error, "cannot clean up"),
             }
         }
         Ok(())
     }
 
-    /// Removes the resources that the token names. Two removals of the same directory can disturb
-    /// each other, so a failed attempt is repeated.
+    /// Removes the resources that the token names. A failed attempt is repeated, because two
+    /// removals of the same directory can disturb each other.
     pub(crate) async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         let mut outcome = self.executor.clean_up_session(token).await;
         for pause in CLEANUP_RETRIES {
@@ -703,13 +714,13 @@ impl Plane {
         outcome
     }
 
-    /// Whether the workspace of a session with this final status is removed. Work that was not
+    /// Whether the workspace of a session that ended with this status is removed. Work that was not
     /// delivered is kept until the session is deleted.
     pub(crate) fn removes_workspace(status: SessionStatus) -> bool {
         matches!(status, SessionStatus::Completed | SessionStatus::Cancelled)
     }
 
-    /// Removes leftovers of a crash between the end of a session and its cleanup.
+    /// Removes what a crash between the end of a session and its cleanup left behind.
     async fn collect_leftovers(&self) {
         if let Err(error) = self.try_collect_leftovers().await {
             tracing::warn!(%error, "cannot remove leftover workspaces");

@@ -1,13 +1,14 @@
-//! Crash points: places between two effects at which tests kill the server.
+//! Crash points: points between two effects at which tests kill the server.
 //!
-//! Tests iterate over [`CrashTestPoint::ALL`]. The control plane only reports which point it reaches;
-//! the composition root decides what happens there. By default nothing happens.
+//! Tests iterate over [`CrashTestPoint::ALL`]. The control plane only reports which point it
+//! reaches. The program that starts it decides what happens there. By default nothing happens.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A place where an effect has happened and is not recorded, or is recorded and has not happened.
+/// A point between an effect and its record in the store. Depending on the order, the effect has
+/// happened and is not recorded yet, or the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CrashTestPoint {
     /// The session is stored; no driver runs yet.
@@ -20,7 +21,7 @@ pub enum CrashTestPoint {
     TokenStored,
     /// The agent accepts prompts; this is not recorded yet.
     Launched,
-    /// The prompt is recorded as given; the agent does not have it yet.
+    /// The store records that the prompt was sent, but the agent does not have it yet.
     PromptRecorded,
     /// The agent has the prompt.
     PromptGiven,
@@ -28,15 +29,15 @@ pub enum CrashTestPoint {
     ApprovalStored,
     /// The decision is stored; the agent does not have it yet.
     DecisionStored,
-    /// The answer is recorded as given, and the agent does not know it.
+    /// The store records that the decision was used, but the agent does not have it yet.
     AnswerTaken,
-    /// The agent knows the decision.
+    /// The agent has the decision.
     AnswerGiven,
     /// The end of the turn is recorded; nothing is delivered yet.
     DeliveryBegun,
     /// The branch is written; this is not recorded yet.
     Delivered,
-    /// The end is recorded; the agent's processes still run.
+    /// The start of the closing is recorded. The agent's processes still run.
     ClosingBegun,
     /// The processes have ended; the diff is not stored yet.
     ProcessesEnded,
@@ -46,13 +47,14 @@ pub enum CrashTestPoint {
     Ended,
     /// The workspace is removed; the cleanup token is still stored.
     CleanedUp,
-    /// A restarted server recorded that it resumes the session; no driver runs yet.
+    /// A restarted server recorded that it resumes the session. No driver runs yet.
     TakenUp,
     /// A restarted server started the agent with its old conversation; this is not recorded yet.
     Reloaded,
-    /// A further prompt is stored, and its caller does not know it.
+    /// A further prompt is stored. Its caller has no answer yet.
     PromptQueued,
-    /// The prompt that tells a restarted agent a decision is stored, and the agent does not have it.
+    /// The prompt that tells a restarted agent about a decision is stored. The agent does not have
+    /// it yet.
     DecisionTold,
 }
 
@@ -82,7 +84,7 @@ impl CrashTestPoint {
         Self::PromptQueued,
     ];
 
-    /// The name on the command line.
+    /// The name of the crash point on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",

@@ -1,5 +1,5 @@
-//! One task per session: it owns the state, stores every change with its events, and performs the
-//! actions of the state machine.
+//! One task per session. It owns the state of the session, stores every change together with its
+//! events, and performs the actions of the state machine.
 
 mod budget;
 mod effect;
@@ -45,15 +45,16 @@ const AGENT_GONE: &str = "the agent ended without reporting a reason";
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) request: SessionRequest,
-    /// Gets the number of the prompt that the command is about.
+    /// Receives the number of the prompt that the command is about.
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, ControlPlaneError>>,
 }
 
-/// What a person wants of a session.
+/// A request from a person to a session.
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Input(SessionInput),
-    /// A change of the prompt queue, with its input for the state machine. A new text for a prompt has no input.
+    /// A change of the prompt queue and the input for the state machine that belongs to it.
+    /// Replacing the text of a prompt has no input.
     Prompts {
         input: Option<SessionInput>,
         change: SessionPromptChange,
@@ -65,28 +66,30 @@ pub(crate) struct Driver {
     session: Session,
     state: SessionState,
     commands: mpsc::Receiver<Command>,
-    /// Reports of the launched agent.
+    /// The channel on which the launched agent's reports arrive.
     reports: Option<mpsc::Receiver<AgentReport>>,
-    /// Approvals that are not decided.
+    /// Futures that wait for the decisions of pending approvals.
     awaited: FuturesUnordered<AwaitedDecision>,
-    /// Approvals that an earlier attempt asked for, whose answers the agent does not have.
+    /// Approvals that an earlier attempt requested and whose answers the agent has not received.
     inherited: Vec<Inherited>,
-    /// The question whether the session may go on beyond its budget. No prompt is sent until it is answered.
+    /// The approval that asks whether the session may continue beyond its budget. No prompt is sent
+    /// until it is decided.
     budget_question: Option<ApprovalId>,
-    /// The decision on it, until the agent waits for a prompt.
+    /// The decision of `budget_question`. It is kept here until the agent waits for a prompt.
     budget_decision: Option<Approval>,
     /// When the prompt of the running turn was sent.
     turn_since: Option<Instant>,
-    /// The request to the agent to end its turn.
+    /// The future that sends the agent a request to end its turn.
     cancelling: Option<BoxFuture<'static, ()>>,
-    /// The session's place among those that run.
+    /// The session's permit, one of the limited number for running sessions.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
-    /// Whether the stream says, if so, that the session waits for a place.
+    /// Whether the note that the session waits for a place was considered. It is written at most
+    /// once, and only if the session has to wait.
     is_queue_told: bool,
 }
 
-/// What woke the driver.
+/// The reason why the driver woke up.
 enum Wake {
     Shutdown,
     Report(Option<AgentReport>),
@@ -124,15 +127,16 @@ impl Driver {
         }
     }
 
-    /// Drives the session to its end, or until the server shuts down.
+    /// Runs the session until it ends or the server shuts down.
     pub(crate) async fn run(mut self, is_taken_up: bool) {
         let id = self.session.id;
         if is_taken_up {
             self.is_queue_told = true;
-            // Processes of the previous server must not work beside the new ones.
+            // Processes of the previous server process must not run beside the new ones.
             self.end_processes(Duration::ZERO).await;
             if self.state.phase != SessionPhase::Queued {
-                // A session that was running continues even if the limit is reached.
+                // A session that was already running continues even if the limit on running
+                // sessions is reached.
                 self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
             }
         }
@@ -153,8 +157,8 @@ impl Driver {
     }
 
     /// Waits until the store works again, and then restarts the session as after a restart of the
-    /// server: a full disk must not leave a session without an end. Returns `false` if the server
-    /// shuts down first; the next server then resumes the session.
+    /// server, so that the session still comes to an end after, for example, a full disk. Returns
+    /// `false` if the server shuts down first. The next server process then resumes the session.
     async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.cancelling = None;
@@ -173,7 +177,7 @@ impl Driver {
                     () = self.plane.shutdown.cancelled() => return false,
                     () = &mut retry => break,
                     command = self.commands.recv() => match command {
-                        // A caller that no longer waits needs no answer.
+                        // The caller may have stopped waiting for the reply.
                         Some(Command { reply, .. }) => { let _ = reply.send(Err(error.clone().into())); }
                         None => return false,
                     },
@@ -205,7 +209,7 @@ impl Driver {
                 && self.may_begin(effect).await?
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
             {
-                // Dropping the old effect first cancels it.
+                // Drop the old effect before the new one starts: dropping cancels it.
                 drop(doing.take());
                 doing = Some(self.begin(effect).await?);
             }
@@ -237,8 +241,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for the next thing to do. Commands come before reports, so that an agent that never
-    /// stops reporting cannot delay its end.
+    /// Waits for the next thing to do. Commands come before reports, so that an agent that reports
+    /// without a pause cannot delay the end of its session.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle = self.state.phase == SessionPhase::Running(RunningSessionPhase::Idle)
             && session_machine::next_session_action(&self.state).is_none()
@@ -264,7 +268,7 @@ impl Driver {
         SessionAttempt { session: self.session.clone(), generation: self.state.generation }
     }
 
-    /// Starts an effect. A prompt is recorded as given before it is given.
+    /// Starts an effect. If the effect is a prompt, the store records it as sent before it is sent.
     async fn begin(&mut self, effect: SessionAction) -> Result<Doing, StoreError> {
         if let SessionAction::Prompt(turn) = effect {
             let prompt = self.send_next().await?;
@@ -344,7 +348,7 @@ impl Driver {
             }
             Done::Closed { notes } => {
                 self.reports = None;
-                // An agent that was ended in a turn leaves its calls open.
+                // An agent that was killed during a turn leaves tool calls open.
                 let mut events = self.plane.cancelled_tools(self.session.id).await?;
                 events.extend(notes);
                 self.commit(SessionInput::Closed, events).await
@@ -353,7 +357,7 @@ impl Driver {
         }
     }
 
-    /// Stores reports. Events that are queued together are stored together.
+    /// Stores reports. Events that are already queued are stored together.
     async fn take_reports(&mut self, first: AgentReport) -> Result<(), StoreError> {
         let mut events = Vec::new();
         let mut next = Some(first);
@@ -398,7 +402,8 @@ impl Driver {
         }
     }
 
-    /// Appends events. An event that is too large for the store is replaced by a line that says so.
+    /// Appends events to the session's stream. An event that is too large for the store is replaced
+    /// by a log line about it.
     async fn append(&mut self, events: Vec<Event>) -> Result<(), StoreError> {
         if events.is_empty() {
             return Ok(());
@@ -438,13 +443,14 @@ impl Driver {
             SessionRequest::Input(input) => self.obey_input(input).await.map(|()| None),
             SessionRequest::Prompts { input, change } => self.change_queue(input, change).await,
         };
-        // An error of the database ends this attempt; the caller gets it too.
+        // An error of the database also ends the current attempt of the driver, not only the
+        // caller's request.
         let failure = match &outcome {
             Err(ControlPlaneError::Store(error)) if error.is_server_fault() => Some(error.clone()),
             Err(ControlPlaneError::ShuttingDown) => Some(StoreError::Closed),
             _ => None,
         };
-        // A caller that no longer waits needs no answer.
+        // The caller may have stopped waiting for the reply.
         let _ = reply.send(outcome);
         failure.map_or(Ok(()), Err)
     }
@@ -454,14 +460,14 @@ impl Driver {
             .map_err(ControlPlaneError::Illegal)?;
         let stored = self.store(next, kinds, Vec::new()).await;
         if input == SessionInput::Cancel {
-            // Further reports of a cancelled agent are dropped.
+            // Drop the channel, so that further reports of the cancelled agent are ignored.
             self.reports = None;
         }
         Ok(stored?)
     }
 
-    /// Checks whether the agent has already ended: it may end right after its launch, before the
-    /// launch is known to have succeeded.
+    /// Checks whether the agent has already ended. It may end right after its launch, before the
+    /// driver knows that the launch succeeded.
     async fn check_agent(&mut self) -> Result<(), StoreError> {
         if self.reports.is_some() {
             return Ok(());
@@ -480,7 +486,8 @@ impl Driver {
         self.commit(SessionInput::Failed(reason), Vec::new()).await
     }
 
-    /// Applies an input that does not come from a person. It is ignored if it is no longer valid.
+    /// Applies an input that does not come from a person. An input that is no longer valid is
+    /// ignored.
     async fn commit(
         &mut self,
         input: SessionInput,
@@ -529,8 +536,8 @@ impl Driver {
         Ok(outcome)
     }
 
-    /// The session in the state `next`, and the events of the change. The status event comes last,
-    /// because it may end the stream.
+    /// Returns the session in the state `next`, and the events of the change. The status event
+    /// comes last, because it may end the stream.
     fn changed(
         &self,
         next: SessionState,
@@ -574,7 +581,7 @@ impl Driver {
     }
 }
 
-/// A line of the control plane in the session's stream.
+/// A log line from the control plane in the session's stream.
 fn log(level: LogLevel, message: String) -> EventKind {
     EventKind::Log { level, message, source: LogSource::Session, tool_execution_id: None }
 }

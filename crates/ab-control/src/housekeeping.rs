@@ -1,4 +1,4 @@
-//! One task that removes what is old, and knows what the data directory occupies.
+//! One task that removes old data and counts how much disk space the data directory occupies.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::control::{ControlPlane, ControlPlaneError, Plane};
 use crate::retention::{MeasuredWorkspace, Removals, Stock, choose_removals};
 
-/// Maximum number of callers that wait for a cleanup.
+/// Maximum number of callers that can wait for a cleanup at the same time.
 pub(crate) const CLEANUP_REQUESTS: usize = 16;
-/// Sessions that ended less than this long ago stay, however large the database is.
+/// Sessions that ended less than this long ago are kept, even if the database is too large.
 const RECENT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
-/// How many sessions are removed before the size of the database is looked at again.
+/// How many sessions are removed before the size of the database is checked again.
 const SESSIONS_AT_ONCE: usize = 20;
-/// A task is accepted by an older count only if there is no limit on the disk space.
+/// If disk space is limited, a count older than this is not used to accept a task.
 const MAX_COUNT_AGE: std::time::Duration = std::time::Duration::from_secs(30);
-/// Maximum number of problems in one report.
+/// Maximum number of problems that one report lists.
 const MAX_PROBLEMS: usize = 20;
 
 /// A request for a cleanup now.
@@ -45,18 +45,19 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// Errors of the store. What was removed before the error stays removed.
+    /// Fails if the store fails. What was removed before the error stays removed.
     pub async fn clean_up(&self, mode: CleanupMode) -> Result<CleanupReport, ControlPlaneError> {
         Ok(self.plane.clean_up(mode).await?)
     }
 
-    /// What the data directory occupied when it was last counted; `None` before the first time.
+    /// The space that the data directory occupied when it was last counted. `None` before the first
+    /// count.
     pub fn storage_use(&self) -> Option<StorageUse> {
         self.plane.storage.borrow().map(|counted| counted.storage)
     }
 }
 
-/// What the data directory occupied, and when that was counted.
+/// The disk use of the data directory, and when it was counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountedStorage {
     storage: StorageUse,
@@ -71,7 +72,7 @@ impl Plane {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Refuses new work that has no room.
+    /// Checks whether there is enough disk space for new work, and fails if not.
     pub(crate) async fn check_room(&self) -> Result<(), ControlPlaneError> {
         let needed = self.settings.retention.free_space;
         if let Some(free) = self.executor.free_space().filter(|free| *free < needed) {
@@ -87,7 +88,7 @@ impl Plane {
         if counted.as_ref().is_some_and(is_enough) {
             return Ok(());
         }
-        // Somebody may have made room since.
+        // Clean up and count again, because space may have been freed since the last count.
         let storage = self.clean_up(CleanupMode::Remove).await?.storage;
         if !storage.is_over_limit() {
             return Ok(());
@@ -103,7 +104,7 @@ impl Plane {
 pub(crate) struct Housekeeper {
     requests: mpsc::Receiver<CleanupRequest>,
     storage: watch::Sender<Option<CountedStorage>>,
-    /// The sizes of workspaces of ended sessions, which do not change.
+    /// Cached sizes of the workspaces of ended sessions, which do not change.
     sizes: HashMap<String, u64>,
 }
 
@@ -120,7 +121,8 @@ impl Housekeeper {
         let mut regular = tokio::time::interval(plane.settings.retention.interval);
         regular.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            // The cleanup that is due comes first, so that a caller that got an answer knows that it is over.
+            // A regular cleanup that is due runs before requested ones, so that a caller that has
+            // its answer knows that no other cleanup is running.
             let request = tokio::select! {
                 biased;
                 () = plane.shutdown.cancelled() => return,
@@ -133,7 +135,7 @@ impl Housekeeper {
                 outcome = self.clean_up(plane, mode) => outcome,
             };
             match request {
-                // A caller that no longer waits needs no answer.
+                // The caller may have stopped waiting for the reply.
                 Some(CleanupRequest { reply, .. }) => drop(reply.send(outcome)),
                 None => {
                     if let Err(error) = outcome {
@@ -158,7 +160,8 @@ impl Housekeeper {
                 Default::default()
             }
         };
-        // Read after the list: every workspace in the list was known to the store before it was made.
+        // Read the store after the list of workspaces: every workspace in the list was already in
+        // the store before it was made.
         let known = plane.store.pending_cleanups(None).await?;
         let ended = plane.store.ended_workspaces().await?;
         let unknown: Vec<&CleanupToken> = stored
@@ -219,7 +222,7 @@ impl Housekeeper {
         Ok(report)
     }
 
-    /// The size of a workspace; 0 if it cannot be counted or was just removed.
+    /// The size of a workspace. Zero if it cannot be counted or was just removed.
     async fn size(&self, plane: &Plane, token: &CleanupToken) -> u64 {
         plane.executor.workspace_storage(token).await.map_or(0, |storage| storage.bytes)
     }
@@ -243,7 +246,8 @@ impl Housekeeper {
     }
 }
 
-/// Removes the workspace of an ended session, and says so in its stream. Returns `false` if it stays.
+/// Removes the workspace of an ended session, and adds a note to the session's stream. Returns
+/// `false` if the workspace was not removed.
 async fn remove_workspace(
     plane: &Plane,
     MeasuredWorkspace { workspace, bytes }: MeasuredWorkspace,
@@ -269,7 +273,7 @@ async fn remove_workspace(
     Ok(mode == CleanupMode::Remove)
 }
 
-/// The line in the stream of a session whose workspace was removed.
+/// The event that reports in a session's stream that its workspace was removed.
 fn removal_event(plane: &Plane, reason: RemovalReason) -> Event {
     let why = match (reason, plane.settings.retention.workspaces) {
         (RemovalReason::Age, Some(kept)) => {
@@ -307,7 +311,7 @@ async fn remove_cache(
     if mode == CleanupMode::Remove {
         match plane.executor.remove_cache(&name).await {
             Ok(true) => {}
-            // A session uses it again.
+            // A session uses the cache again.
             Ok(false) => return false,
             Err(error) => {
                 note(report, format!("cannot remove the cache {name}: {error}"));
@@ -320,7 +324,7 @@ async fn remove_cache(
     mode == CleanupMode::Remove
 }
 
-/// Removes sessions and runs that ended long ago, and gives their pages of the database back.
+/// Removes sessions and runs that ended long ago, and shrinks the database file.
 async fn remove_history(
     plane: &Plane,
     mode: CleanupMode,

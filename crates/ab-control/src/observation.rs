@@ -1,4 +1,4 @@
-//! Follows the event log, counts the sessions that end, and passes their traces on.
+//! Follows the event log, counts the sessions that end, and sends their traces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +15,23 @@ use crate::timeline::{SessionSpanKind, SessionTrace, Timeline};
 /// Upper bounds of the buckets of durations, in seconds.
 pub const DURATION_BUCKETS: [f64; 11] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
-/// Maximum number of status events that are read of a session that was live at the start.
+/// Maximum number of status events that are read for each session that has not ended when the
+/// server starts.
 const MAX_STATUS_EVENTS: usize = 1000;
-/// The kind of the events that are read.
+/// The kind of the events that this task reads.
 const STATUS: &str = "status";
 /// How long the task waits after an error of the store.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often durations were in each range.
+/// Counts how many durations fall into each bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DurationHistogram {
-    /// The number of durations up to each bound of [`DURATION_BUCKETS`], without those of the bounds before it.
+    /// For each bound of [`DURATION_BUCKETS`], the number of durations that are at most this bound
+    /// and greater than the one before it.
     pub buckets: [u64; DURATION_BUCKETS.len()],
     /// The number of all durations.
     pub count: u64,
-    /// Their sum in seconds.
+    /// The sum of all durations in seconds.
     pub sum: f64,
 }
 
@@ -48,9 +50,9 @@ impl DurationHistogram {
 pub struct SessionMetrics {
     /// The number of sessions that ended with each final status.
     pub ended: BTreeMap<SessionStatus, u64>,
-    /// The durations of the phases of these sessions.
+    /// For each phase, the durations that it had in these sessions.
     pub durations: BTreeMap<SessionSpanKind, DurationHistogram>,
-    /// Traces that were not passed on because the queue was full.
+    /// The number of traces that were dropped because the queue was full.
     pub dropped_traces: u64,
 }
 
@@ -65,7 +67,7 @@ impl SessionMetrics {
     }
 }
 
-/// Receives the traces of sessions that end. A full queue drops them.
+/// Receives the traces of sessions that end. If the queue is full, traces are dropped.
 pub type EndedSessionTraceSender = mpsc::Sender<SessionTrace>;
 
 impl ControlPlane {
@@ -75,7 +77,7 @@ impl ControlPlane {
     }
 }
 
-/// The task's state.
+/// The state of the task that follows the event log.
 pub(crate) struct Observer {
     store: Store,
     reader: EventLogReader,
@@ -86,7 +88,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Begins at the end of the log, with the sessions that are live.
+    /// Starts at the end of the log, with the sessions that have not ended.
     pub(crate) async fn new(
         store: Store,
         metrics: Arc<Mutex<SessionMetrics>>,
@@ -129,7 +131,8 @@ impl Observer {
         }
         let Ok(event) = record.parse_event() else { return };
         if !self.live.contains_key(&id) {
-            // The first event of a new session, or the end of one that was removed meanwhile.
+            // Either the first event of a new session, or the end of a session that has been
+            // removed in the meantime.
             let created = match self.store.session_record(id).await {
                 Ok(record) => record.session.created_at,
                 Err(_) => record.at,

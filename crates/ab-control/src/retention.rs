@@ -1,4 +1,4 @@
-//! Which workspaces and caches are removed: a pure decision about their age and size.
+//! Chooses which workspaces and caches are removed, by their age and size. Does no I/O.
 
 use std::time::Duration;
 
@@ -8,22 +8,27 @@ use ab_store::EndedWorkspace;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long what ended is kept, and how much of it.
+/// How long and how much data of ended sessions is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionSettings {
-    /// How long the workspace of a session that was stopped or failed is kept. `None` keeps it.
+    /// How long the workspace of a session that was stopped or failed is kept. `None` keeps it
+    /// forever.
     pub workspaces: Option<Duration>,
-    /// How long a session that ended is kept with its events, once its workspace was removed. `None` keeps it.
+    /// How long an ended session is kept with its events after its workspace was removed. `None`
+    /// keeps it forever.
     pub sessions: Option<Duration>,
-    /// How long a cached repository is kept after its last use. `None` keeps it.
+    /// How long a cached repository is kept after its last use. `None` keeps it forever.
     pub cache: Option<Duration>,
-    /// Maximum number of bytes of all workspaces and caches. New tasks are refused above it.
+    /// Maximum number of bytes of all workspaces and caches together. While they exceed it, new
+    /// tasks are refused.
     pub disk_limit: Option<u64>,
-    /// Maximum number of bytes of the database. Above it, sessions that ended are removed, the oldest first.
+    /// Maximum number of bytes of the database. While it is larger, ended sessions are removed, the
+    /// oldest first.
     pub database_limit: Option<u64>,
-    /// What a size limit does not remove before this time after the end of its session.
+    /// For this time after the end of its session, a workspace is not removed to meet a size limit.
     pub grace: Duration,
-    /// New tasks are refused while the file system has fewer free bytes.
+    /// Minimum number of free bytes in the file system. While fewer are free, new tasks are
+    /// refused.
     pub free_space: u64,
     /// The time between two cleanups.
     pub interval: Duration,
@@ -51,24 +56,25 @@ pub(crate) struct MeasuredWorkspace {
     pub(crate) bytes: u64,
 }
 
-/// What is stored now.
+/// The workspaces and caches that exist now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stock {
-    /// The longest ago first.
+    /// Workspaces of ended sessions. The session that ended first comes first.
     pub(crate) ended: Vec<MeasuredWorkspace>,
-    /// The size of the workspaces of sessions that have not ended.
+    /// The total size of the workspaces of sessions that have not ended.
     pub(crate) live_bytes: u64,
     pub(crate) caches: Vec<StoredRepoCache>,
 }
 
-/// What is to be removed, in this order.
+/// The workspaces and caches to remove. Each list is in the order of removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Removals {
     pub(crate) workspaces: Vec<(MeasuredWorkspace, RemovalReason)>,
     pub(crate) caches: Vec<(StoredRepoCache, RemovalReason)>,
 }
 
-/// Decides what is removed at the time `now`. Caches go before workspaces: they can be made again.
+/// Chooses what is removed at the time `now`. Caches are removed before workspaces, because they
+/// can be made again.
 pub(crate) fn choose_removals(settings: &RetentionSettings, stock: Stock, now: Time) -> Removals {
     let is_over = |since: Time, kept: Option<Duration>| {
         kept.is_some_and(|kept| since.saturating_add(kept) <= now)
@@ -115,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Days before now, and bytes.
+    /// A workspace of this size whose session ended this many days ago.
     fn workspace(days: u32, bytes: u64) -> MeasuredWorkspace {
         let workspace = EndedWorkspace {
             token: format!("w{days}"),
@@ -138,7 +144,7 @@ mod tests {
         Time::from_millis(1_800_000_000_000)
     }
 
-    /// The names of what is removed, `!` for a size limit.
+    /// Checks the names of what is removed. A `!` marks a removal because of a size limit.
     fn check(settings: RetentionSettings, live_bytes: u64, expect: &[&str]) {
         let stock = Stock {
             ended: [31, 20, 8, 6, 0].map(|days| workspace(days, 10)).into(),
@@ -162,12 +168,12 @@ mod tests {
         let forever = RetentionSettings { workspaces: None, cache: None, ..settings };
         check(forever, 1 << 40, &[]);
         let limited = |limit| RetentionSettings { disk_limit: Some(limit), ..settings };
-        // Six things of 10 bytes are left after those that are too old.
+        // After the removal of what is too old, six items of 10 bytes are left.
         check(limited(60), 0, &["w31", "c40"]);
         check(limited(59), 0, &["w31", "c40", "c3!"]);
         check(limited(49), 0, &["w31", "w20!", "c40", "c3!"]);
         check(limited(0), 0, &["w31", "w20!", "w8!", "c40", "c3!"]);
-        // Live sessions take the room, and nothing of them is removed.
+        // Workspaces of live sessions exceed the limit alone, and they are not removed.
         check(limited(50), 1000, &["w31", "w20!", "w8!", "c40", "c3!"]);
     }
 }

@@ -14,16 +14,16 @@ use ab_store::StoredSessionEnding;
 pub use state::{ProvisioningStep, RunningSessionPhase, SessionPhase, SessionState};
 pub use table::{example_session_states, transition_table_markdown};
 
-/// An event in a session, or a request of a person.
+/// An event in a session, or a request from a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionInput {
-    /// An executor took the session.
+    /// The session has a place on an executor.
     ExecutorAssigned,
     /// The workspace is ready.
     Provisioned,
     /// The agent accepts prompts.
     Launched,
-    /// The next prompt is about to be given to the agent.
+    /// The next prompt is about to be sent to the agent.
     TurnStarted,
     /// The agent finished its turn.
     TurnEnded,
@@ -37,15 +37,15 @@ pub enum SessionInput {
     Closed,
     /// The session cannot continue.
     Failed(SessionEndReason),
-    /// The server started again. The agent's processes did not survive.
+    /// The server was restarted. The agent's processes have ended.
     Restarted,
-    /// A person gives another prompt.
+    /// A person adds a prompt to the queue.
     Prompt,
-    /// A person gives a prompt that is sent before all others; the turn is cancelled.
+    /// A person adds a prompt that is sent before all others. The current turn is cancelled.
     PromptNow,
-    /// A person withdraws a prompt that waits.
+    /// A person withdraws a queued prompt.
     Withdraw,
-    /// A person, or the idle timeout, asks for the result of an idle session.
+    /// A person or the idle timeout requests the result of an idle session.
     Finish,
     Pause,
     Resume,
@@ -54,7 +54,7 @@ pub enum SessionInput {
 }
 
 impl SessionInput {
-    /// One example of each kind of input.
+    /// One example of each kind of input, for tests and the transition table.
     pub const ALL: [Self; 19] = [
         Self::ExecutorAssigned,
         Self::Provisioned,
@@ -77,7 +77,7 @@ impl SessionInput {
         Self::Cancel,
     ];
 
-    /// The name in the transition table.
+    /// The name of the input in the transition table.
     pub fn name(self) -> &'static str {
         match self {
             Self::ExecutorAssigned => "placed",
@@ -114,7 +114,7 @@ pub enum SessionAction {
     Launch,
     /// Start the agent and load its conversation.
     Reload,
-    /// Give the agent the first prompt of the queue, for the turn with this number.
+    /// Send the agent the first prompt of the queue, for the turn with this number.
     Prompt(u32),
     /// Deliver the result.
     Deliver,
@@ -128,7 +128,7 @@ pub enum SessionAction {
     Kill,
 }
 
-/// An input that is not valid in the state.
+/// The error for an input that is not valid in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IllegalSessionInput {
     pub status: SessionStatus,
@@ -143,7 +143,7 @@ impl std::fmt::Display for IllegalSessionInput {
 
 impl std::error::Error for IllegalSessionInput {}
 
-/// The state after `input`, and the events that describe the change.
+/// Returns the state after `input`, and the events that describe the change.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ pub fn apply_session_input(
     Ok((next, events))
 }
 
-/// The action to perform now; `None` if the session waits for a report or a person.
+/// Returns the action to perform now. `None` if the session waits for a report or a person.
 pub fn next_session_action(state: &SessionState) -> Option<SessionAction> {
     match state.phase {
         SessionPhase::Queued => Some(SessionAction::AssignExecutor),
@@ -279,7 +279,7 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     }
 }
 
-/// The phase after a turn: the next prompt, waiting, or delivering.
+/// The phase after a turn: another turn, waiting for a prompt, or delivering.
 fn after_turn(state: &SessionState) -> RunningSessionPhase {
     if state.turn < state.prompts || state.keep_open {
         RunningSessionPhase::Idle
@@ -288,8 +288,8 @@ fn after_turn(state: &SessionState) -> RunningSessionPhase {
     }
 }
 
-/// Ends a live session on request of a person. Repeating it has no effect, and a cancel overrides a
-/// stop.
+/// Ends a live session at the request of a person. Repeating the request has no effect. A cancel
+/// overrides a stop.
 fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let reason = match status {
         SessionStatus::Stopped => SessionEndReason::Stopped,
@@ -299,7 +299,7 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let closing = SessionPhase::Closing { shown: SessionStatus::Stopping, ending };
     match state.phase {
         SessionPhase::Ended(_) => *state,
-        // Nothing was started, so nothing has to be ended.
+        // Nothing was started for the session, so there is nothing to end.
         SessionPhase::Queued => state.at(SessionPhase::Ended(StoredSessionEnding {
             status: SessionStatus::Cancelled,
             reason: SessionEndReason::Cancelled,
@@ -316,7 +316,7 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
 fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> {
     match state.phase {
         SessionPhase::Ended(_) => None,
-        // Nothing was started, so nothing has to be ended.
+        // Nothing was started for the session, so there is nothing to end.
         SessionPhase::Queued => Some(state.at(SessionPhase::Ended(StoredSessionEnding {
             status: SessionStatus::Failed,
             reason,
@@ -327,12 +327,12 @@ fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> 
     }
 }
 
-/// Starts to end the remaining processes. The session still shows its old status.
+/// Starts to end the remaining processes. Until they have ended, clients see the old status.
 fn close(state: &SessionState, ending: StoredSessionEnding) -> SessionState {
     state.at(SessionPhase::Closing { shown: state.status(), ending })
 }
 
-/// Queues a prompt. Sessions that are delivering or ending accept none.
+/// Queues a prompt. Sessions that are delivering or ending accept no prompt.
 fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     match state.phase {
         SessionPhase::Running(RunningSessionPhase::Deliver)
@@ -342,7 +342,8 @@ fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     }
 }
 
-/// Takes a prompt out of the queue. There must be one, and the session must not be ending.
+/// Removes a prompt from the queue. The queue must not be empty, and the session must not be
+/// ending.
 fn withdraw_prompt(state: &SessionState) -> Option<SessionState> {
     match state.phase {
         SessionPhase::Running(RunningSessionPhase::Deliver)
@@ -356,7 +357,8 @@ fn withdraw_prompt(state: &SessionState) -> Option<SessionState> {
 }
 
 /// The state after the agent's processes were lost. A prompt that the agent may have received is
-/// not given again: the conversation is loaded, and the session waits for the next prompt.
+/// not sent again. Instead, the agent loads its conversation, and the session waits for the next
+/// prompt.
 fn restart(state: &SessionState) -> SessionState {
     let lost =
         SessionState { attached: false, generation: state.generation.saturating_add(1), ..*state };

@@ -1,4 +1,4 @@
-//! Bounds and times of the control plane.
+//! Limits and timeouts of the control plane.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub struct ControlPlaneSettings {
     pub idle_timeout: Duration,
     /// How long a question waits for a decision before it expires.
     pub approval_timeout: Duration,
-    /// Bounds of uploads.
+    /// Limits on uploads.
     pub uploads: UploadLimits,
-    /// How long what ended is kept, and how much of it.
+    /// How long and how much data of ended sessions is kept.
     pub retention: RetentionSettings,
-    /// Gets the traces of sessions that end.
+    /// Receives the traces of sessions that end.
     pub traces: Option<EndedSessionTraceSender>,
     /// Called at crash points. Does nothing outside of tests.
     pub crash_hook: CrashTestHook,

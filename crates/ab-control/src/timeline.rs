@@ -1,11 +1,11 @@
-//! The phases of a session with their times, from its status events. Pure.
+//! Derives the phases of a session and their times from its status events. Does no I/O.
 
 use ab_api::{EventKind, SessionActivity, SessionEndReason, SessionId, SessionStatus, Time};
 
 /// A phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SessionSpanKind {
-    /// From the creation to the place on an executor.
+    /// The session waits in the queue for a place on an executor.
     Queue,
     /// The workspace is made and the agent is started.
     Provision,
@@ -13,7 +13,7 @@ pub enum SessionSpanKind {
     Run,
     /// The result is delivered.
     Delivery,
-    /// From the creation to the end.
+    /// The whole session, from its creation to its end.
     Session,
 }
 
@@ -21,7 +21,7 @@ impl SessionSpanKind {
     pub const ALL: [Self; 5] =
         [Self::Queue, Self::Provision, Self::Run, Self::Delivery, Self::Session];
 
-    /// The name in metrics and traces.
+    /// The name of the phase in metrics and traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -33,7 +33,7 @@ impl SessionSpanKind {
     }
 }
 
-/// A phase with its times.
+/// A phase with its start and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSpan {
     pub kind: SessionSpanKind,
@@ -41,7 +41,7 @@ pub struct SessionSpan {
     pub end: Time,
 }
 
-/// A session that has ended, with its phases in order. The whole session is the last one.
+/// The phases of a session that has ended, in order. The last one covers the whole session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTrace {
     pub session: SessionId,
@@ -50,7 +50,8 @@ pub struct SessionTrace {
     pub spans: Vec<SessionSpan>,
 }
 
-/// Maximum number of phases of one session: it may be paused and resumed often.
+/// Maximum number of recorded phases of one session. A session that is paused and resumed often has
+/// many.
 const MAX_SPANS: usize = 200;
 
 /// The phases of a session that has not ended.
@@ -68,7 +69,7 @@ impl Timeline {
         Self { session, created, current, spans: Vec::new() }
     }
 
-    /// Applies an event. Returns the whole trace if the event is the end of the session.
+    /// Applies an event. Returns the trace if the event ends the session.
     pub(crate) fn apply(&mut self, at: Time, kind: &EventKind) -> Option<SessionTrace> {
         let EventKind::Status { status, activity, reason, .. } = *kind else { return None };
         let next = match status {
@@ -81,7 +82,7 @@ impl Timeline {
             | SessionStatus::Pausing
             | SessionStatus::Paused
             | SessionStatus::Resuming => Some(SessionSpanKind::Run),
-            // The phase that it stops ends with the session.
+            // While a session stops, the phase that it was in continues.
             SessionStatus::Stopping => self.current.map(|(kind, _)| kind),
             SessionStatus::Stopped
             | SessionStatus::Completed
@@ -114,7 +115,8 @@ mod tests {
         EventKind::Status { status, activity, reason: None, message: None }
     }
 
-    /// The phases of a session with these statuses, one each 10 ms, as `kind start-end`.
+    /// Checks the phases of a session that has these statuses, one every 10 ms. Phases are written
+    /// as `kind start-end`.
     fn check(events: &[(SessionStatus, Option<SessionActivity>)], expect: &[&str]) {
         let time = |number: usize| Time::from_millis(i64::try_from(number * 10).unwrap_or(0));
         let mut timeline = Timeline::new(SessionId::generate(), time(0));

@@ -1,4 +1,4 @@
-//! Approvals that programs outside the server ask for.
+//! Approvals that programs outside the server request.
 
 use ab_api::{Approval, ApprovalId, ApprovalQuestion, ApprovalRequester, Time};
 use ab_store::{ApprovalOwner, RequestedApproval};
@@ -6,12 +6,13 @@ use ab_store::{ApprovalOwner, RequestedApproval};
 use super::{ControlPlane, ControlPlaneError};
 
 impl ControlPlane {
-    /// Stores the question of a program outside the server. If the program asked before and did not use the answer, that
-    /// approval is returned.
+    /// Stores the question of a program outside the server. If the program asked the same question
+    /// before and did not use the answer, returns the existing approval.
     ///
     /// # Errors
     ///
-    /// [`DigestReused`](ab_store::StoreError::DigestReused) and [`TooManyPending`](ab_store::StoreError::TooManyPending) in [`ControlPlaneError::Store`].
+    /// [`DigestReused`](ab_store::StoreError::DigestReused) or
+    /// [`TooManyPending`](ab_store::StoreError::TooManyPending) in [`ControlPlaneError::Store`].
     pub async fn request_approval(
         &self,
         question: &ApprovalQuestion,
@@ -26,12 +27,13 @@ impl ControlPlane {
         Ok(self.plane.store.request_approval(approval).await?)
     }
 
-    /// Records that a program uses the answer to its question now, yes or no. An answer is used once.
+    /// Records that a program now uses the decision of its approval, whether it was granted or
+    /// denied. A decision can be used once.
     ///
     /// # Errors
     ///
-    /// [`Grant`](ab_store::StoreError::Grant) in [`ControlPlaneError::Store`] if the approval is pending, was used before, is about
-    /// something else, or was not asked for by this caller.
+    /// [`Grant`](ab_store::StoreError::Grant) in [`ControlPlaneError::Store`] if the approval is
+    /// pending, was used before, is about something else, or was requested by another caller.
     pub async fn use_approval(
         &self,
         id: ApprovalId,

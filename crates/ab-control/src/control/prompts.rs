@@ -1,4 +1,4 @@
-//! Prompts of a session: queued, changed and withdrawn by people.
+//! Prompts of a session: people can queue, change and withdraw them.
 
 use ab_api::{PromptRequest, PromptStatus, SessionId, SessionPrompt};
 use ab_store::{
@@ -10,13 +10,14 @@ use crate::driver::SessionRequest;
 use crate::session_machine::SessionInput;
 
 impl ControlPlane {
-    /// Queues a prompt. One with `now` goes before all others, and the agent's turn is cancelled. A repeated request
-    /// with the same key returns the first prompt.
+    /// Queues a prompt. A prompt with `now` is placed before all others, and the agent's current
+    /// turn is cancelled. A repeated request with the same key returns the first prompt.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] while the result is delivered, and with `now` while the session is paused;
-    /// [`ControlPlaneError::QueueFull`]; [`ControlPlaneError::Ended`].
+    /// [`ControlPlaneError::Illegal`] while the result is delivered, or with `now` while the
+    /// session is paused. [`ControlPlaneError::QueueFull`] if too many prompts are queued.
+    /// [`ControlPlaneError::Ended`] if the session has ended.
     pub async fn queue_prompt(
         &self,
         id: SessionId,
@@ -49,12 +50,13 @@ impl ControlPlane {
         }
     }
 
-    /// Replaces the text of a prompt that waits in the queue.
+    /// Replaces the text of a queued prompt.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
-    /// [`ControlPlaneError::Store`].
+    /// [`ControlPlaneError::NoPrompt`] if there is no such prompt,
+    /// [`ControlPlaneError::TaskPrompt`] for the prompt of the task, and [`StoreError::NotQueued`]
+    /// in [`ControlPlaneError::Store`] if the prompt is no longer queued.
     pub async fn replace_queued_prompt(
         &self,
         id: SessionId,
@@ -69,12 +71,13 @@ impl ControlPlane {
         }
     }
 
-    /// Takes a prompt out of the queue.
+    /// Removes a prompt from the queue.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
-    /// [`ControlPlaneError::Store`].
+    /// [`ControlPlaneError::NoPrompt`] if there is no such prompt,
+    /// [`ControlPlaneError::TaskPrompt`] for the prompt of the task, and [`StoreError::NotQueued`]
+    /// in [`ControlPlaneError::Store`] if the prompt is no longer queued.
     pub async fn withdraw_queued_prompt(
         &self,
         id: SessionId,
@@ -89,11 +92,12 @@ impl ControlPlane {
         }
     }
 
-    /// One prompt of a session.
+    /// Returns one prompt of a session.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`] if there is no such session; [`ControlPlaneError::NoPrompt`].
+    /// [`ControlPlaneError::NotFound`] if there is no such session, [`ControlPlaneError::NoPrompt`]
+    /// if it has no such prompt.
     pub async fn session_prompt(
         &self,
         id: SessionId,

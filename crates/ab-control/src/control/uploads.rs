@@ -7,8 +7,8 @@ use super::{EXPIRY_RETRY, MAX_EXPIRY_WAIT, until};
 use crate::control::Plane;
 
 impl Plane {
-    /// Removes uploads at the start, when their time is over, and when a session no longer needs them, until the server
-    /// shuts down.
+    /// Removes expired and unneeded uploads until the server shuts down. Runs at the start,
+    /// whenever an upload expires, and whenever a session no longer needs its uploads.
     pub(super) async fn sweep_uploads(&self) {
         while !self.shutdown.is_cancelled() {
             let wait = match self.store.sweep_uploads(Time::now()).await {

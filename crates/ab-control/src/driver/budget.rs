@@ -1,4 +1,5 @@
-//! The budget of a session: what it has used, and the question to a person when the budget is used up.
+//! The budget of a session: what the session has used, and the approval that a person must give
+//! when the budget is used up.
 
 use ab_api::{Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Time};
 use ab_store::{ApprovalOwner, SessionPromptChange, StoreError};
@@ -9,23 +10,25 @@ use crate::session_machine::{
     self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase,
 };
 
-/// The action of a question about the budget.
+/// The action name of an approval about the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
 
 impl Driver {
-    /// Notes what the agent reports about its model. The numbers are for the whole conversation.
+    /// Adds the agent's report about the use of its model. The reported numbers cover the whole
+    /// conversation.
     pub(super) fn note_usage(&mut self, kind: &EventKind) {
         let EventKind::Usage { input_tokens, output_tokens, cost_micros, .. } = *kind else {
             return;
         };
         let usage = &mut self.session.usage;
-        // An agent that was loaded again may count from zero.
+        // Keep the larger number: after the conversation was loaded again, the agent may count from
+        // zero.
         usage.input_tokens = usage.input_tokens.max(input_tokens);
         usage.output_tokens = usage.output_tokens.max(output_tokens);
         usage.cost_micros = usage.cost_micros.max(cost_micros);
     }
 
-    /// Adds the time of the turn that ends now.
+    /// Adds the duration of the turn that ends now.
     pub(super) fn note_turn_time(&mut self) {
         if let Some(since) = self.turn_since.take() {
             let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -34,7 +37,8 @@ impl Driver {
         }
     }
 
-    /// Whether the effect may begin now. A prompt beyond the budget waits for a person, who is asked here.
+    /// Whether the effect may begin now. If the budget is used up, a prompt may not begin, and a
+    /// person is asked whether to continue.
     pub(super) async fn may_begin(&mut self, effect: SessionAction) -> Result<bool, StoreError> {
         if !matches!(effect, SessionAction::Prompt(_)) {
             return Ok(true);
@@ -64,14 +68,15 @@ impl Driver {
         Ok(false)
     }
 
-    /// Sends no prompt until this question is answered.
+    /// Holds back all prompts until this approval is decided.
     pub(super) fn hold_for(&mut self, question: ApprovalId) {
         self.budget_question = Some(question);
         self.wait_for(question, None);
     }
 
-    /// Goes on after a yes. After a no, or without an answer in time, the work so far is delivered. A decision that comes
-    /// while the agent is loaded or frozen waits until the agent can take a prompt.
+    /// Applies the decision about the budget. If it was granted, the session continues. If it was
+    /// denied or expired, the work so far is delivered. Does nothing until the agent can take a
+    /// prompt, for example while it is loaded or frozen.
     pub(super) async fn apply_budget_decision(&mut self) -> Result<(), StoreError> {
         if self.state.phase != SessionPhase::Running(RunningSessionPhase::Idle) {
             return Ok(());
@@ -91,7 +96,8 @@ impl Driver {
             let note = "The session continues with the same budget again.".to_owned();
             return self.store(self.state, Vec::new(), vec![log(LogLevel::Info, note)]).await;
         }
-        // A session that is ending has no queue any more.
+        // Withdraw the queued prompts. A session that is already ending refuses this input and has
+        // no queue.
         while let Ok((next, kinds)) =
             session_machine::apply_session_input(&self.state, SessionInput::Withdraw)
         {

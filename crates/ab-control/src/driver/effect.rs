@@ -18,7 +18,7 @@ use crate::crash::CrashTestPoint;
 use crate::session_machine::SessionAction;
 use crate::token::new_token;
 
-/// The name under which the final diff is stored.
+/// The name under which the store keeps the final diff.
 const DIFF: &str = "diff";
 
 /// An effect that is being performed. Dropping it cancels it.
@@ -49,8 +49,8 @@ impl From<ExecutorError> for Done {
 }
 
 impl Doing {
-    /// Whether `effect` of this attempt replaces the running one. A prompt that is being sent
-    /// completes before the agent is frozen: it is not sent again.
+    /// Whether `effect` of the attempt `generation` replaces the running effect. A prompt that is
+    /// being sent completes before the agent is frozen, because it is not sent again.
     pub(super) fn yields_to(&self, effect: SessionAction, generation: u32) -> bool {
         let is_same = self.effect == effect && self.generation == generation;
         let arrives =
@@ -58,7 +58,7 @@ impl Doing {
         !is_same && !arrives
     }
 
-    /// Waits for the result. Cancel safe; can be called again.
+    /// Waits for the result. Cancel safe: it can be called again after the future was dropped.
     pub(super) async fn done(&mut self) -> Done {
         (&mut self.work).await
     }
@@ -94,7 +94,7 @@ impl Doing {
         Self { effect, generation, work }
     }
 
-    /// A session that has its place at once.
+    /// An effect that is already done: the session has a permit to run.
     pub(super) fn placed(generation: u32, permit: OwnedSemaphorePermit) -> Self {
         let work = Box::pin(std::future::ready(Done::Placed(permit)));
         Self { effect: SessionAction::AssignExecutor, generation, work }
@@ -153,7 +153,7 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
         SessionAction::Resume => plane.executor.resume_session(job).await.map(|()| Done::Resumed),
         SessionAction::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
         SessionAction::Kill => Ok(close(plane, job, Duration::ZERO).await),
-        // These have their own constructors.
+        // Unreachable: these effects have their own constructors.
         SessionAction::Launch | SessionAction::Reload | SessionAction::Prompt(_) => {
             Ok(Done::Prompted)
         }
@@ -161,7 +161,7 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
     outcome.unwrap_or_else(Done::from)
 }
 
-/// Makes the workspace. The cleanup token is stored before the executor makes anything.
+/// Makes the workspace. The cleanup token is stored before the executor creates anything.
 async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorError> {
     let cleanup = PendingCleanup {
         token: plane.executor.cleanup_token(job).0,
@@ -174,7 +174,7 @@ async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, Executor
     plane.reach(CrashTestPoint::CleanupStored);
     let made = plane.executor.provision_workspace(job).await?;
     plane.reach(CrashTestPoint::WorkspaceMade);
-    // The workspace is found again from here on, without its uploads.
+    // From here on the workspace can be found again without its uploads.
     if let Err(error) = plane.store.release_uploads(job.session.id).await {
         tracing::warn!(session = %job.session.id, %error, "cannot release the uploads of a session");
     }
@@ -188,7 +188,8 @@ async fn deliver(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorEr
     Ok(Done::Delivered(delivered))
 }
 
-/// Ends the processes and stores the diff. The session ends in any case; errors become notes.
+/// Ends the processes and stores the diff. The session ends even if this fails. Errors become notes
+/// in its stream.
 async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
     let mut notes = Vec::new();
     plane.reach(CrashTestPoint::ClosingBegun);
@@ -199,8 +200,7 @@ async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
         ));
     }
     plane.reach(CrashTestPoint::ProcessesEnded);
-    // An agent that is finishing may still use its endpoint, so its token stays valid until the
-    // agent has ended.
+    // Remove the token only now: an agent that is finishing may still use its endpoint.
     if let Err(error) = plane.store.remove_session_tokens(job.session.id).await {
         notes.push(log(LogLevel::Warn, format!("The agent's token could not be removed: {error}")));
     }

@@ -15,7 +15,7 @@ use crate::session_machine::{self, RunningSessionPhase, SessionInput, SessionPha
 const MAX_QUEUED_PROMPTS: u64 = 100;
 
 impl Driver {
-    /// Stores a change of the queue by a person. Returns the number of the prompt.
+    /// Stores a change that a person made to the queue. Returns the number of the prompt.
     pub(super) async fn change_queue(
         &mut self,
         input: Option<SessionInput>,
@@ -44,7 +44,8 @@ impl Driver {
         Ok(number)
     }
 
-    /// Asks the agent to end its turn. The agent may not read for a while, so the driver does not wait here.
+    /// Starts to ask the agent to end its turn. The driver does not wait here, because the agent
+    /// may not read for a while.
     fn cancel_turn(&mut self) {
         if self.state.phase != SessionPhase::Running(RunningSessionPhase::Turn) {
             return;
@@ -57,7 +58,8 @@ impl Driver {
         }));
     }
 
-    /// Records that the first prompt of the queue is sent, and returns its text. It is recorded before it is sent.
+    /// Records the first prompt of the queue as sent and returns its text. The caller sends it
+    /// afterwards.
     pub(super) async fn send_next(&mut self) -> Result<String, StoreError> {
         let next = self.plane.store.next_queued_prompt(self.session.id).await?;
         let event = EventKind::Prompt { number: next.number, prompt: next.prompt.clone() };
@@ -86,7 +88,8 @@ impl Driver {
         }
     }
 
-    /// Withdraws the questions of a turn that was cancelled: the agent has its answer.
+    /// Withdraws the pending questions of a cancelled turn. The agent no longer waits for their
+    /// answers.
     pub(super) async fn withdraw_questions(&mut self) -> Result<(), StoreError> {
         for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
             let approval = unanswered.approval;

@@ -1,4 +1,5 @@
-//! Questions of a session's agent: stored, waited for, and answered once, also over a restart of the server.
+//! Questions of a session's agent. Each is stored, waits for a decision, and is answered once, also
+//! if the server restarts in between.
 
 use std::fmt::Write;
 
@@ -15,16 +16,18 @@ use super::{Driver, log};
 use crate::crash::CrashTestPoint;
 use crate::session_machine::{self, RunningSessionPhase, SessionInput, SessionPhase};
 
-/// Waits until an approval is decided.
+/// A future that waits until an approval is decided.
 pub(super) type AwaitedDecision = BoxFuture<'static, Result<Decided, StoreError>>;
 
-/// An approval that is no longer pending, and the question of this attempt that it answers.
+/// An approval that is no longer pending, and the question of the current attempt that it answers,
+/// if there is one.
 pub(super) struct Decided {
     question: Option<AgentQuestionId>,
     approval: Box<Approval>,
 }
 
-/// An approval of an earlier attempt. The agent that asked is gone, and the loaded one may ask again.
+/// An approval that an earlier attempt requested. The agent process that asked has ended, and the
+/// restarted agent may ask again.
 pub(super) struct Inherited {
     id: ApprovalId,
     digest: Option<String>,
@@ -34,7 +37,7 @@ pub(super) struct Inherited {
 }
 
 impl Driver {
-    /// Takes up the approvals whose answers no agent got before the server ended.
+    /// Loads the approvals whose answers no agent received before the server ended.
     pub(super) async fn inherit_approvals(&mut self) -> Result<(), StoreError> {
         for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
             let UnansweredApproval { approval, is_told } = unanswered;
@@ -50,12 +53,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the session waits for decisions on what an earlier attempt asked.
+    /// Whether the session waits for decisions that an earlier attempt requested.
     pub(super) fn is_waiting_for_decisions(&self) -> bool {
         self.inherited.iter().any(|inherited| !inherited.is_told)
     }
 
-    /// Stores a question. One that an earlier attempt asked keeps its approval: a decision on it counts.
+    /// Stores a question. If an earlier attempt asked the same question, its approval is used, so
+    /// that a decision about it stays valid.
     pub(super) async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let AgentQuestion { id: question, subject } = question;
         let same = |known: &Inherited| known.digest.is_some() && known.digest == subject.digest;
@@ -100,7 +104,8 @@ impl Driver {
         }
     }
 
-    /// Gives the agent its answer. The answer is recorded as given first: a yes never counts twice.
+    /// Sends the agent the answer to its question. The answer is recorded as used before it is
+    /// sent, so that an approval is never used twice.
     async fn answer(
         &mut self,
         question: &AgentQuestionId,
@@ -128,8 +133,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives the loaded agent one prompt about everything that was decided while it was away. An agent that works
-    /// is not told: it asks again, or needs no answer any more.
+    /// Queues one prompt for the restarted agent that lists everything that was decided while it
+    /// was not running. Does nothing while the agent is in a turn: it then asks again, or no longer
+    /// needs the answer.
     async fn tell_decisions(&mut self) -> Result<(), StoreError> {
         let is_at_work = matches!(
             self.state.phase,
@@ -151,7 +157,7 @@ impl Driver {
         if decided.is_empty() {
             return Ok(());
         }
-        // A session that ends takes no prompt.
+        // A session that is ending accepts no prompt.
         let Ok((next, kinds)) =
             session_machine::apply_session_input(&self.state, SessionInput::Prompt)
         else {
@@ -172,8 +178,9 @@ impl Driver {
         Ok(())
     }
 
-    /// At the end of a turn: what the agent did not ask again, it no longer waits for. Questions about commands stay
-    /// open, because the agent may repeat the command in a later turn.
+    /// Called at the end of a turn. Withdraws inherited questions of the agent that it did not ask
+    /// again. Questions about commands stay open, because the agent may repeat the command in a
+    /// later turn.
     pub(super) async fn drop_inherited(&mut self) -> Result<(), StoreError> {
         for known in std::mem::take(&mut self.inherited) {
             if known.describer == SubjectDescriber::Agent {
@@ -188,7 +195,7 @@ impl Driver {
     }
 }
 
-/// The prompt of the server's own after a restart.
+/// The text of the prompt that tells the agent about the decisions after a restart of the server.
 fn go_on(decided: &[Approval]) -> String {
     let mut text =
         "[agent-backend] The server was restarted while you waited for a decision.\n".to_owned();

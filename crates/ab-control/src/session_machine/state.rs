@@ -3,17 +3,17 @@
 use ab_api::{EventKind, SessionActivity, SessionStatus};
 use ab_store::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
 
-/// Everything that decides what a session can do next.
+/// The part of a session that determines what it can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionState {
     pub phase: SessionPhase,
     /// Number of attempts to run the session.
     pub generation: u32,
-    /// Number of prompts that were given to the agent or are in the queue.
+    /// Number of prompts that were sent to the agent or are in the queue.
     pub prompts: u32,
-    /// Number of prompts that were given to the agent.
+    /// Number of prompts that were sent to the agent.
     pub turn: u32,
-    /// Whether an agent that this server process started is running.
+    /// Whether an agent that this server process started is running and accepts prompts.
     pub attached: bool,
     /// Whether the session waits for prompts after a turn instead of ending.
     pub keep_open: bool,
@@ -49,7 +49,7 @@ pub enum ProvisioningStep {
 pub enum RunningSessionPhase {
     /// The agent waits for a prompt.
     Idle,
-    /// The agent has a prompt, or may have received it.
+    /// A prompt was sent to the agent, or may have been sent.
     Turn,
     /// The result is being delivered.
     Deliver,
@@ -82,7 +82,7 @@ impl SessionState {
         }
     }
 
-    /// The activity of a running session, as clients see it.
+    /// The activity of a running session, in the form that clients see.
     pub fn activity(&self) -> Option<SessionActivity> {
         match self.phase {
             SessionPhase::Running(RunningSessionPhase::Idle) if self.turn < self.prompts => {
@@ -100,7 +100,7 @@ impl SessionState {
         }
     }
 
-    /// How the session ended.
+    /// How the session ended. `None` if it has not ended.
     pub fn ending(&self) -> Option<StoredSessionEnding> {
         match self.phase {
             SessionPhase::Ended(ending) => Some(ending),
@@ -108,7 +108,7 @@ impl SessionState {
         }
     }
 
-    /// The part of the state that is stored beside the status.
+    /// The part of the state that is stored in addition to the status.
     pub fn progress(&self) -> StoredSessionProgress {
         let (stage, ending) = match self.phase {
             SessionPhase::Queued | SessionPhase::Provisioning(ProvisioningStep::Workspace) => {
@@ -129,7 +129,7 @@ impl SessionState {
         StoredSessionProgress { generation, prompts, turn, stage, attached, ending }
     }
 
-    /// The state that was stored as a status and its progress; `None` if they contradict each other.
+    /// Rebuilds the state from a stored status and progress. `None` if they contradict each other.
     pub fn restore(
         status: SessionStatus,
         progress: &StoredSessionProgress,

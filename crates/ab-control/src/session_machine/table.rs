@@ -20,7 +20,7 @@ const FAILS_FROM: [SessionStatus; 5] = [
     SessionStatus::Resuming,
 ];
 
-/// States that together cover every transition between statuses.
+/// Example states that together cover every transition between statuses.
 pub fn example_session_states() -> Vec<SessionState> {
     let works =
         [RunningSessionPhase::Idle, RunningSessionPhase::Turn, RunningSessionPhase::Deliver];
@@ -68,7 +68,7 @@ pub fn example_session_states() -> Vec<SessionState> {
 }
 
 /// The table in Markdown: each status, the inputs that it accepts, and the resulting status. Inputs
-/// that keep the status are left out.
+/// that do not change the status are omitted.
 pub fn transition_table_markdown() -> String {
     let mut moves = BTreeMap::<(SessionStatus, SessionStatus), BTreeSet<usize>>::new();
     for state in example_session_states() {
