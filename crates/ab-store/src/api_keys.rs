@@ -12,9 +12,9 @@ use crate::store::Store;
 /// The caller that a stored token belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessTokenOwner {
-    /// The agent of a session.
+    /// The token belongs to the agent of this session.
     Session(SessionId),
-    /// An API key that is not revoked, by its name.
+    /// The token is an API key that is not revoked. This is the name of the key.
     ApiKey(String),
 }
 
@@ -43,11 +43,11 @@ impl Store {
         .await
     }
 
-    /// A page of all keys, newest first, and their number. Revoked keys are included.
+    /// A page of all keys, newest first, and the total number of keys. Revoked keys are included.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_api_keys(&self, page: PageRequest) -> Result<(Vec<ApiKey>, u64), StoreError> {
         let total: i64 =
             sqlx::query_scalar("SELECT COUNT(*) FROM api_keys").fetch_one(self.pool()).await?;
@@ -61,7 +61,8 @@ impl Store {
         Ok((rows.iter().map(api_key).collect::<Result<_, _>>()?, unsigned(total)))
     }
 
-    /// Revokes a key: its secret is refused from now on. Has no effect if the key is revoked.
+    /// Revokes a key, so that its secret is no longer accepted. Has no effect if the key is already
+    /// revoked.
     ///
     /// # Errors
     ///
@@ -82,11 +83,11 @@ impl Store {
         .await
     }
 
-    /// Finds the caller that a token belongs to.
+    /// Finds the caller that a token belongs to. `None` if the token is unknown or revoked.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn token_owner(&self, token: &str) -> Result<Option<AccessTokenOwner>, StoreError> {
         let row = sqlx::query(
             "SELECT session AS owner, 1 AS is_session FROM session_tokens WHERE digest = $1 \

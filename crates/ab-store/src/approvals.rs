@@ -1,4 +1,5 @@
-//! Approvals: stored questions, decided at most once, whose answer is used at most once.
+//! Approvals: stored questions. Each is decided at most once, and its decision is used at most
+//! once.
 
 mod programs;
 
@@ -20,19 +21,19 @@ use crate::writer::{NewRecord, Writing, from_json, to_json};
 
 pub use programs::RequestedApproval;
 
-/// How many changes a feed holds at most.
+/// Maximum number of changes that a reader buffers.
 const BATCH: i64 = 64;
-/// Why an approval expired whose time is over.
+/// The reason that is stored for an approval that expired.
 const OVERDUE: &str = "no decision was made in time";
 
-/// Which approvals a list has. The default has all.
+/// Filters a list of approvals. The default matches all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
     pub session: Option<SessionId>,
 }
 
-/// Whose approval may be used.
+/// The session, space or program that may use the decision of an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalOwner {
     Session(SessionId),
@@ -42,7 +43,7 @@ pub enum ApprovalOwner {
 }
 
 impl ApprovalOwner {
-    /// The session, space or program that an approval is of.
+    /// The owner of an approval. `None` if the approval names no session, space or program.
     pub fn for_approval(approval: &Approval) -> Option<ApprovalOwner> {
         let session = approval.session_id.map(ApprovalOwner::Session);
         let space = || approval.space_id.map(ApprovalOwner::Space);
@@ -50,7 +51,7 @@ impl ApprovalOwner {
         session.or_else(space).or_else(program)
     }
 
-    /// The columns that name it.
+    /// The values of the columns that identify this owner.
     fn columns(&self) -> Result<ScopeColumns, StoreError> {
         let mut columns = ScopeColumns::default();
         match self {
@@ -64,7 +65,7 @@ impl ApprovalOwner {
     }
 }
 
-/// The values of the columns that say whose an approval is. One of them is set.
+/// The values of the columns that identify the owner of an approval. Exactly one is set.
 #[derive(Default)]
 struct ScopeColumns {
     session: Option<String>,
@@ -77,24 +78,25 @@ fn requester_key(requester: &ApprovalRequester) -> Result<String, StoreError> {
     to_json("requester", requester)
 }
 
-/// An approval whose answer its caller does not have.
+/// An approval whose decision has not reached the caller that asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredApproval {
     pub approval: Approval,
-    /// Whether a restarted session told its agent how the approval was decided.
+    /// Whether a restarted session queued a prompt that tells its agent the decision.
     pub is_told: bool,
 }
 
-/// An approval after a change of it.
+/// The state of an approval after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalChange {
-    /// Counts the changes of all approvals. The cursor of a feed.
+    /// The number of this change among the changes of all approvals. Readers use it as their
+    /// cursor.
     pub revision: u64,
     pub approval: Approval,
 }
 
 impl Store {
-    /// Stores a question and tells the session's stream about it.
+    /// Stores a question and adds an event about it to the session's stream.
     ///
     /// # Errors
     ///
@@ -103,12 +105,14 @@ impl Store {
         self.write(move |writing| Box::pin(async move { insert(writing, &approval).await })).await
     }
 
-    /// Decides a pending approval. Of several decisions at the same time exactly one counts.
+    /// Decides a pending approval. If several callers decide at the same time, exactly one decision
+    /// counts.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] with the approval as it is, if it is not pending or its time is over;
-    /// [`StoreError::Incomplete`] for a yes to something that is not shown whole; [`StoreError::NotFound`].
+    /// [`StoreError::Decided`] with the current approval if it is no longer pending or has expired.
+    /// [`StoreError::Incomplete`] if it would be granted although its subject is not shown
+    /// completely. [`StoreError::NotFound`] if there is no such approval.
     pub async fn decide_approval(
         &self,
         id: ApprovalId,
@@ -122,7 +126,8 @@ impl Store {
                     let by = ApprovalDecider::for_timeout();
                     let status = ApprovalStatus::Expired;
                     let late = end(writing, approval, status, by, Some(OVERDUE.to_owned())).await?;
-                    // Not an error here: that the approval expired must be stored.
+                    // Returned inside `Ok`, so that the transaction commits and the approval is
+                    // stored as expired.
                     return Ok(Err(StoreError::Decided(Box::new(late))));
                 }
                 if decision.decision == ApproveOrDeny::Approve && approval.subject.is_cut {
@@ -135,12 +140,12 @@ impl Store {
         decided.await?
     }
 
-    /// Takes the decision about exactly this digest, if the session or space has one that nobody has taken and whose
-    /// time is not over. Of several callers at the same time one gets it.
+    /// Uses the decision about exactly this digest, if the owner has a decision that is unused and
+    /// not expired. If several callers try at the same time, one of them gets it.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn use_decision_for_digest(
         &self,
         scope: ApprovalOwner,
@@ -169,11 +174,11 @@ impl Store {
         .await
     }
 
-    /// The pending approval of a space about exactly this digest that belongs to no run.
+    /// The pending approval of a space about exactly this digest that does not belong to a run.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn pending_approval_of_space(
         &self,
         space: SpaceId,
@@ -186,12 +191,13 @@ impl Store {
         body.map(|body| from_json("approval", &body)).transpose()
     }
 
-    /// Records that the caller that asked gets the answer now, yes or no. An answer is taken once.
+    /// Records that the caller that asked now uses the decision, whether the approval was granted
+    /// or denied. A decision can be used once.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Grant`] if the approval is pending, was answered before, or is about something else;
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::Grant`] if the approval is pending, was used before, is about something else,
+    /// or belongs to another owner. [`StoreError::NotFound`] if there is no such approval.
     pub async fn use_decision_of_approval(
         &self,
         id: ApprovalId,
@@ -210,11 +216,12 @@ impl Store {
         .await
     }
 
-    /// Ends a pending approval as expired, because what asked no longer waits. Harmless if it is not pending.
+    /// Ends a pending approval as expired, because the caller that asked no longer waits. Has no
+    /// effect if the approval is not pending.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such approval.
     pub async fn withdraw_approval(
         &self,
         id: ApprovalId,
@@ -233,11 +240,11 @@ impl Store {
         .await
     }
 
-    /// Expires every pending approval of a session, because the agent that asked is gone.
+    /// Expires every pending approval of a session. Called when the agent that asked has ended.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn expire_session_approvals(
         &self,
         session: SessionId,
@@ -260,7 +267,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn expire_overdue_approvals(&self, now: Time) -> Result<Vec<ApprovalId>, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
@@ -273,22 +280,22 @@ impl Store {
         .await
     }
 
-    /// When the next pending approval expires.
+    /// The time at which the next pending approval expires. `None` if no pending approval expires.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn next_approval_expiry(&self) -> Result<Option<Time>, StoreError> {
         let sql = "SELECT MIN(expires) FROM approvals WHERE status = 'pending'";
         let next: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
         Ok(next.map(Time::from_millis))
     }
 
-    /// An approval.
+    /// Reads an approval.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such approval.
     pub async fn get_approval(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let sql = "SELECT body FROM approvals WHERE id = $1";
         let body: String =
@@ -296,12 +303,12 @@ impl Store {
         from_json("approval", &body)
     }
 
-    /// The approvals of a session whose answers its agent does not have, oldest first: what a restarted session waits
-    /// for, and which answers it still has to give.
+    /// The approvals of a session whose decisions have not reached its agent, oldest first. After a
+    /// restart, the session waits for the pending ones and still has to answer the decided ones.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn unanswered_approvals(
         &self,
         session: SessionId,
@@ -317,11 +324,12 @@ impl Store {
         rows.iter().map(parse).collect()
     }
 
-    /// Waits until the approval is no longer pending. Dropping the future loses nothing.
+    /// Waits until the approval is no longer pending. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] if the store closes first.
+    /// [`StoreError::NotFound`] if there is no such approval. [`StoreError::Closed`] if the store
+    /// closes first.
     pub async fn wait_for_decision(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let mut closed = self.closed();
         loop {
@@ -339,34 +347,38 @@ impl Store {
         }
     }
 
-    /// Waits until some approval changes after the call, or the store closes.
+    /// Waits until any approval changes after this call, or until the store closes.
     pub fn wait_for_approval_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut revisions, mut closed) = (self.revisions(), self.closed());
         revisions.mark_unchanged();
         async move {
             tokio::select! {
-                // The sender lives as long as the store.
+                // `changed` cannot fail, because the sender lives as long as the store.
                 _ = revisions.changed() => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
         }
     }
 
-    /// The revision of the approval that changed last: the cursor of a feed that starts now.
+    /// The number of the last change of any approval. A reader that starts now uses it as its
+    /// cursor.
     pub fn last_approval_revision(&self) -> u64 {
         *self.revisions().borrow()
     }
 
-    /// Follows the changes of approvals. Without a cursor the feed begins with the approvals that pass the filter; then, and
-    /// with a cursor from the start, it has every later change of the filter's session, whatever the status: a reader
-    /// of pending approvals is told when one is decided. A cursor above the last revision is from another database, such
-    /// as the one before a restore, and counts as none.
+    /// Follows the changes of approvals.
+    ///
+    /// Without a cursor, the reader first returns the approvals that match the filter. After that
+    /// it returns every change of the filter's session, even if the new status does not match the
+    /// filter, so that a reader of pending approvals sees when one is decided. With a cursor, it
+    /// returns only these later changes. A cursor above the last change comes from another
+    /// database, such as the one before a restore, and is ignored.
     pub fn follow_approvals_and_changes(
         &self,
         filter: ApprovalFilter,
         after: Option<u64>,
     ) -> ApprovalChangeReader {
-        // Subscribed before the first read: a change after that read signals.
+        // Subscribe before the first read, so that a change after that read wakes the reader.
         let mut wake_up = self.revisions();
         let now = *wake_up.borrow_and_update();
         let after = after.filter(|after| *after <= now);
@@ -383,11 +395,12 @@ impl Store {
         }
     }
 
-    /// A page of the approvals that pass the filter, newest first, and how many pass it in all.
+    /// A page of the approvals that match the filter, newest first, and the total number of
+    /// matches.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_approvals(
         &self,
         filter: ApprovalFilter,
@@ -422,14 +435,14 @@ impl Store {
     }
 }
 
-/// A reader of the changes of approvals, see [`Store::follow_approvals_and_changes`]. An approval that changed several times while its
-/// reader was away comes once, as it is.
+/// Reads the changes of approvals. See [`Store::follow_approvals_and_changes`]. If an approval
+/// changed several times between two reads, the reader returns only its latest state.
 #[derive(Debug)]
 pub struct ApprovalChangeReader {
     store: Store,
     filter: ApprovalFilter,
     cursor: u64,
-    /// The revision up to which only what passes the filter is given.
+    /// Up to this change, only approvals that match the filter are returned.
     snapshot: Option<u64>,
     wake_up: watch::Receiver<u64>,
     batch: VecDeque<ApprovalChange>,
@@ -437,11 +450,11 @@ pub struct ApprovalChangeReader {
 }
 
 impl ApprovalChangeReader {
-    /// The next change. Waits until there is one; dropping the future loses nothing.
+    /// Returns the next change. Waits until there is one. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Closed`] once the store is closed, and errors of the database.
+    /// [`StoreError::Closed`] once the store is closed. Also fails if the database fails.
     pub async fn next(&mut self) -> Result<ApprovalChange, StoreError> {
         loop {
             if let Some(change) = self.batch.pop_front() {
@@ -457,7 +470,7 @@ impl ApprovalChangeReader {
                 self.cursor = snapshot;
                 continue;
             }
-            // Changes of other sessions are not read again.
+            // Skip the changes of other sessions, so that they are not read again.
             self.cursor = self.cursor.max(newest);
             tokio::select! {
                 changed = self.wake_up.changed() => changed.map_err(|_| StoreError::Closed)?,
@@ -466,7 +479,7 @@ impl ApprovalChangeReader {
         }
     }
 
-    /// The changes as a stream, which ends when the store is closed.
+    /// Converts the reader to a stream of changes. The stream ends when the store is closed.
     pub fn into_stream(self) -> impl Stream<Item = Result<ApprovalChange, StoreError>> + Send {
         stream::unfold(Some(self), |feed| async move {
             let mut feed = feed?;
@@ -504,13 +517,13 @@ impl ApprovalChangeReader {
     }
 }
 
-/// The stream that gets the events of an approval.
+/// The stream that receives the events of an approval.
 fn stream(approval: &Approval) -> Option<EventStreamId> {
     let session = approval.session_id.map(EventStreamId::Session);
     session.or_else(|| approval.space_id.map(EventStreamId::Space))
 }
 
-/// Tells the stream of an approval about it.
+/// Adds an event about an approval to the approval's stream.
 async fn publish(
     writing: &mut Writing,
     approval: &Approval,
@@ -563,12 +576,12 @@ async fn pending(writing: &mut Writing, id: ApprovalId) -> Result<Approval, Stor
     }
 }
 
-/// Whether the time of an approval is over.
+/// Whether the expiry time of an approval has passed.
 fn is_over(approval: &Approval) -> bool {
     approval.expires_at.is_some_and(|expires| expires <= Time::now())
 }
 
-/// Ends a pending approval and adds an event to its stream.
+/// Ends a pending approval with this status and adds an event to its stream.
 async fn end(
     writing: &mut Writing,
     mut approval: Approval,
@@ -581,7 +594,8 @@ async fn end(
     approval.decided_at = Some(now);
     approval.decided_by = Some(by);
     approval.reason = reason;
-    // The condition keeps the rule where several servers share the database.
+    // The condition on the status keeps decisions unique even if several servers share the
+    // database.
     let sql = "UPDATE approvals SET status = $2, revision = $3, body = $4 \
          WHERE id = $1 AND status = 'pending'";
     let done = sqlx::query(sql)
@@ -619,7 +633,7 @@ pub(crate) async fn expire_of_run(
     Ok(())
 }
 
-/// Marks the answer as taken.
+/// Marks the decision of an approval as used, if it may be used for this digest.
 async fn answer(
     writing: &mut Writing,
     mut approval: Approval,
@@ -643,11 +657,11 @@ async fn answer(
     Ok(approval)
 }
 
-/// Marks a yes as used.
+/// Marks a granted approval as used.
 ///
 /// # Errors
 ///
-/// [`StoreError::Decided`] if it is no unused yes.
+/// [`StoreError::Decided`] if the approval is not granted or was used before.
 pub(crate) async fn mark_used(
     writing: &mut Writing,
     id: ApprovalId,
@@ -663,7 +677,7 @@ pub(crate) async fn mark_used(
 async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), StoreError> {
     let now = Time::now();
     approval.used_at = Some(now);
-    // The condition keeps the rule where several servers share the database.
+    // The condition on `used` keeps each use unique even if several servers share the database.
     let sql = "UPDATE approvals SET used = $2, revision = $3, body = $4 \
          WHERE id = $1 AND used IS NULL";
     let done = sqlx::query(sql)
@@ -679,7 +693,7 @@ async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), St
     Ok(())
 }
 
-/// Records that a restarted session tells its agent how these approvals were decided.
+/// Records that a restarted session queued a prompt that tells its agent these decisions.
 pub(crate) async fn note_told(writing: &mut Writing, ids: &[ApprovalId]) -> Result<(), StoreError> {
     for id in ids {
         sqlx::query("UPDATE approvals SET told = $2 WHERE id = $1")

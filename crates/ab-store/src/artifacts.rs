@@ -5,15 +5,15 @@ use ab_api::{SessionId, Time};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Maximum size of an artifact.
+/// Maximum size of an artifact in bytes.
 const MAX_ARTIFACT_BYTES: usize = 8 * 1024 * 1024;
 
 impl Store {
-    /// Stores a text under a name. Replaces an earlier text.
+    /// Stores a text under a name. Replaces an earlier text with this name.
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] above 8 MiB.
+    /// [`StoreError::TooLarge`] if the text is larger than 8 MiB.
     pub async fn put_session_artifact(
         &self,
         session: SessionId,
@@ -43,11 +43,11 @@ impl Store {
         .await
     }
 
-    /// The text that a session stored under a name.
+    /// The text that is stored under a name for a session.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such text.
     pub async fn get_session_artifact(
         &self,
         session: SessionId,

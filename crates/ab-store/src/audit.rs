@@ -1,4 +1,4 @@
-//! Who did what to a session.
+//! The audit of a session: which caller did what.
 
 use ab_api::{AuditEntry, AuditSource, PageRequest, SessionId};
 
@@ -7,17 +7,17 @@ use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
 
-/// Maximum number of stored entries of each source in one session. An agent that calls without an end must not displace
-/// what people did.
+/// Maximum number of stored entries of each source in one session. The limit is per source, so that
+/// an agent with very many calls cannot displace the entries about people.
 pub const MAX_AUDIT_ENTRIES: u64 = 10_000;
 
 impl Store {
-    /// Appends entries to the audit of a session. Entries beyond the bound of their source are left out, and the last
-    /// stored entry says so.
+    /// Appends entries to the audit of a session. Entries beyond the limit of their source are
+    /// dropped, and the last stored entry says so. If the session was removed, nothing is stored.
     ///
     /// # Errors
     ///
-    /// Errors of the database. Entries of a session that was removed are left out.
+    /// Fails if the database fails.
     pub async fn append_audit(
         &self,
         session: SessionId,
@@ -43,11 +43,11 @@ impl Store {
         .await
     }
 
-    /// A page of the audit of a session, oldest first, and the number of its entries.
+    /// A page of the audit of a session, oldest first, and the total number of its entries.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn audit(
         &self,
         session: SessionId,

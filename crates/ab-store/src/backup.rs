@@ -1,4 +1,4 @@
-//! Consistent copies of the database, also while a server uses it, and checks of such copies.
+//! Makes consistent copies of the database, even while a server uses it, and checks such copies.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use crate::schema;
 use crate::sessions;
 use crate::store::Store;
 
-/// A copy of a database that can be used.
+/// The result of checking a copy that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupCheck {
-    /// The version of its schema.
+    /// The schema version of the copy.
     pub schema_version: i64,
     pub sessions: u64,
 }
 
-/// Copies the database of a data directory to an empty file that the caller made. The copy has the state of one moment,
-/// also while a server writes.
+/// Copies the database of a data directory into an empty file that the caller made. The copy is a
+/// consistent snapshot, even if a server writes meanwhile.
 ///
 /// # Errors
 ///
-/// There is no database, or the copy cannot be written.
+/// Fails if there is no database or the copy cannot be written.
 pub async fn copy_database(data_dir: &Path, to: &Path) -> Result<(), StoreError> {
     let mut source = connect(&data_dir.join(DATABASE)).await?;
     let Some(to) = to.to_str() else {
@@ -38,11 +38,13 @@ pub async fn copy_database(data_dir: &Path, to: &Path) -> Result<(), StoreError>
     Ok(closed?)
 }
 
-/// Checks that the database in a file is whole and that this version can open it. The file is not changed.
+/// Checks that the database in a file is intact and that this version can open it. The file is not
+/// changed.
 ///
 /// # Errors
 ///
-/// [`StoreError::Corrupt`] for a damaged database, [`StoreError::Schema`] for one of a newer version.
+/// [`StoreError::Corrupt`] for a damaged database, [`StoreError::Schema`] for a database of a newer
+/// version.
 pub async fn check_backup(database: &Path) -> Result<BackupCheck, StoreError> {
     let options = SqliteConnectOptions::new().filename(database).read_only(true).immutable(true);
     let mut connection = options.disable_statement_logging().connect().await?;
@@ -86,11 +88,12 @@ async fn connect(path: &Path) -> Result<SqliteConnection, StoreError> {
 }
 
 impl Store {
-    /// Replaces the directory at the beginning of the paths of all workspaces: the data directory was moved.
+    /// Replaces the directory prefix `from` in the paths of all workspaces by `to`. Used after the
+    /// data directory was moved.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn move_workspace_paths(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT session FROM cleanups")
             .fetch_all(self.pool())

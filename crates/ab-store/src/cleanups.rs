@@ -1,4 +1,4 @@
-//! Cleanup tokens: they name resources to remove, and are stored before the resources are made.
+//! Cleanup tokens: each names resources to remove, and is stored before the resources are made.
 
 use ab_api::{SessionId, Time};
 use sqlx::Row;
@@ -7,10 +7,10 @@ use crate::error::StoreError;
 use crate::record::parse_id;
 use crate::store::Store;
 
-/// Resources of a session that an executor has to remove.
+/// Resources of a session that an executor must remove later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCleanup {
-    /// The text from which the executor knows what to remove.
+    /// The text that tells the executor what to remove.
     pub token: String,
     pub session: SessionId,
     pub executor: String,
@@ -21,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn add_pending_cleanup(&self, cleanup: PendingCleanup) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn remove_pending_cleanup(&self, token: String) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
@@ -59,11 +59,11 @@ impl Store {
         .await
     }
 
-    /// Every token, oldest first; only those of one session if it is given.
+    /// All tokens, oldest first. If a session is given, only the tokens of that session.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn pending_cleanups(
         &self,
         session: Option<SessionId>,

@@ -12,7 +12,7 @@ const LOCK: &str = "lock";
 pub(crate) const DATABASE: &str = "state.db";
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// Permission bits of group and others.
+/// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 
 /// A locked data directory. Dropping the value releases the lock, and so does the kernel when the
@@ -26,13 +26,13 @@ pub struct DataDir {
 impl DataDir {
     /// Locks the directory. Creates it with mode 0700 if it is missing.
     ///
-    /// An existing directory that others can enter is made private if it is empty or already a data
-    /// directory.
+    /// If an existing directory is accessible to other users, it is made private, provided that it
+    /// is empty or already a data directory.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process uses it; [`StoreError::DataDir`] if it cannot be
-    /// made, or if it contains other files and is open to other users.
+    /// [`StoreError::Locked`] if another process uses the directory. [`StoreError::DataDir`] if it
+    /// cannot be made, or if it contains other files and is accessible to other users.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let refuse = |problem: String| StoreError::DataDir { path: path.clone(), problem };
@@ -49,13 +49,13 @@ impl DataDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of the database. The file is created here so that it is private from the start;
-    /// SQLite gives its other files the same mode.
+    /// The path of the database. Creates the file if it is missing, so that it is private from the
+    /// start. SQLite gives its other files the same mode.
     pub(crate) fn database(&self) -> Result<PathBuf, StoreError> {
         let path = self.path.join(DATABASE);
         let mut options = OpenOptions::new();
@@ -91,7 +91,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.open(path.join(LOCK))
 }
 
-/// The process that wrote its id into the lock file.
+/// The id of the process that holds the lock. The holder writes it into the lock file.
 fn holder(lock: &File) -> Option<u32> {
     let mut text = String::new();
     lock.take(32).read_to_string(&mut text).ok()?;

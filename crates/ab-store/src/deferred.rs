@@ -1,7 +1,8 @@
-//! Statements whose results nobody needs. They are collected and handed to the database together.
+//! Statements whose results are not needed. They are collected and sent to the database together.
 //!
-//! sqlx runs SQLite in a thread of its own. To pass a statement to it and its result back costs more than most of our
-//! statements take, and SQLite runs any number of statements from one text.
+//! sqlx runs SQLite in a separate thread. Passing a statement to that thread and its result back
+//! costs more than most of our statements take, and SQLite can run any number of statements from
+//! one text.
 
 use std::fmt::Write;
 
@@ -10,8 +11,8 @@ use sqlx::sqlite::SqliteArguments;
 
 use crate::error::StoreError;
 
-/// Maximum number of statements in one text. Texts are cached with their compiled statements, so there must not be
-/// too many different ones.
+/// Maximum number of statements in one text. Texts are cached with their compiled statements, so
+/// there must not be too many different texts.
 const MAX_TOGETHER: usize = 16;
 
 /// A parameter of a deferred statement.
@@ -37,20 +38,21 @@ struct DeferredStatement {
     values: Vec<SqlValue>,
 }
 
-/// The statements that were not executed yet, in order.
+/// The statements that are not executed yet, in order.
 #[derive(Default)]
 pub(crate) struct DeferredStatements {
     statements: Vec<DeferredStatement>,
 }
 
 impl DeferredStatements {
-    /// Adds a statement with the values of `$1`, `$2` and so on. Returns whether there are enough to execute them.
+    /// Adds a statement with the values of `$1`, `$2` and so on. Returns `true` if the caller
+    /// should now execute the collected statements.
     pub(crate) fn add(&mut self, sql: &'static str, values: Vec<SqlValue>) -> bool {
         self.statements.push(DeferredStatement { sql, values });
         self.statements.len() >= MAX_TOGETHER
     }
 
-    /// Whether `sql` is the first statement that was not executed yet.
+    /// Whether `sql` is the first statement that is not executed yet.
     pub(crate) fn starts_with(&self, sql: &str) -> bool {
         self.statements.first().is_some_and(|statement| statement.sql == sql)
     }
@@ -59,7 +61,8 @@ impl DeferredStatements {
         self.statements.clear();
     }
 
-    /// Executes the statements in order, up to the first that fails. None is left afterwards.
+    /// Executes the statements in order and stops at the first that fails. The list is empty
+    /// afterwards, even after a failure.
     pub(crate) async fn execute(
         &mut self,
         connection: &mut SqliteConnection,
@@ -81,14 +84,15 @@ impl DeferredStatements {
                 added.map_err(sqlx::Error::Encode)?;
             }
         }
-        // The text consists of statements that are part of the program.
+        // Safe: the text consists only of statements that are constants of the program.
         let text = sqlx::AssertSqlSafe(text);
         sqlx::query_with(text, arguments).execute(connection).await?;
         Ok(())
     }
 }
 
-/// Adds a statement to a text in which `before` parameters come first: sqlx counts them in the whole text.
+/// Appends a statement to a text that already has `before` parameters. The parameters are
+/// renumbered, because sqlx counts them over the whole text.
 fn push_renumbered(text: &mut String, sql: &str, before: usize) {
     let mut parts = sql.split('$');
     text.push_str(parts.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Drafts of tasks. Every caller has its own.
+//! Drafts of tasks. Each draft belongs to one caller.
 
 use ab_api::{Draft, DraftContent, DraftId, PageRequest, Time};
 use sqlx::Row;
@@ -16,12 +16,13 @@ const MAX_DRAFT_BYTES: usize = 512 * 1024;
 const COLUMNS: &str = "SELECT id, created, updated, body FROM drafts WHERE owner = $1 AND id = $2";
 
 impl Store {
-    /// Stores a new draft of `owner`. A repeated request with the same key gives the first draft as it was created.
+    /// Stores a new draft of `owner`. A repeated request with the same key returns the draft of the
+    /// first request, as it was created.
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] for a draft above 512 KiB; [`StoreError::KeyReused`] if the key was used with another
-    /// request.
+    /// [`StoreError::TooLarge`] if the draft is larger than 512 KiB. [`StoreError::KeyReused`] if
+    /// the key was used with another request.
     pub async fn create_draft(
         &self,
         owner: String,
@@ -56,11 +57,11 @@ impl Store {
         .await
     }
 
-    /// A page of the drafts of `owner`, newest first, and their number.
+    /// A page of the drafts of `owner`, newest first, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_drafts(
         &self,
         owner: &str,
@@ -96,7 +97,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if the owner has no such draft; [`StoreError::TooLarge`] as for a new one.
+    /// [`StoreError::NotFound`] if the owner has no such draft. [`StoreError::TooLarge`] if the
+    /// draft is larger than 512 KiB.
     pub async fn update_draft(
         &self,
         owner: String,

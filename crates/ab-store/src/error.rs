@@ -8,19 +8,19 @@ use ab_api::{Approval, ApprovalId, ApprovalStatus, PromptStatus};
 
 use crate::uploads::UploadRefusal;
 
-/// The result code of SQLite for a full disk.
+/// The SQLite result code for a full disk.
 const SQLITE_FULL: &str = "13";
 
-/// Why an approval does not allow an operation.
+/// Why the decision of an approval cannot be used for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UseDecisionError {
-    /// It has another status than `approved`.
+    /// The approval is not granted. This is its status.
     NotApproved(ApprovalStatus),
-    /// The yes was used before.
+    /// The approval was already used.
     Used,
-    /// The yes came in time and was not used in time.
+    /// The approval was granted, but expired before it was used.
     Expired,
-    /// The yes is for another session, space, run or program.
+    /// The approval belongs to another session, space, run or program.
     Foreign,
     /// The operation is not the one that was approved.
     Changed,
@@ -43,28 +43,28 @@ impl fmt::Display for UseDecisionError {
 pub enum StoreError {
     /// There is no such object.
     NotFound,
-    /// An object with this id exists.
+    /// An object with this id already exists.
     Exists,
     /// The approval was already decided, or has expired.
     Decided(Box<Approval>),
-    /// A part of what the approval is about is missing, so that it cannot be approved.
+    /// The approval cannot be granted, because a part of its subject is not shown.
     Incomplete(Box<Approval>),
-    /// The approval is no yes to what is to be done.
+    /// The decision of the approval cannot be used for this operation.
     Grant(UseDecisionError),
-    /// A question about the same digest has another text.
+    /// A question about the same digest exists with a different text.
     DigestReused(ApprovalId),
-    /// So many approvals wait for a decision that no more are stored.
+    /// Too many approvals wait for a decision.
     TooManyPending { limit: i64 },
     /// The idempotency key was used for a different request.
     KeyReused,
     /// The prompt is no longer in the queue.
     NotQueued(PromptStatus),
-    /// The session has no workspace that another session could continue: it was removed, or another
-    /// session already has it.
+    /// The session has no workspace that another session could continue. The workspace was removed,
+    /// or another session has already taken it over.
     NoWorkspace,
-    /// An upload does not allow what was asked for.
+    /// The state of an upload does not allow the request.
     Upload(UploadRefusal),
-    /// A text is larger than its bound.
+    /// A text is larger than its limit.
     TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Another process uses the data directory.
     Locked { path: PathBuf, pid: Option<u32> },
@@ -152,7 +152,7 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the store does not work, as opposed to a request that it refuses.
+    /// Whether the store itself failed, as opposed to a request that it refuses.
     pub fn is_server_fault(&self) -> bool {
         match self {
             Self::NotFound

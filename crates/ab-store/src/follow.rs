@@ -1,4 +1,4 @@
-//! Reads the log from a cursor: first the stored records, then new ones.
+//! Follows the log from a cursor: first the stored records, then new ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::record::{EventRecord, EventStreamId};
 use crate::store::Store;
 use crate::tail::{Known, Tail};
 
-/// Maximum number of records that a reader holds.
+/// Maximum number of records that a reader buffers.
 const BATCH: usize = 64;
 
 /// Which part of the log a reader follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventLogScope {
-    /// One session. The cursor is the sequence number in its stream.
+    /// The stream of one session. The cursor is the sequence number in this stream.
     Session(SessionId),
-    /// One run. The cursor is the sequence number in its stream.
+    /// The stream of one run. The cursor is the sequence number in this stream.
     Run(RunId),
-    /// Everything. The cursor is the position in the log.
+    /// The whole log. The cursor is the position in the log.
     All,
 }
 
 impl EventLogScope {
-    /// The one stream that is followed; `None` for all of them.
+    /// The single stream that is followed. `None` for the whole log.
     pub(crate) fn stream(self) -> Option<EventStreamId> {
         match self {
             Self::Session(id) => Some(EventStreamId::Session(id)),
@@ -71,11 +71,11 @@ impl EventLogReader {
         self.cursor
     }
 
-    /// The next record. Waits until there is one. Cancel safe.
+    /// Returns the next record. Waits until there is one. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Closed`] once the store is closed, and errors of the database.
+    /// [`StoreError::Closed`] once the store is closed. Also fails if the database fails.
     pub async fn next(&mut self) -> Result<Arc<EventRecord>, StoreError> {
         loop {
             if let Some(record) = self.batch.pop_front() {
@@ -98,8 +98,8 @@ impl EventLogReader {
         }
     }
 
-    /// The records as a stream. It ends when the store is closed, and after the last event of a session or run that
-    /// has ended.
+    /// Converts the reader to a stream of records. The stream ends when the store is closed, or
+    /// after the last event of a session or run that has ended.
     pub fn into_stream(self) -> impl Stream<Item = Result<Arc<EventRecord>, StoreError>> + Send {
         stream::unfold(Some(self), |follow| async move {
             let mut follow = follow?;

@@ -1,4 +1,4 @@
-//! How much there is of what, for metrics.
+//! Counts of stored objects, for metrics.
 
 use ab_api::SessionStatus;
 use sqlx::Row;
@@ -7,23 +7,23 @@ use crate::error::StoreError;
 use crate::record::unsigned;
 use crate::store::Store;
 
-/// Counts of rows.
+/// Counts of stored objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreGauges {
-    /// Every status, also those of no session.
+    /// The number of sessions with each status. Statuses without sessions are included with 0.
     pub sessions: Vec<(SessionStatus, u64)>,
     pub queued_prompts: u64,
     pub pending_approvals: u64,
-    /// The number of events that were ever stored.
+    /// The number of events that were ever stored, including removed ones.
     pub events: u64,
 }
 
 impl Store {
-    /// Counts what metrics show.
+    /// Counts the objects that metrics show.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn gauges(&self) -> Result<StoreGauges, StoreError> {
         let rows = sqlx::query("SELECT status, COUNT(*) AS sessions FROM sessions GROUP BY status")
             .fetch_all(self.pool())
@@ -48,12 +48,13 @@ impl Store {
         })
     }
 
-    /// The rows whose session, run or space does not exist, by table; tables without such rows are left out. There are
-    /// none unless a removal was forgotten: tests and soaks look for them.
+    /// The number of rows whose session, run or space does not exist, for each table. Tables
+    /// without such rows are omitted. A correct store has no such rows. Tests use this to find
+    /// removals that forgot a table.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn rows_without_owner(&self) -> Result<Vec<(&'static str, u64)>, StoreError> {
         let tables = [
             (
@@ -92,7 +93,7 @@ impl Store {
         Ok(unsigned(count))
     }
 
-    /// The number of readers that follow the event log or a part of it.
+    /// The number of readers that currently follow the event log or a part of it.
     pub fn event_readers(&self) -> usize {
         self.readers_alive()
     }

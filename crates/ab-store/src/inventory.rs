@@ -1,4 +1,4 @@
-//! What sessions have used: projects, repositories and workspaces.
+//! Projects, repositories and workspaces that sessions have used.
 
 use ab_api::{
     PageRequest, ProjectSummary, RepoImportRequest, RepoRefs, RepoSummary, Session, Time,
@@ -14,9 +14,9 @@ use crate::sessions::record;
 use crate::store::Store;
 use crate::writer::{from_json, to_json};
 
-/// Hexadecimal digits of the digest that identifies a repository.
+/// Number of hexadecimal digits in the id of a repository.
 const REPO_ID_DIGITS: usize = 16;
-/// The most sessions in the history of a workspace.
+/// Maximum number of sessions in the history of a workspace.
 const MAX_HISTORY: usize = 200;
 
 /// Filters lists of projects and repositories. The default matches all.
@@ -27,11 +27,11 @@ pub struct RepoListFilter {
 }
 
 impl Store {
-    /// A page of the projects of all sessions by name, and their number.
+    /// A page of the projects of all sessions, sorted by name, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_projects(
         &self,
         filter: &RepoListFilter,
@@ -54,11 +54,12 @@ impl Store {
         Ok((rows.iter().map(project).collect::<Result<_, StoreError>>()?, total))
     }
 
-    /// A page of the repositories of all sessions and imports, last used first, and their number.
+    /// A page of the repositories of all sessions and imports, last used first, and their total
+    /// number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_repos(
         &self,
         filter: &RepoListFilter,
@@ -85,11 +86,12 @@ impl Store {
         Ok((rows.iter().map(repo).collect::<Result<_, StoreError>>()?, total))
     }
 
-    /// Adds a repository to the list, with the branches that it was asked for. Importing it twice has no effect.
+    /// Adds a repository to the list, together with its branches as it reported them. Importing it
+    /// again has no effect.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn import_repo(
         &self,
         request: RepoImportRequest,
@@ -123,7 +125,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn put_repo_refs(&self, refs: RepoRefs) -> Result<(), StoreError> {
         let body = to_json("repository", &refs)?;
         self.write(move |writing| {
@@ -144,22 +146,22 @@ impl Store {
         .await
     }
 
-    /// The stored branches of a repository, if it was ever asked.
+    /// The stored branches of a repository. `None` if they were never stored.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn get_repo_refs(&self, url: &str) -> Result<Option<RepoRefs>, StoreError> {
         let query = sqlx::query_scalar("SELECT refs FROM repos WHERE url = $1").bind(url);
         let body: Option<Option<String>> = query.fetch_optional(self.pool()).await?;
         body.flatten().as_deref().map(|body| from_json("repository", body)).transpose()
     }
 
-    /// A page of the workspaces that exist, newest first, and their number.
+    /// A page of the workspaces that exist, newest first, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_workspaces(
         &self,
         state: Option<WorkspaceState>,
@@ -191,7 +193,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none, or it was removed.
+    /// [`StoreError::NotFound`] if there is no such workspace, or it was removed.
     pub async fn get_workspace(
         &self,
         token: &str,
@@ -211,7 +213,7 @@ impl Store {
         {
             match self.session_record(before).await {
                 Ok(record) => history.push(record.session),
-                // An earlier session may have been removed because of its age.
+                // The history ends here: an earlier session was removed because of its age.
                 Err(StoreError::NotFound) => break,
                 Err(error) => return Err(error),
             }
@@ -266,7 +268,7 @@ fn push_page(query: &mut QueryBuilder<Sqlite>, page: PageRequest) {
     query.push(" OFFSET ").push_bind(signed(page.offset()));
 }
 
-/// The id of a repository, which depends only on its address.
+/// The id of a repository. It is derived only from the repository's URL.
 fn repo_id(url: &str) -> String {
     let digest = sha256(url.as_bytes());
     format!("repo-{}", digest.get(..REPO_ID_DIGITS).unwrap_or_default())

@@ -1,8 +1,10 @@
-//! The only crate with SQL: sessions, the event log, approvals, idempotency keys and cleanup tokens.
+//! The only crate that uses SQL. Stores sessions, the event log, approvals, idempotency keys and
+//! cleanup tokens.
 //!
-//! One task writes, and commits the changes of several callers together ([`Store`]). A state and the events that
-//! describe it are always in one transaction. Readers follow the log by a cursor ([`EventLogReader`]); recent events come
-//! from memory, so that many readers of one stream do not each query the database.
+//! A single task writes, and commits the changes of several callers together ([`Store`]). A state
+//! and the events that describe it are always stored in one transaction. Readers follow the log by
+//! a cursor ([`EventLogReader`]). Recent events come from memory, so that many readers of one
+//! stream do not each query the database.
 
 mod api_keys;
 mod approvals;

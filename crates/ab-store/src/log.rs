@@ -1,4 +1,4 @@
-//! Reading and appending events.
+//! Reads and appends events.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] if an event is above the bound; then no event is appended.
+    /// [`StoreError::TooLarge`] if one of the events is too large. In this case no event is
+    /// appended.
     pub async fn append_events(
         &self,
         session: SessionId,
@@ -27,11 +28,11 @@ impl Store {
             .await
     }
 
-    /// At most `limit` records after a cursor, and at most 1,000.
+    /// At most `limit` records after a cursor. Never more than 1,000.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn event_records(
         &self,
         scope: EventLogScope,
@@ -65,11 +66,12 @@ impl Store {
         Ok(records.into_iter().map(Arc::new).collect::<Records>())
     }
 
-    /// The last `limit` (at most 1,000) records of a session in order; only those of type `kind` if one is given.
+    /// The last `limit` (at most 1,000) records of a session, in order. If `kind` is given, only
+    /// records of this kind.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn last_event_records(
         &self,
         session: SessionId,
@@ -90,11 +92,11 @@ impl Store {
         Ok(records)
     }
 
-    /// The sequence number of the last record of a stream; 0 if it has none.
+    /// The sequence number of the last record of a stream. Zero if the stream has no records.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn last_stream_seq(&self, stream: EventStreamId) -> Result<u64, StoreError> {
         let sql = "SELECT MAX(seq) FROM events WHERE stream = $1";
         let query = sqlx::query_scalar(sql).bind(stream.to_string());
@@ -102,25 +104,28 @@ impl Store {
         Ok(unsigned(last.unwrap_or_default()))
     }
 
-    /// The position of the last record that was ever in the log. A reader that wants no history starts here.
+    /// The position of the last record that was ever written to the log. A reader that does not
+    /// want the history starts here.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn last_event_position(&self) -> Result<u64, StoreError> {
-        // The last records may have been removed; the counter was stored before.
+        // The last records may have been removed. In that case the counter, which was stored before
+        // the removal, has the position.
         let sql = "SELECT MAX(position) FROM (SELECT MAX(position) AS position FROM events \
                    UNION ALL SELECT value FROM counters WHERE name = 'position')";
         let last: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
         Ok(unsigned(last.unwrap_or_default()))
     }
 
-    /// The cursor with which a reader that has the record `after` goes on. A number that this log has not given yet is
-    /// from another log, such as the one before a restore: that reader starts with the first record.
+    /// The cursor with which a reader continues after the record `after`. If this log has no such
+    /// number yet, `after` comes from another log, such as the one before a restore, and the reader
+    /// starts with the first record.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn resume_cursor(&self, scope: EventLogScope, after: u64) -> Result<u64, StoreError> {
         if after == 0 {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! The state of a session beyond its status, which its driver needs after a restart.
+//! The part of a session's state, in addition to its status, that its driver needs after a restart.
 
 use ab_api::{SessionEndReason, SessionStatus};
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 /// The part of a session's state that clients do not see. Stored in the same row as the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoredSessionProgress {
-    /// Number of attempts to run the session. Effects carry it, so that an executor can distinguish
-    /// a repetition from a new attempt.
+    /// Number of attempts to run the session. Every effect carries this number, so that an executor
+    /// can distinguish a repetition from a new attempt.
     pub generation: u32,
-    /// Number of prompts that were given to the agent or are in the queue.
+    /// Number of prompts that were sent to the agent or are in the queue.
     pub prompts: u32,
-    /// Number of prompts that were given to the agent.
+    /// Number of prompts that were sent to the agent.
     pub turn: u32,
     /// What the session does while it runs or is paused.
     pub stage: StoredSessionStage,
-    /// Whether the agent's process was started by this server process. A restart of the server ends
-    /// agents.
+    /// Whether an agent process of the current server process is attached. Agents end when the
+    /// server restarts.
     pub attached: bool,
-    /// How the session is about to end.
+    /// How the session will end, if it is ending.
     pub ending: Option<StoredSessionEnding>,
 }
 
@@ -33,7 +33,7 @@ pub enum StoredSessionStage {
     Launch,
     /// The agent waits for a prompt.
     Idle,
-    /// The agent has a prompt, or may have received it.
+    /// A prompt was sent to the agent, or may have been sent.
     Turn,
     /// The result is being delivered.
     Deliver,

@@ -1,4 +1,4 @@
-//! Prompts of sessions: the queue, and the receipt of each prompt.
+//! Prompts of sessions: the queue, and the status of each prompt.
 
 use ab_api::{
     ApprovalId, Event, EventKind, PageRequest, PromptStatus, SessionId, SessionPrompt, Time,
@@ -20,23 +20,23 @@ pub enum SessionPromptChange {
     Queue(QueuedPrompt),
     /// Replaces the text of a queued prompt.
     Rewrite { number: u32, prompt: String },
-    /// Takes a prompt out of the queue.
+    /// Removes a prompt from the queue.
     Withdraw { number: u32 },
-    /// Records that a queued prompt is sent.
+    /// Marks a queued prompt as sent.
     Send { number: u32 },
-    /// Gives the prompt that was sent its final status.
+    /// Sets the final status of the prompt that was sent.
     End(PromptStatus),
 }
 
-/// A prompt for the queue.
+/// A prompt to add to the queue.
 #[derive(Debug, Clone)]
 pub struct QueuedPrompt {
     pub prompt: String,
     pub place: PromptQueuePosition,
-    /// The approvals whose decisions the prompt tells the agent.
+    /// The approvals whose decisions this prompt tells the agent.
     pub told: Vec<ApprovalId>,
-    /// The key that makes a repeated request harmless. Its answer is the number of the prompt, which the store
-    /// fills in.
+    /// The key by which a repeated request is recognized. The answer that is stored with the key is
+    /// the number of the prompt, which the store fills in.
     pub idempotency: Option<IdempotencyRecord>,
 }
 
@@ -47,22 +47,25 @@ pub enum PromptQueuePosition {
     Last,
 }
 
-/// The outcome of a [`SessionPromptChange`].
+/// The result of a [`SessionPromptChange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionPromptChangeOutcome {
-    /// The change is stored. The number is of the prompt that was added or changed, if it is one.
+    /// The change is stored. Contains the number of the prompt that was added or changed, if the
+    /// change is about one prompt.
     Changed(Option<u32>),
     /// An earlier request with the same key added this prompt. Nothing is changed.
     Existing(u32),
 }
 
 impl Store {
-    /// Stores a change of a session's prompts, the changed session, and the events that describe it.
+    /// Stores a change of a session's prompts, together with the changed session and the events
+    /// that describe the change.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is no such prompt; [`StoreError::NotQueued`] if it is not in the queue;
-    /// [`StoreError::KeyReused`] if the key was used with another request.
+    /// [`StoreError::NotFound`] if there is no such prompt. [`StoreError::NotQueued`] if the prompt
+    /// is no longer in the queue. [`StoreError::KeyReused`] if the key was used with another
+    /// request.
     pub async fn change_session_prompts(
         &self,
         record: SessionRecord,
@@ -83,7 +86,7 @@ impl Store {
         .await
     }
 
-    /// The prompt that is sent next.
+    /// The first prompt in the queue, which is sent next.
     ///
     /// # Errors
     ///
@@ -102,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none with this number.
+    /// [`StoreError::NotFound`] if the session has no prompt with this number.
     pub async fn session_prompt(
         &self,
         session: SessionId,
@@ -114,12 +117,13 @@ impl Store {
         read(&query.fetch_one(self.pool()).await?)
     }
 
-    /// A page of the prompts of a session and their total number: those that were sent, oldest first, then the queue
-    /// in its order. Only those with one status if it is given.
+    /// A page of the prompts of a session and their total number. Sent prompts come first, oldest
+    /// first, then the queue in its order. If a status is given, only prompts with this status are
+    /// included.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn session_prompts(
         &self,
         session: SessionId,
@@ -156,7 +160,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn count_queued_prompts(&self, session: SessionId) -> Result<u64, StoreError> {
         let sql = "SELECT COUNT(*) FROM prompts WHERE session = $1 AND status = 'queued'";
         let query = sqlx::query_scalar(sql).bind(session.to_string());
@@ -255,7 +259,8 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Gives every prompt of a session that has ended its final status. Adds receipts for the further prompts that were queued.
+/// Sets the final status of every prompt of a session that has ended. For each queued prompt after
+/// the first prompt of the session, adds an event with its status.
 pub(crate) async fn end_all(writing: &mut Writing, session: SessionId) -> Result<(), StoreError> {
     end_sent(writing, session, PromptStatus::Interrupted).await?;
     let mut withdrawn: Vec<i64> = sqlx::query_scalar(
@@ -276,7 +281,8 @@ pub(crate) async fn end_all(writing: &mut Writing, session: SessionId) -> Result
     writing.append(session, &receipts).await
 }
 
-/// Gives the prompt that was sent its final status, and returns its number. There is at most one.
+/// Sets the final status of the prompt that was sent, and returns its number. At most one prompt
+/// has the status `sent`.
 pub(crate) async fn end_sent(
     writing: &mut Writing,
     session: SessionId,
@@ -302,7 +308,7 @@ async fn next_number(writing: &mut Writing, session: SessionId) -> Result<u32, S
         .map_err(|error| StoreError::Corrupt { what: "prompt", problem: error.to_string() })
 }
 
-/// Explains why an update of a queued prompt changed nothing.
+/// Returns the error for an update of a queued prompt that changed no row.
 async fn check_queued(
     writing: &mut Writing,
     session: SessionId,

@@ -14,20 +14,20 @@ pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
 /// The kind of the last record in a run's stream.
 pub const RUN_END_RECORD_KIND: &str = "complete";
-/// Maximum size of one event of a run as JSON: a file of 10 MiB in base64 fits.
+/// Maximum size of one event of a run as JSON. A file of 10 MiB in base64 fits.
 pub const MAX_RUN_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// What an event belongs to. Every session, run and space has its own stream in the log.
+/// The stream that an event belongs to. Every session, run and space has its own stream in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStreamId {
     Session(SessionId),
     Run(RunId),
-    /// Approvals of a space.
+    /// The approvals of a space.
     Space(SpaceId),
 }
 
 impl EventStreamId {
-    /// The session whose stream this is.
+    /// The session of this stream. `None` for other streams.
     pub fn session_id(self) -> Option<SessionId> {
         match self {
             Self::Session(id) => Some(id),
@@ -69,10 +69,10 @@ pub struct EventRecord {
     /// The position in the whole log, counted from 1.
     pub position: u64,
     pub stream: EventStreamId,
-    /// The position in its stream, counted from 1.
+    /// The position in the event's stream, counted from 1.
     pub seq: u64,
     pub at: Time,
-    /// The event's `type`.
+    /// The `type` of the event.
     pub kind: String,
     /// The event as JSON.
     pub json: String,
@@ -95,7 +95,7 @@ impl EventRecord {
         format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.stream, self.seq)
     }
 
-    /// Whether this is the last event of its stream: a final status of a session, or the end of a
+    /// Whether this is the last event of its stream: the final status of a session, or the end of a
     /// run.
     pub fn is_last_of_stream(&self) -> bool {
         match self.stream {
@@ -112,23 +112,23 @@ impl EventRecord {
             })
     }
 
-    /// The approximate memory of the record.
+    /// The approximate memory use of the record in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.json.len() + size_of::<Self>()
     }
 }
 
-/// An unsigned count as the database stores it.
+/// Converts an unsigned count to the type that the database stores.
 pub(crate) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A count from the database.
+/// Converts a count from the database to an unsigned number.
 pub(crate) fn unsigned(count: i64) -> u64 {
     u64::try_from(count).unwrap_or_default()
 }
 
-/// An id from the database.
+/// Parses an id from the database.
 pub(crate) fn parse_id<K: ab_api::IdKind>(text: &str) -> Result<ab_api::Id<K>, StoreError> {
     text.parse().map_err(|error: ab_api::IdError| StoreError::Corrupt {
         what: K::NAME,
@@ -151,5 +151,5 @@ impl FromRow<'_, SqliteRow> for EventRecord {
     }
 }
 
-/// Records that many readers share.
+/// Records that are shared by many readers.
 pub(crate) type Records = Vec<Arc<EventRecord>>;

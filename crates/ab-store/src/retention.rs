@@ -1,5 +1,5 @@
-//! Removal of what is old: workspaces and sessions that have ended, runs of spaces, and the pages of the database that they
-//! occupied.
+//! Removes old data: workspaces of ended sessions, ended sessions, runs of spaces, and the database
+//! pages that they occupied.
 
 use ab_api::{RunId, SessionId, SpaceId, Time};
 use sqlx::Row;
@@ -11,20 +11,21 @@ use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::Writing;
 
-/// Maximum number of events that one transaction removes. Other writers wait for it.
+/// Maximum number of events that one transaction removes. Other writers have to wait for the
+/// transaction.
 const MAX_REMOVED_EVENTS: u64 = 1000;
-/// Maximum number of pages that one transaction gives back to the file system.
+/// Maximum number of pages that one transaction returns to the file system.
 const MAX_FREED_PAGES: u64 = 1000;
-/// Fewer unused pages are kept for the next writes.
+/// Number of unused pages that the database keeps for the next writes.
 const KEPT_FREE_PAGES: u64 = 256;
-/// Maximum number of ids in one list.
+/// Maximum number of ids that one query returns.
 const MAX_LISTED: u64 = 500;
 
 /// The workspace of a session that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedWorkspace {
     pub token: String,
-    /// The session that had it last.
+    /// The last session that used the workspace.
     pub session: SessionId,
     pub ended_at: Time,
 }
@@ -32,25 +33,25 @@ pub struct EndedWorkspace {
 /// The size of the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatabaseSize {
-    /// The bytes of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// The part of the file that is not used.
+    /// The number of unused bytes in the file.
     pub free_bytes: u64,
 }
 
 impl DatabaseSize {
-    /// The bytes that hold data.
+    /// The number of bytes that hold data.
     pub fn used_bytes(self) -> u64 {
         self.bytes.saturating_sub(self.free_bytes)
     }
 }
 
 impl Store {
-    /// The workspaces of sessions that have ended, the longest ago first.
+    /// The workspaces of sessions that have ended. The session that ended first comes first.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn ended_workspaces(&self) -> Result<Vec<EndedWorkspace>, StoreError> {
         let rows = sqlx::query(
             "SELECT cleanups.token, cleanups.session, sessions.updated FROM cleanups \
@@ -69,12 +70,13 @@ impl Store {
         rows.iter().map(parse).collect()
     }
 
-    /// Begins the removal of the workspace of an ended session: from now on no session can continue in it. Returns
-    /// `false` if another session has it, or has not ended.
+    /// Begins the removal of the workspace of an ended session. From now on, no other session can
+    /// continue in the workspace. Returns `false` if another session already has the workspace, or
+    /// if the session has not ended.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn begin_workspace_removal(
         &self,
         workspace: EndedWorkspace,
@@ -96,11 +98,11 @@ impl Store {
         .await
     }
 
-    /// The workspaces whose removal began and did not finish.
+    /// The workspaces whose removal has begun but has not finished.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn begun_workspace_removals(&self) -> Result<Vec<PendingCleanup>, StoreError> {
         let sql = "SELECT token, session, executor FROM cleanups WHERE removing IS NOT NULL";
         let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
@@ -114,11 +116,11 @@ impl Store {
         rows.iter().map(parse).collect()
     }
 
-    /// At most 500 sessions that ended before a time and have no workspace, the longest ago first.
+    /// At most 500 sessions that ended before this time and have no workspace, the earliest first.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn removable_sessions(&self, before: Time) -> Result<Vec<SessionId>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar(
             "SELECT id FROM sessions WHERE live = 0 AND updated < $1 \
@@ -132,11 +134,11 @@ impl Store {
         ids.iter().map(|id| parse_id(id)).collect()
     }
 
-    /// The number of sessions that ended before a time and have no workspace.
+    /// The number of sessions that ended before this time and have no workspace.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn count_removable_sessions(&self, before: Time) -> Result<u64, StoreError> {
         let count: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM sessions WHERE live = 0 AND updated < $1 \
@@ -148,14 +150,15 @@ impl Store {
         Ok(unsigned(count))
     }
 
-    /// Removes a session that has ended and has no workspace, with its events, approvals and everything else of it.
-    /// Returns `false`, and removes nothing, for any other session.
+    /// Removes a session that has ended and has no workspace, including its events, approvals and
+    /// all other rows. For any other session it removes nothing and returns `false`.
     ///
     /// # Errors
     ///
-    /// Errors of the database. The call can be repeated.
+    /// Fails if the database fails. The call can be repeated.
     pub async fn remove_session(&self, id: SessionId) -> Result<bool, StoreError> {
-        // The events go first: without its row, the rest of a removal that was interrupted would not be found again.
+        // Remove the events first. If the session's row were removed first, the rest of an
+        // interrupted removal could not be found again.
         if !self.is_removable(id).await? {
             return Ok(false);
         }
@@ -193,11 +196,11 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// At most 500 runs that ended before a time, the longest ago first.
+    /// At most 500 runs that ended before this time, the earliest first.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn removable_runs(&self, before: Time) -> Result<Vec<RunId>, StoreError> {
         let sql =
             "SELECT id FROM runs WHERE live = 0 AND updated < $1 ORDER BY updated, id LIMIT $2";
@@ -206,11 +209,11 @@ impl Store {
         ids.iter().map(|id| parse_id(id)).collect()
     }
 
-    /// The number of runs that ended before a time.
+    /// The number of runs that ended before this time.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn count_removable_runs(&self, before: Time) -> Result<u64, StoreError> {
         let sql = "SELECT COUNT(*) FROM runs WHERE live = 0 AND updated < $1";
         let count: i64 =
@@ -218,11 +221,12 @@ impl Store {
         Ok(unsigned(count))
     }
 
-    /// Removes a run that has ended, with its operations, events and approvals. Has no effect on any other run.
+    /// Removes a run that has ended, including its operations, events and approvals. Has no effect
+    /// on a run that has not ended.
     ///
     /// # Errors
     ///
-    /// Errors of the database. The call can be repeated.
+    /// Fails if the database fails. The call can be repeated.
     pub async fn remove_run(&self, id: RunId) -> Result<(), StoreError> {
         let sql = "SELECT 1 FROM runs WHERE id = $1 AND live = 0";
         let ended: Option<i64> =
@@ -247,12 +251,12 @@ impl Store {
         .await
     }
 
-    /// Removes the rows of spaces that are destroyed and have no runs, of decided approvals that programs asked for, and of
-    /// requests that can no longer be repeated.
+    /// Removes the rows of destroyed spaces without runs, of decided approvals that programs
+    /// requested, and of idempotency keys that have expired.
     ///
     /// # Errors
     ///
-    /// Errors of the database. The call can be repeated.
+    /// Fails if the database fails. The call can be repeated.
     pub async fn remove_unused_rows(&self, before: Time) -> Result<(), StoreError> {
         let ids: Vec<String> = sqlx::query_scalar(
             "SELECT id FROM spaces WHERE status = 'destroyed' AND created < $1 \
@@ -290,7 +294,8 @@ impl Store {
         .await
     }
 
-    /// Removes the events of a stream in several transactions, the oldest first.
+    /// Removes the events of a stream, the oldest first. Uses several transactions, so that other
+    /// writers do not wait long.
     async fn remove_events(&self, stream: EventStreamId) -> Result<(), StoreError> {
         loop {
             let removed = self
@@ -306,17 +311,18 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn database_size(&self) -> Result<DatabaseSize, StoreError> {
         let (page, all, free) = self.pages().await?;
         Ok(DatabaseSize { bytes: page.saturating_mul(all), free_bytes: page.saturating_mul(free) })
     }
 
-    /// Gives unused pages of the database back to the file system, and keeps a few for the next writes.
+    /// Returns unused pages of the database to the file system, except a few that are kept for the
+    /// next writes.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn compact(&self) -> Result<(), StoreError> {
         loop {
             let (_, all, free) = self.pages().await?;
@@ -326,7 +332,7 @@ impl Store {
             let pages = (free - KEPT_FREE_PAGES).min(MAX_FREED_PAGES);
             self.write(move |writing| {
                 Box::pin(async move {
-                    // A pragma takes no parameters.
+                    // The number is part of the text, because a pragma takes no parameters.
                     let sql = format!("PRAGMA incremental_vacuum({pages})");
                     sqlx::query(sqlx::AssertSqlSafe(sql))
                         .execute(writing.connection().await?)
@@ -335,14 +341,14 @@ impl Store {
                 })
             })
             .await?;
-            // A database of an earlier version keeps its pages.
+            // Stop if nothing was freed: a database of an earlier version cannot return its pages.
             if self.pages().await?.1 >= all {
                 return Ok(());
             }
         }
     }
 
-    /// The size of a page, the number of pages, and how many of them are unused.
+    /// Returns the page size, the number of pages, and the number of unused pages.
     async fn pages(&self) -> Result<(u64, u64, u64), StoreError> {
         let row = sqlx::query(
             "SELECT page_size, page_count, freelist_count \

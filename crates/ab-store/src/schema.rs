@@ -1,4 +1,4 @@
-//! The schema, with migrations that are compiled into the program.
+//! The schema and its migrations, which are compiled into the program.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const READERS: u32 = 4;
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a reader waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The log file of the database is cut to this many bytes after a checkpoint.
+/// After a checkpoint, the log file of the database is truncated to this many bytes.
 const LOG_BYTES: &str = "16777216";
 
 const MIGRATIONS: &[(i64, &str, &str)] = &[
@@ -34,7 +34,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (12, "program approvals", include_str!("../migrations/0012_program_approvals.sql")),
 ];
 
-/// The version of the schema that this program makes.
+/// The schema version that this program creates.
 pub(crate) fn latest_version() -> i64 {
     MIGRATIONS.iter().map(|(version, ..)| *version).max().unwrap_or_default()
 }
@@ -46,17 +46,17 @@ pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, Store
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let migrator = Migrator::with_migrations(migrations.collect());
-    // Not `run`: with its bound on the connection, the compiler cannot see that the callers'
-    // futures are `Send`.
+    // `run` cannot be used here: because of its bound on the connection, the compiler cannot prove
+    // that the callers' futures are `Send`.
     let migrated = migrator.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
-    // Everything so far gets its place in the database file, so that the log can be emptied on a
-    // full disk.
+    // Move everything from the log to the database file, so that the log can be emptied if the disk
+    // gets full.
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
     Ok(connection)
 }
 
-/// Opens the readers.
+/// Opens the connections for readers.
 pub(crate) async fn open_readers(path: PathBuf) -> Result<SqlitePool, StoreError> {
     let pool = SqlitePoolOptions::new()
         .max_connections(READERS)
@@ -66,7 +66,7 @@ pub(crate) async fn open_readers(path: PathBuf) -> Result<SqlitePool, StoreError
     Ok(pool)
 }
 
-/// WAL with `synchronous = NORMAL`: a commit survives the end of the process, but not always a
+/// Uses WAL with `synchronous = NORMAL`: a commit survives the end of the process, but not always a
 /// power loss.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
@@ -74,7 +74,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(true)
-        // For new databases: pages of removed rows can be given back.
+        // Applies to new databases: pages of removed rows can be returned to the file system.
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .pragma("journal_size_limit", LOG_BYTES)
         .busy_timeout(BUSY_TIMEOUT)

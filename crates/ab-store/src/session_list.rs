@@ -1,4 +1,5 @@
-//! Lists of sessions: filters, pages, and what clients see of each session beside its stored body.
+//! Lists of sessions: filters, pages, and what clients see of each session in addition to its
+//! stored body.
 
 use std::collections::HashMap;
 
@@ -10,21 +11,21 @@ use crate::record::{EventRecord, signed, unsigned};
 use crate::sessions::record;
 use crate::store::Store;
 
-/// Number of recent events that an active session contains.
+/// Number of recent events that are shown with an active session.
 const RECENT_EVENTS: i64 = 3;
 
 /// Filters a list of sessions. The default matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFilter {
-    /// Sessions with one of these statuses; all if empty.
+    /// Only sessions with one of these statuses. If empty, sessions with any status.
     pub statuses: Vec<SessionStatus>,
     pub tenant: Option<String>,
     pub project: Option<String>,
     pub agent: Option<String>,
     pub repo: Option<String>,
-    /// A label and its value.
+    /// Only sessions with this label. A pair of name and value.
     pub label: Option<(String, String)>,
-    /// The first session of the task.
+    /// Only sessions of the task whose first session this is.
     pub task: Option<SessionId>,
 }
 
@@ -33,7 +34,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_sessions(
         &self,
         filter: &SessionFilter,
@@ -42,7 +43,8 @@ impl Store {
         let mut count = QueryBuilder::<Sqlite>::new("SELECT COUNT(*) FROM sessions");
         filter.push_to(&mut count);
         let total: i64 = count.build_query_scalar().fetch_one(self.pool()).await?;
-        // The page is chosen among ids, so that only its own bodies are read and sorted.
+        // The page is selected by id first, so that only the bodies of this page are read and
+        // sorted.
         let mut list = QueryBuilder::<Sqlite>::new(
             "SELECT body, progress FROM sessions WHERE id IN (SELECT id FROM sessions",
         );
@@ -86,7 +88,7 @@ impl Store {
         &self,
         ids: &[String],
     ) -> Result<HashMap<String, Vec<Event>>, StoreError> {
-        // The sequence of a stream has no gap, so the last events are found by number.
+        // The numbers of a stream have no gaps, so the last events can be selected by number.
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT events.position, events.stream, events.seq, events.at, events.kind, events.body \
              FROM sessions JOIN events ON events.stream = sessions.id \
@@ -103,7 +105,7 @@ impl Store {
         Ok(events)
     }
 
-    /// The number of pending approvals of each of these sessions that has any.
+    /// For each of these sessions that has pending approvals, the number of them.
     async fn open_approvals(&self, ids: &[String]) -> Result<HashMap<String, u32>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT session, COUNT(*) AS open FROM approvals WHERE status = 'pending' AND session IN (",
@@ -121,7 +123,8 @@ impl Store {
 }
 
 impl SessionFilter {
-    /// Adds the conditions that are set, so that the database can use an index for each.
+    /// Adds a condition for each field that is set. Unset fields add nothing, so that the database
+    /// can use an index.
     fn push_to(&self, query: &mut QueryBuilder<Sqlite>) {
         let mut joint = " WHERE ";
         if !self.statuses.is_empty() {

@@ -1,4 +1,4 @@
-//! Sessions: creating, changing and reading them.
+//! Creates, changes and reads sessions.
 
 use ab_api::{Event, PromptStatus, Session, SessionId, Time};
 use sqlx::Row;
@@ -26,23 +26,24 @@ pub struct SessionRecord {
 #[derive(Debug, Clone)]
 pub struct NewSession {
     pub record: SessionRecord,
-    /// The first events of its stream.
+    /// The first events of the session's stream.
     pub events: Vec<Event>,
-    /// The key that makes a repeated request harmless.
+    /// The key by which a repeated request is recognized.
     pub idempotency: Option<IdempotencyRecord>,
-    /// The session whose workspace and cleanup tokens this one takes over.
+    /// The earlier session whose workspace and cleanup tokens the new one takes over.
     pub takes_over: Option<SessionId>,
 }
 
-/// A key that a client sends with a request, so that a repeated request creates nothing new.
+/// A key that a client sends with a request, so that a repeated request does not create anything
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// The caller that the key belongs to. Keys of different callers are independent.
+    /// Identifies the caller. Different callers can use the same key.
     pub scope: String,
     pub key: String,
     /// The request. Only its digest is stored.
     pub request: Vec<u8>,
-    /// The answer to store and to return again.
+    /// The answer to store. A repeated request receives it.
     pub answer: String,
 }
 
@@ -51,7 +52,8 @@ pub struct IdempotencyRecord {
 pub enum CreateSessionOutcome {
     /// The session was created.
     New,
-    /// An earlier request with the same key created a session. This was its answer.
+    /// An earlier request with the same key created a session. This is the answer that was stored
+    /// then.
     Existing { answer: String },
 }
 
@@ -61,8 +63,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key was used with another request; [`StoreError::Exists`]
-    /// if the id exists; [`StoreError::NoWorkspace`] if there is no workspace to take over.
+    /// [`StoreError::KeyReused`] if the key was used with another request. [`StoreError::Exists`]
+    /// if a session with this id exists. [`StoreError::NoWorkspace`] if there is no workspace to
+    /// take over.
     pub async fn create_session(
         &self,
         session: NewSession,
@@ -70,11 +73,13 @@ impl Store {
         self.create_sessions(vec![session]).await
     }
 
-    /// Stores the sessions of one task in one transaction. The first has the idempotency key of the request.
+    /// Stores the sessions of one task in one transaction. The first session carries the
+    /// idempotency key of the request.
     ///
     /// # Errors
     ///
-    /// Those of [`create_session`](Store::create_session). Then no session is stored.
+    /// The same as for [`create_session`](Store::create_session). If it fails, no session is
+    /// stored.
     pub async fn create_sessions(
         &self,
         sessions: Vec<NewSession>,
@@ -93,7 +98,7 @@ impl Store {
         .await
     }
 
-    /// The stored answer to an earlier request with this key.
+    /// The stored answer to an earlier request with this key. `None` if there was no such request.
     ///
     /// # Errors
     ///
@@ -139,8 +144,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores a session whose processes were lost together with the events that describe it. The prompt that its
-    /// agent may have received gets the status `unknown`.
+    /// Stores a session whose processes were lost, together with the events that describe this. If
+    /// its agent may have received a prompt, the prompt gets the status `unknown`.
     ///
     /// # Errors
     ///
@@ -161,22 +166,23 @@ impl Store {
         .await
     }
 
-    /// A session with its driver's state, as the driver stored it.
+    /// A session with the state of its driver, as the driver stored them.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such session.
     pub async fn session_record(&self, id: SessionId) -> Result<SessionRecord, StoreError> {
         let sql = "SELECT body, progress FROM sessions WHERE id = $1";
         let row = sqlx::query(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
         record(&row)
     }
 
-    /// A session as clients see it: with open approvals and, until it has ended, its recent events.
+    /// A session as clients see it. If it has not ended, it includes its open approvals and recent
+    /// events.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such session.
     pub async fn get_session(&self, id: SessionId) -> Result<Session, StoreError> {
         let session = self.session_record(id).await?.session;
         self.complete(vec![session]).await?.pop().ok_or(StoreError::NotFound)
@@ -186,7 +192,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn unfinished_sessions(&self) -> Result<Vec<SessionRecord>, StoreError> {
         let sql = "SELECT body, progress FROM sessions WHERE live = 1 ORDER BY id";
         let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
@@ -243,7 +249,8 @@ async fn create(
             .execute(writing.connection().await?)
             .await?;
     }
-    // A session that continues another has the files of that one in its workspace.
+    // A session that continues another one does not claim uploads: the files are already in the
+    // workspace.
     if new.takes_over.is_none() {
         uploads::claim(writing, session).await?;
     }
@@ -252,7 +259,8 @@ async fn create(
     Ok(CreateSessionOutcome::New)
 }
 
-/// Stores a key with its answer, or gives the answer of an earlier request with the same key.
+/// Stores a key with its answer. If an earlier request used the same key, returns the answer of
+/// that request instead.
 pub(crate) async fn claim_key(
     writing: &mut Writing,
     key: Option<&IdempotencyRecord>,
@@ -277,7 +285,7 @@ pub(crate) async fn claim_key(
     Ok(None)
 }
 
-/// Removes the keys of requests that can no longer be repeated.
+/// Removes expired keys. Their requests can no longer be repeated.
 pub(crate) async fn remove_old_keys(writing: &mut Writing) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
         .bind(Time::now().as_millis() - KEY_LIFETIME_MILLIS)

@@ -1,4 +1,4 @@
-//! Spaces and their runs: rows, and the steps of a run in one transaction each.
+//! Spaces and their runs. Each step of a run is stored in one transaction.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,61 +16,62 @@ use crate::sessions::{IdempotencyRecord, claim_key};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
 
-/// The kind of a record with an event of the protocol.
+/// The kind of a record that contains an event of the protocol.
 const RUN_EVENT: &str = "event";
-/// The kind of a record that tells the start of an operation.
+/// The kind of a record that reports the start of an operation.
 const RUN_OPERATION: &str = "operation";
-/// The kind of a record with output of an operation that is being performed.
+/// The kind of a record that contains output of an operation that is still being performed.
 const RUN_OUTPUT: &str = "output";
-/// The kind of the record of a run that waits for an approval.
+/// The kind of a record that reports that a run waits for an approval.
 pub const RUN_WAITS_FOR_APPROVAL_RECORD_KIND: &str = "parked";
 
-/// One operation of a run as it is stored.
+/// An operation of a run in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOperation {
     /// The operation as JSON.
     pub json: String,
-    /// It was, or is, performed.
+    /// Whether the start of the operation is recorded.
     pub is_started: bool,
-    /// Its event is in the log.
+    /// Whether the event of the operation is in the log.
     pub is_done: bool,
 }
 
 /// An event of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunEventRecord {
-    /// The operation that it ends; `None` for events about the run.
+    /// The number of the operation that the event ends. `None` for events about the whole run.
     pub number: Option<u32>,
     pub at: Time,
     /// The event as JSON.
     pub json: String,
 }
 
-/// What happens in a run at one moment. Everything is committed together.
+/// One step of a run. Everything in it is committed together.
 #[derive(Debug, Clone)]
 pub struct RunUpdate {
-    /// The run as it is afterwards.
+    /// The run after the step.
     pub run: Run,
-    /// Whether more of the run changes than the time of its last step. If not, its row stays as it is.
+    /// Whether anything of the run changes except its `updated_at` time. If `false`, the run's row
+    /// is not written.
     pub is_run_changed: bool,
     pub events: Vec<RunEventRecord>,
-    /// The operation that is performed next, and what is told about it.
+    /// The number of the operation that is performed next, and the JSON record of its start.
     pub started: Option<(u32, String)>,
-    /// The question that the run waits for.
+    /// The approval that the run now waits for.
     pub asked: Option<Approval>,
-    /// The yes that is used up by the operation.
+    /// The granted approval that the operation uses.
     pub used: Option<ApprovalId>,
 }
 
 impl RunUpdate {
-    /// A step that only changes the run.
+    /// A step that only stores the run.
     pub fn new(run: Run) -> Self {
         let (is_run_changed, events) = (true, Vec::new());
         Self { run, is_run_changed, events, started: None, asked: None, used: None }
     }
 }
 
-/// A step of a run that is queued. It is committed whether or not a caller waits for the outcome.
+/// A queued step of a run. It is committed even if the caller does not wait for the outcome.
 #[derive(Debug)]
 pub struct QueuedRunUpdate {
     answer: oneshot::Receiver<Result<(), StoreError>>,
@@ -86,11 +87,12 @@ impl Future for QueuedRunUpdate {
 }
 
 impl Store {
-    /// Stores a new space. Gives the answer of an earlier request with the same key instead, if there was one.
+    /// Stores a new space. If an earlier request used the same key, returns the answer of that
+    /// request instead.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key came before with another request.
+    /// [`StoreError::KeyReused`] if the key was used with another request.
     pub async fn create_space(
         &self,
         space: Space,
@@ -122,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such space.
     pub async fn get_space(&self, id: SpaceId) -> Result<Space, StoreError> {
         let sql = "SELECT body FROM spaces WHERE id = $1 AND status <> 'destroyed'";
         let body: String =
@@ -130,11 +132,11 @@ impl Store {
         from_json("space", &body)
     }
 
-    /// A page of the spaces that are not destroyed, newest first, and how many there are.
+    /// A page of the spaces that are not destroyed, newest first, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), StoreError> {
         let sql = "SELECT COUNT(*) FROM spaces WHERE status <> 'destroyed'";
         let total: i64 = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
@@ -149,22 +151,22 @@ impl Store {
         Ok((spaces.collect::<Result<_, StoreError>>()?, unsigned(total)))
     }
 
-    /// The spaces whose time is over.
+    /// The spaces that have expired and are not destroyed.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn expired_spaces(&self, now: Time) -> Result<Vec<Space>, StoreError> {
         let sql = "SELECT body FROM spaces WHERE status <> 'destroyed' AND expires <= $1";
         let rows = sqlx::query(sql).bind(now.as_millis()).fetch_all(self.pool()).await?;
         rows.iter().map(|row| from_json("space", row.try_get("body")?)).collect()
     }
 
-    /// Marks a space as destroyed. Its runs and their events stay.
+    /// Marks a space as destroyed. Its runs and their events are kept.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such space.
     pub async fn destroy_space(&self, mut space: Space) -> Result<(), StoreError> {
         space.status = SpaceStatus::Destroyed;
         self.write(move |writing| {
@@ -183,13 +185,13 @@ impl Store {
         .await
     }
 
-    /// Stores a new run with its operations. Gives the answer of an earlier request with the same key instead, if
-    /// there was one.
+    /// Stores a new run with its operations. If an earlier request used the same key, returns the
+    /// answer of that request instead.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::NotFound`] if the space
-    /// is destroyed.
+    /// [`StoreError::KeyReused`] if the key was used with another request. [`StoreError::NotFound`]
+    /// if the space is destroyed.
     pub async fn create_run(
         &self,
         run: Run,
@@ -208,11 +210,11 @@ impl Store {
         .await
     }
 
-    /// A run.
+    /// Reads a run.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such run.
     pub async fn get_run(&self, id: RunId) -> Result<Run, StoreError> {
         let sql = "SELECT body FROM runs WHERE id = $1";
         let body: String =
@@ -220,11 +222,11 @@ impl Store {
         from_json("run", &body)
     }
 
-    /// A page of the runs of a space, newest first, and how many there are.
+    /// A page of the runs of a space, newest first, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn list_runs(
         &self,
         space: SpaceId,
@@ -243,11 +245,12 @@ impl Store {
         Ok((bodies(&rows)?, unsigned(total)))
     }
 
-    /// Every run that has not ended, oldest first; of one space if one is given.
+    /// All runs that have not ended, oldest first. If a space is given, only the runs of this
+    /// space.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn unfinished_runs(&self, space: Option<SpaceId>) -> Result<Vec<Run>, StoreError> {
         let sql = "SELECT body FROM runs WHERE live = 1 \
              AND (CAST($1 AS TEXT) IS NULL OR space = $1) ORDER BY id";
@@ -259,7 +262,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn run_operations(&self, run: RunId) -> Result<Vec<StoredOperation>, StoreError> {
         let sql = "SELECT body, started, event FROM operations WHERE run = $1 ORDER BY number";
         let rows = sqlx::query(sql).bind(run.to_string()).fetch_all(self.pool()).await?;
@@ -279,18 +282,18 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn run_events(&self, run: RunId) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT body FROM events WHERE stream = $1 AND kind = $2 ORDER BY seq";
         let query = sqlx::query_scalar(sql).bind(run.to_string()).bind(RUN_EVENT);
         Ok(query.fetch_all(self.pool()).await?)
     }
 
-    /// Adds output of a command that runs to the log of its run.
+    /// Adds output of a running command to the log of its run.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn add_run_output(
         &self,
         run: RunId,
@@ -310,8 +313,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] if the yes to use was used before; [`StoreError::TooLarge`] for an event above the
-    /// bound. Then nothing of the step is stored.
+    /// [`StoreError::Decided`] if the approval was already used. [`StoreError::TooLarge`] if an
+    /// event is too large. If it fails, nothing of the step is stored.
     pub async fn update_run(&self, step: RunUpdate) -> Result<(), StoreError> {
         self.queue_run_update(step).await?.await
     }
@@ -320,7 +323,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Closed`]. The errors of [`Store::update_run`] are in the outcome.
+    /// [`StoreError::Closed`] if the store is closed. The errors of [`Store::update_run`] are
+    /// returned by the future.
     pub async fn queue_run_update(&self, step: RunUpdate) -> Result<QueuedRunUpdate, StoreError> {
         let answer = self.queue(move |writing| Box::pin(perform_step(writing, step))).await?;
         Ok(QueuedRunUpdate { answer })

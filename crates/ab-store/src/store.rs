@@ -1,5 +1,5 @@
-//! The handle: opens the database, passes changes to the writer, and provides connections for
-//! readers.
+//! The [`Store`] handle: opens the database, sends changes to the writer, and provides connections
+//! for readers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::tail::{Tails, lock};
 use crate::uploads::UploadState;
 use crate::writer::{Order, QUEUE, Typed, Writer, Writing};
 
-/// The durable state of a server. Cheap to clone.
+/// The persistent state of a server. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -32,20 +32,20 @@ struct Shared {
     readers: Arc<Readers>,
     closed: watch::Sender<bool>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// Every reader of the log holds a clone.
+    /// Counts the readers of the log: each of them holds a clone.
     alive: Arc<()>,
-    /// Keeps other processes out as long as the store exists.
+    /// Holds the lock of the data directory as long as the store exists.
     data_dir: DataDir,
     uploads: UploadState,
 }
 
-/// Tasks that wait for commits of the writer.
+/// The channels that notify other tasks about commits of the writer.
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub(crate) tails: Tails,
-    /// Tasks that wait for the decision on an approval.
+    /// For each approval that tasks wait for, the channel that notifies them of the decision.
     pub(crate) decisions: Mutex<HashMap<ApprovalId, watch::Sender<()>>>,
-    /// The revision of the approval that changed last.
+    /// The number of the last change of any approval.
     pub(crate) revision: watch::Sender<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Readers {
         self.tails.publish(records);
         self.revision.send_if_modified(|known| std::mem::replace(known, revision) != revision);
         for id in decided {
-            // Dropping the sender wakes its receivers.
+            // Dropping the sender notifies its receivers.
             lock(&self.decisions).remove(id);
         }
     }
@@ -71,7 +71,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Schema`] for a database of a newer version, and errors of the database.
+    /// [`StoreError::Schema`] if the database was written by a newer version. Also fails if the
+    /// database fails.
     pub async fn open(data_dir: DataDir) -> Result<Self, StoreError> {
         let path = data_dir.database()?;
         let connection = schema::open_writer(path.clone()).await?;
@@ -96,13 +97,14 @@ impl Store {
         &self.shared.data_dir
     }
 
-    /// Commits all queued changes, ends all followers and closes the database. Further calls fail
-    /// with [`StoreError::Closed`].
+    /// Commits all queued changes, ends all readers of the log and closes the database. Further
+    /// calls fail with [`StoreError::Closed`].
     pub async fn close(&self) {
         self.shared.closed.send_replace(true);
-        // Readers first: they cannot write, and the last connection writes the log file back and removes it.
+        // Close the readers before the writer: the last connection writes the log file back and
+        // removes it, and readers cannot write.
         self.shared.pool.close().await;
-        // The send fails if another caller has already closed the queue.
+        // Sending fails if another caller has already closed the queue.
         let _ = self.shared.orders.send(Order::Close).await;
         let writer = lock(&self.shared.writer).take();
         if let Some(writer) = writer
@@ -112,8 +114,8 @@ impl Store {
         }
     }
 
-    /// Follows the log after a cursor: first the stored records, then new ones, without gaps or
-    /// repetitions.
+    /// Follows the log after a cursor: first the stored records, then new ones. No record is
+    /// missing or repeated.
     pub fn follow_events(&self, scope: EventLogScope, after: u64) -> EventLogReader {
         EventLogReader::new(self.clone(), scope, after)
     }
@@ -127,7 +129,7 @@ impl Store {
         self.queue(work).await?.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Queues `work`. It is performed whether or not the caller waits for the answer.
+    /// Queues `work`. It is performed even if the caller does not wait for the answer.
     pub(crate) async fn queue<T, F>(
         &self,
         work: F,
@@ -150,7 +152,7 @@ impl Store {
         &self.shared.uploads
     }
 
-    /// A token that a reader of the log holds as long as it exists.
+    /// A token that every reader of the log holds, so that the readers can be counted.
     pub(crate) fn reader_token(&self) -> Arc<()> {
         Arc::clone(&self.shared.alive)
     }
@@ -167,12 +169,12 @@ impl Store {
         self.shared.closed.subscribe()
     }
 
-    /// The revision of the approval that changed last.
+    /// A receiver of the number of the last change of any approval.
     pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
         self.shared.readers.revision.subscribe()
     }
 
-    /// Is closed when the approval is decided.
+    /// A receiver whose channel closes when the approval is decided.
     pub(crate) fn decision_signal(&self, id: ApprovalId) -> watch::Receiver<()> {
         let mut decisions = lock(&self.shared.readers.decisions);
         decisions.retain(|_, sender| sender.receiver_count() > 0);

@@ -1,5 +1,5 @@
-//! The latest records of the log in memory, shared by all readers, and the signal that wakes
-//! waiting readers.
+//! Keeps the latest records of the log in memory for all readers, and wakes readers that wait for
+//! new records.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,21 +13,21 @@ const MAX_RECORDS: usize = 256;
 /// Maximum number of bytes of the records in one tail.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The tails of the whole log and of every stream that has readers.
+/// The tail of the whole log, and a tail for every stream that has readers.
 #[derive(Debug)]
 pub(crate) struct Tails {
     all: Arc<Tail>,
-    /// Streams without readers have no tail: the entry is dropped with its last reader.
+    /// Tails of single streams. A tail is dropped with its last reader.
     streams: Mutex<HashMap<EventStreamId, Weak<Tail>>>,
 }
 
-/// The last records of one stream, in order and without a gap.
+/// The latest records of one stream, in order and without gaps.
 #[derive(Debug)]
 pub(crate) struct Tail {
     ring: Mutex<Ring>,
     /// The cursor of the newest record.
     newest: watch::Sender<u64>,
-    /// Returns the number of a record that is its cursor in this stream.
+    /// Returns the cursor of a record in this stream.
     cursor: fn(&EventRecord) -> u64,
 }
 
@@ -37,11 +37,11 @@ struct Ring {
     bytes: usize,
 }
 
-/// What a tail knows about the records after a cursor.
+/// The records after a cursor, as far as a tail has them.
 pub(crate) enum Known {
-    /// The next records; none if the cursor is at the end.
+    /// The next records. Empty if there are no newer records.
     Next(Records),
-    /// The tail starts later: the records are only in the database.
+    /// The tail starts later. The requested records must be read from the database.
     Older,
 }
 

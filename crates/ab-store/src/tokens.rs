@@ -12,7 +12,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn add_session_token(
         &self,
         session: SessionId,
@@ -36,11 +36,11 @@ impl Store {
         .await
     }
 
-    /// The session that `token` belongs to.
+    /// The session that `token` belongs to. `None` if the token is unknown.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn session_of_token(&self, token: &str) -> Result<Option<SessionId>, StoreError> {
         let sql = "SELECT session FROM session_tokens WHERE digest = $1";
         let query = sqlx::query_scalar(sql).bind(sha256(token.as_bytes()));
@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn remove_session_tokens(&self, session: SessionId) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {

@@ -1,8 +1,9 @@
-//! Uploads: what callers send before the task that uses it.
+//! Uploads: content that callers send before the task that uses it.
 //!
-//! The row is stored before the file is made. So a file without a row that needs it is a leftover, and
-//! [`Store::sweep_uploads`] removes it. A task takes its uploads in the transaction that creates its sessions; the files are
-//! kept until the workspace of each session is made, or the session has ended.
+//! The row of an upload is stored before its file is made. A file that no row needs is therefore a
+//! leftover, and [`Store::sweep_uploads`] removes it. A task claims its uploads in the transaction
+//! that creates its sessions. The files are kept until the workspace of each of these sessions is
+//! made, or the session has ended.
 
 mod files;
 mod refusal;
@@ -32,26 +33,27 @@ use crate::sessions::{IdempotencyRecord, claim_key};
 use crate::store::Store;
 use crate::writer::Writing;
 
-/// The name of the key that signs addresses of uploads.
+/// The name of the stored key that signs upload URLs.
 const KEY: &str = "uploads";
 const KEY_BYTES: usize = 32;
 const COLUMNS: &str =
     "SELECT id, owner, kind, name, size, digest, created, expires, complete, used FROM uploads";
 
-/// Bounds of uploads.
+/// Limits on uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadLimits {
     /// Maximum size of one upload in bytes.
     pub max_bytes: u64,
-    /// Maximum size of all uploads that wait for their tasks or workspaces.
+    /// Maximum total size in bytes of all uploads that wait for their tasks or workspaces.
     pub max_total_bytes: u64,
-    /// Maximum number of such uploads.
+    /// Maximum number of uploads that wait for their tasks or workspaces.
     pub max_uploads: u64,
     /// How long an upload is kept after its last byte arrived.
     pub lifetime: Duration,
-    /// How long a signed address is valid.
+    /// How long a signed upload URL is valid.
     pub url_lifetime: Duration,
-    /// How long the sender of content may be silent. Then the request ends, and another one can continue.
+    /// How long a request may send no content. After that the request ends, and another request can
+    /// continue the upload.
     pub silence: Duration,
 }
 
@@ -72,17 +74,17 @@ impl Default for UploadLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRecord {
     pub upload: Upload,
-    /// The caller that it belongs to.
+    /// The caller that the upload belongs to.
     pub owner: String,
 }
 
-/// The part of the store beside the database.
+/// The state of uploads outside the database.
 #[derive(Debug)]
 pub(crate) struct UploadState {
     files: UploadFiles,
     busy: BusyUploads,
     key: OnceCell<hmac::Key>,
-    /// Something may have to be removed.
+    /// Notifies the sweep that it may have something to remove.
     released: Notify,
 }
 
@@ -98,12 +100,13 @@ impl UploadState {
 }
 
 impl Store {
-    /// Stores a new upload of `owner`, without content. A repeated request with the same key gives the first upload.
+    /// Stores a new upload of `owner`, without content. A repeated request with the same key
+    /// returns the upload of the first request.
     ///
     /// # Errors
     ///
-    /// [`UploadRefusal::TooMany`], [`UploadRefusal::TotalTooLarge`], and [`StoreError::KeyReused`] if the key was used
-    /// with another request.
+    /// [`UploadRefusal::TooMany`] or [`UploadRefusal::TotalTooLarge`] if a limit would be exceeded.
+    /// [`StoreError::KeyReused`] if the key was used with another request.
     pub async fn create_upload(
         &self,
         owner: String,
@@ -140,7 +143,7 @@ impl Store {
                 })
             })
             .await?;
-        // The sweep waits for the first expiry that it knows.
+        // Wake the sweep, because it waits for the earliest expiry that it knows.
         self.wake_upload_sweep();
         self.upload(id).await
     }
@@ -149,7 +152,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none.
+    /// [`StoreError::NotFound`] if there is no such upload.
     pub async fn upload(&self, id: UploadId) -> Result<UploadRecord, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
         query.push(" WHERE id = ").push_bind(id.to_string());
@@ -157,11 +160,11 @@ impl Store {
         self.record_of(&query.build().fetch_one(self.pool()).await?)
     }
 
-    /// A page of the uploads of `owner`, newest first, and their number.
+    /// A page of the uploads of `owner`, newest first, and their total number.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn uploads(
         &self,
         owner: &str,
@@ -180,12 +183,13 @@ impl Store {
         Ok((records, unsigned(total)))
     }
 
-    /// Opens an upload for content.
+    /// Opens an upload to write content.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`]; [`UploadRefusal::Busy`], [`UploadRefusal::Complete`], [`UploadRefusal::Used`],
-    /// [`UploadRefusal::Offset`].
+    /// [`StoreError::NotFound`] if there is no such upload. [`UploadRefusal::Busy`],
+    /// [`UploadRefusal::Complete`], [`UploadRefusal::Used`] or [`UploadRefusal::Offset`] if the
+    /// state of the upload does not allow the content.
     pub async fn write_upload(
         &self,
         id: UploadId,
@@ -200,14 +204,16 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none; [`UploadRefusal::Used`].
+    /// [`StoreError::NotFound`] if there is no such upload. [`UploadRefusal::Used`] if a task has
+    /// used it.
     pub async fn remove_upload(&self, id: UploadId) -> Result<(), StoreError> {
         let record = self.upload(id).await?;
         if record.upload.status == UploadStatus::Used {
             return Err(UploadRefusal::Used.into());
         }
         match self.remove_upload_row(id).await {
-            // The file makes room for the change of the database. An upload without its file is open again.
+            // The disk is full: remove the file first, so that the database has room for its
+            // change. Until its row is removed, an upload without a file counts as open.
             Err(error) if error.is_disk_full() => {
                 self.remove_upload_file(id).await?;
                 self.remove_upload_row(id).await
@@ -238,25 +244,28 @@ impl Store {
         blocking(move || files.remove(&id.to_string())).await?.map_err(file_failed)
     }
 
-    /// Records that the workspace of a session is made, so that the files of its uploads are no longer needed.
+    /// Records that the workspace of a session is made, so that the session no longer needs the
+    /// files of its uploads.
     ///
     /// # Errors
     ///
-    /// Errors of the database.
+    /// Fails if the database fails.
     pub async fn release_uploads(&self, session: SessionId) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(release(writing, session))).await?;
         self.wake_upload_sweep();
         Ok(())
     }
 
-    /// Removes uploads that have expired, and files that no session needs any more. Gives the time of the next expiry.
+    /// Removes uploads that have expired, and files that no session needs any more. Returns the
+    /// time of the next expiry.
     ///
     /// # Errors
     ///
-    /// Errors of the database and of the files.
+    /// Fails if the database fails or a file cannot be removed.
     pub async fn sweep_uploads(&self, now: Time) -> Result<Option<Time>, StoreError> {
         let files = self.uploads_state().files.clone();
-        // Listed before the rows are read: the row of a file that is made after this is already there.
+        // List the files before the rows are read. Every file in the list then had its row before
+        // the rows are read.
         let names = blocking(move || files.names()).await?.map_err(file_failed)?;
         let sql = "SELECT id FROM uploads WHERE (used = 0 AND expires > $1) OR id IN \
                    (SELECT upload FROM upload_uses \
@@ -268,7 +277,7 @@ impl Store {
         let files = self.uploads_state().files.clone();
         let removed = blocking(move || left.iter().try_for_each(|name| files.remove(name)));
         removed.await?.map_err(file_failed)?;
-        // After the files: on a full disk they make room for the change of the database.
+        // Remove the files first: on a full disk this makes room for the change of the database.
         self.write(move |writing| Box::pin(expire(writing, now))).await?;
         let sql =
             "SELECT MIN(expires) FROM uploads WHERE id NOT IN (SELECT upload FROM upload_uses)";
@@ -276,7 +285,7 @@ impl Store {
         Ok(next.map(Time::from_millis))
     }
 
-    /// Lets the next sweep begin now.
+    /// Wakes the sweep, so that it runs now.
     pub(crate) fn wake_upload_sweep(&self) {
         self.uploads_state().released.notify_one();
     }
@@ -286,21 +295,22 @@ impl Store {
         self.uploads_state().released.notified().await;
     }
 
-    /// The signature of the address to which the content of an upload can be sent until `expires`.
+    /// Signs the URL to which the content of an upload can be sent until `expires`.
     ///
     /// # Errors
     ///
-    /// Errors of the database, and of the system's random numbers.
+    /// Fails if the database or the system's random number generator fails.
     pub async fn sign_upload(&self, id: UploadId, expires: i64) -> Result<String, StoreError> {
         let tag = hmac::sign(self.upload_key().await?, signed_text(id, expires).as_bytes());
         Ok(hexadecimal(tag.as_ref()))
     }
 
-    /// Whether the signature is that of [`sign_upload`](Store::sign_upload).
+    /// Whether the signature was made by [`sign_upload`](Store::sign_upload) for this upload and
+    /// expiry.
     ///
     /// # Errors
     ///
-    /// Errors of the database, and of the system's random numbers.
+    /// Fails if the database or the system's random number generator fails.
     pub async fn is_upload_signature(
         &self,
         id: UploadId,
@@ -352,7 +362,8 @@ impl Store {
             (0, 0) => (UploadStatus::Open, length()?),
             (0, _) => match length()? {
                 length if length == size => (UploadStatus::Complete, size),
-                // A kill on a full disk, between the removal of the file and that of the row.
+                // The process was killed on a full disk after it removed the file and before it
+                // removed the row.
                 length => (UploadStatus::Open, length),
             },
             _ => (UploadStatus::Used, size),
@@ -377,7 +388,8 @@ impl Store {
     }
 }
 
-/// Takes the uploads of a new session. Those of a task with several sessions are taken by the first one.
+/// Claims the uploads of a new session. If a task has several sessions, the first session claims
+/// its uploads for all of them.
 pub(crate) async fn claim(
     writing: &mut Writing,
     session: &ab_api::Session,
@@ -434,7 +446,7 @@ async fn check_limits(
     Ok(())
 }
 
-/// Stores what a writer has done.
+/// Stores how far an upload has arrived, when its writer ends.
 async fn finish(
     store: &Store,
     id: UploadId,

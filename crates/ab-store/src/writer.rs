@@ -1,4 +1,4 @@
-//! The one task that writes. Changes that are queued at the same time are committed together.
+//! The single task that writes. Changes that are queued at the same time are committed together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::error::StoreError;
 use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
 use crate::store::Readers;
 
-/// Maximum number of queued changes. Further callers wait.
+/// Maximum number of queued changes. If the queue is full, callers wait.
 pub(crate) const QUEUE: usize = 1024;
 /// Maximum number of changes in one commit.
 const GROUP: usize = 128;
-/// Maximum number of streams whose last number is kept in memory.
+/// Maximum number of streams whose last sequence number is kept in memory.
 const MAX_KNOWN_STREAMS: usize = 1024;
 const BEGIN: &str = "BEGIN IMMEDIATE";
-/// The names of the counters.
+/// The names of the stored counters.
 const POSITION: &str = "position";
 const REVISION: &str = "revision";
 
@@ -39,11 +39,11 @@ type Performed = (Box<dyn Change>, Result<(), StoreError>);
 /// A message for the writer.
 pub(crate) enum Order {
     Change(Box<dyn Change>),
-    /// Stop after all changes that were queued before.
+    /// Stop after all changes that were queued earlier.
     Close,
 }
 
-/// A [`Change`] that returns a value to its caller.
+/// A [`Change`] that returns a value to the caller that queued it.
 pub(crate) struct Typed<F, T> {
     work: Option<F>,
     value: Option<T>,
@@ -76,7 +76,7 @@ where
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
         let Self { value, reply, .. } = *self;
         let answer = outcome.and_then(|()| value.ok_or(StoreError::Closed));
-        // A caller that no longer waits needs no answer; the change is still committed.
+        // The caller may have stopped waiting for the answer. The change is committed anyway.
         let _ = reply.send(answer);
     }
 }
@@ -88,38 +88,38 @@ pub(crate) struct NewRecord {
     pub(crate) json: String,
 }
 
-/// The open transaction, as a change sees it.
+/// The open transaction, as a [`Change`] uses it.
 pub(crate) struct Writing {
     connection: SqliteConnection,
-    /// Statements of the transaction that were not executed yet.
+    /// Statements of the transaction that are not executed yet.
     deferred: DeferredStatements,
-    /// The position of the last record.
+    /// The position of the last record in the log.
     position: u64,
-    /// The last `seq` of streams to which records were appended.
+    /// The last `seq` of each stream to which records were appended.
     last_seqs: HashMap<EventStreamId, u64>,
     appended: Records,
     decided: Vec<ApprovalId>,
-    /// The revision of the approval that changed last.
+    /// The number of the last change of any approval.
     revision: u64,
 }
 
 impl Writing {
-    /// The connection, after all deferred statements.
+    /// The connection. All deferred statements are executed first.
     ///
     /// # Errors
     ///
-    /// A deferred statement fails.
+    /// Fails if a deferred statement fails.
     pub(crate) async fn connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
         self.deferred.execute(&mut self.connection).await?;
         Ok(&mut self.connection)
     }
 
-    /// Executes a statement with the values of `$1`, `$2` and so on at the latest before the commit. Its result is not
-    /// available; if it fails, the change fails.
+    /// Queues a statement with the values of `$1`, `$2` and so on, to be executed before the commit
+    /// at the latest. Its result is not available. If the statement fails, the change fails.
     ///
     /// # Errors
     ///
-    /// A deferred statement fails.
+    /// Fails if a deferred statement fails.
     pub(crate) async fn defer(
         &mut self,
         sql: &'static str,
@@ -185,7 +185,7 @@ impl Writing {
         Ok(())
     }
 
-    /// The last `seq` of a stream; 0 if it has no records.
+    /// The last `seq` of a stream. Zero if the stream has no records.
     async fn last_seq(&mut self, stream: EventStreamId, name: &str) -> Result<u64, StoreError> {
         if let Some(seq) = self.last_seqs.get(&stream) {
             return Ok(*seq);
@@ -195,19 +195,19 @@ impl Writing {
         Ok(unsigned(last.unwrap_or_default()))
     }
 
-    /// After the commit, wakes the tasks that wait for the decision on `approval`.
+    /// Notes that `approval` is decided. After the commit, the tasks that wait for it are notified.
     pub(crate) fn decided(&mut self, approval: ApprovalId) {
         self.decided.push(approval);
     }
 
-    /// The revision of an approval that changes now.
+    /// Assigns the number of the next change of an approval.
     pub(crate) fn next_revision(&mut self) -> u64 {
         self.revision += 1;
         self.revision
     }
 
-    /// Stores the numbers of the last record and of the last changed approval, so that they are not given again if the
-    /// rows with them are removed.
+    /// Stores the numbers of the last record and of the last changed approval, so that they are not
+    /// assigned again after their rows are removed.
     pub(crate) async fn keep_counters(&mut self) -> Result<(), StoreError> {
         for (name, value) in [(POSITION, self.position), (REVISION, self.revision)] {
             let sql = "INSERT INTO counters (name, value) VALUES ($1, $2) \
@@ -217,7 +217,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Runs one of several changes. A change that fails leaves no trace in the transaction.
+    /// Performs one of several changes of a transaction. If the change fails, everything that it
+    /// wrote is rolled back.
     async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
         let before = self.mark();
         self.execute("SAVEPOINT one_change").await?;
@@ -228,7 +229,8 @@ impl Writing {
         if outcome.is_err() {
             self.reset(&before);
             if let Err(error) = self.execute("ROLLBACK TO one_change").await {
-                // On a full disk SQLite has ended the whole transaction. The cause is told.
+                // On a full disk SQLite has already rolled back the whole transaction. Return the
+                // original error.
                 return match outcome {
                     Err(cause) if cause.is_fatal() => Err(cause),
                     _ => Err(error),
@@ -248,7 +250,7 @@ impl Writing {
         }
     }
 
-    /// Forgets what a change noted that failed.
+    /// Resets the state in memory to the state before a failed change.
     fn reset(&mut self, before: &Mark) {
         self.position = before.position;
         self.revision = before.revision;
@@ -266,7 +268,7 @@ impl Writing {
     }
 }
 
-/// What a transaction has noted before a change.
+/// The state in memory before a change, to return to if the change fails.
 struct Mark {
     position: u64,
     revision: u64,
@@ -274,7 +276,7 @@ struct Mark {
     decided: usize,
 }
 
-/// The writer task's state.
+/// The state of the writer task.
 pub(crate) struct Writer {
     writing: Writing,
     orders: mpsc::Receiver<Order>,
@@ -345,10 +347,12 @@ impl Writer {
                 self.writing.revision = revision;
                 self.writing.last_seqs.clear();
                 self.writing.deferred.clear();
-                // After a failed commit SQLite may or may not have ended the transaction.
+                // Ignore the error: after a failed commit SQLite may already have ended the
+                // transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
                 if error.is_disk_full() {
-                    // What the transaction wrote is still in the log, and takes room.
+                    // What the transaction wrote is still in the log file and occupies disk space.
+                    // The checkpoint empties the log.
                     let _ = self.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
                 }
                 for (_, outcome) in &mut outcomes {
@@ -368,11 +372,12 @@ impl Writer {
         group: Vec<Box<dyn Change>>,
         outcomes: &mut Vec<Performed>,
     ) -> Result<(), StoreError> {
-        // Every change gets an outcome, even if the transaction cannot begin.
+        // Fill in the outcomes first, so that every change has one even if the transaction cannot
+        // begin.
         outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));
         self.writing.defer(BEGIN, Vec::new()).await?;
         if let [(change, outcome)] = outcomes.as_mut_slice() {
-            // The transaction of a single change needs no savepoint.
+            // A transaction with a single change needs no savepoint.
             let before = self.writing.mark();
             *outcome = change.perform(&mut self.writing).await;
             return match outcome {
@@ -411,14 +416,14 @@ async fn last_revision(connection: &mut SqliteConnection) -> Result<u64, StoreEr
     Ok(unsigned(last.unwrap_or_default()).max(stored))
 }
 
-/// The number that [`Writing::keep_counters`] stored; 0 if it never did.
+/// The counter that [`Writing::keep_counters`] stored. Zero if it was never stored.
 async fn kept(connection: &mut SqliteConnection, name: &str) -> Result<u64, StoreError> {
     let query = sqlx::query_scalar("SELECT value FROM counters WHERE name = $1").bind(name);
     let value: Option<i64> = query.fetch_optional(connection).await?;
     Ok(unsigned(value.unwrap_or_default()))
 }
 
-/// `value` as JSON text.
+/// Serializes `value` as JSON text.
 pub(crate) fn to_json<T: serde::Serialize>(
     what: &'static str,
     value: &T,
@@ -427,7 +432,7 @@ pub(crate) fn to_json<T: serde::Serialize>(
         .map_err(|error| StoreError::Corrupt { what, problem: error.to_string() })
 }
 
-/// The value that the JSON text `json` describes.
+/// Parses a value from JSON text.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(
     what: &'static str,
     json: &str,

@@ -7,24 +7,26 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::writer::{Writing, from_json};
 
-/// How many approvals of programs may wait for a decision at the same time.
+/// Maximum number of pending approvals of programs.
 const MAX_PENDING: i64 = 1000;
 
-/// The approval that a program asked for.
+/// The result of a program's request for an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedApproval {
     pub approval: Approval,
-    /// Whether the request made it; otherwise the program asked before, and does not have the answer yet.
+    /// Whether the request created the approval. If not, the program asked before and has not used
+    /// the decision.
     pub is_new: bool,
 }
 
 impl Store {
-    /// Stores the question of a program. If the same program asked about the same digest before and did not use the
-    /// answer, that approval is returned instead, pending or decided.
+    /// Stores the question of a program. If the same program asked about the same digest before and
+    /// has not used the decision, returns that approval instead, pending or decided.
     ///
     /// # Errors
     ///
-    /// [`StoreError::DigestReused`] if the earlier question has another text; [`StoreError::TooManyPending`];
+    /// [`StoreError::DigestReused`] if the earlier question has a different text.
+    /// [`StoreError::TooManyPending`] if too many approvals of programs are pending.
     /// [`StoreError::NotFound`] if the approval names no requester.
     pub async fn request_approval(
         &self,
@@ -53,7 +55,7 @@ impl Store {
     }
 }
 
-/// The approval of the same requester about the same digest that waits, or whose answer was not used and is valid.
+/// Finds an approval of the same requester about the same digest that is not used and not expired.
 async fn unused(writing: &mut Writing, asked: &Approval) -> Result<Option<Approval>, StoreError> {
     let requester = asked.requester.as_ref().ok_or(StoreError::NotFound)?;
     let sql = "SELECT body FROM approvals WHERE requester = $1 AND digest = $2 \

@@ -1,5 +1,5 @@
-//! The bytes of uploads: one file each in the data directory. The length of a file is the offset of its upload, so a
-//! kill at any moment loses nothing that was written and invents nothing.
+//! The content of uploads: one file for each in the data directory. The length of a file is the
+//! offset of its upload, so the offset is correct even if the process is killed during a write.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -13,18 +13,18 @@ use aws_lc_rs::digest::{Context, SHA256};
 use super::refusal::UploadRefusal;
 use crate::digest::hexadecimal;
 
-/// The directory in the data directory.
+/// The name of the directory in the data directory.
 const DIRECTORY: &str = "uploads";
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const PIECE: usize = 1024 * 1024;
 /// Maximum number of entries in an archive.
 const MAX_ENTRIES: u64 = 1_000_000;
 
-/// The file of an upload, open to be written and read.
+/// The file of an upload, open for reading and writing.
 #[derive(Debug)]
 pub(super) struct UploadFile(File);
 
-/// The directory of uploads.
+/// The directory that contains the files of all uploads.
 #[derive(Debug, Clone)]
 pub(crate) struct UploadFiles {
     directory: PathBuf,
@@ -35,7 +35,7 @@ impl UploadFiles {
         Self { directory: data_dir.join(DIRECTORY) }
     }
 
-    /// The number of bytes that have arrived.
+    /// The number of bytes of an upload that have arrived.
     pub(super) fn length(&self, id: UploadId) -> io::Result<u64> {
         match fs::symlink_metadata(self.path(id)) {
             Ok(found) => Ok(found.len()),
@@ -44,7 +44,7 @@ impl UploadFiles {
         }
     }
 
-    /// Opens the file of an upload to write at `offset`. Makes it if it is missing.
+    /// Opens the file of an upload for writing at `offset`. Creates the file if it is missing.
     pub(super) fn open(&self, id: UploadId, offset: u64) -> io::Result<UploadFile> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let mut options = OpenOptions::new();
@@ -79,20 +79,22 @@ impl UploadFiles {
     }
 }
 
-/// Writes a piece at the end. What was written of a piece that fails is removed again.
+/// Writes a piece at the end. If this fails, the part that was written is removed again.
 pub(super) fn append(
     UploadFile(file): &mut UploadFile,
     offset: u64,
     piece: &[u8],
 ) -> Result<(), UploadRefusal> {
     file.write_all(piece).map_err(|error| {
-        // If this fails too, the bytes are those of the upload, and its offset counts them.
+        // If the truncation fails too, the written bytes stay. They are valid content of the
+        // upload, and its offset counts them.
         let _ = file.set_len(offset).and_then(|()| file.seek(io::SeekFrom::End(0)));
         error.into()
     })
 }
 
-/// Checks the whole content. Content that is refused is dropped, so that it can be sent again.
+/// Checks the complete content. If the check fails, the content is removed, so that it can be sent
+/// again.
 pub(super) fn check(
     UploadFile(file): &mut UploadFile,
     request: &UploadRequest,
@@ -127,7 +129,7 @@ fn read(file: &mut File, request: &UploadRequest) -> Result<(), UploadRefusal> {
     }
 }
 
-/// Reads an archive for its errors only.
+/// Decodes an archive only to find errors in it.
 #[derive(Default)]
 struct ArchiveCheck {
     decoder: TarDecoder,

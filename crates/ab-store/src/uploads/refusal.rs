@@ -1,30 +1,30 @@
-//! Why the store does not do something with an upload.
+//! The reasons why the store refuses a request about an upload.
 
 use std::fmt;
 use std::io;
 
 use ab_api::UploadId;
 
-/// A request about an upload that the store refuses.
+/// Why the store refuses a request about an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UploadRefusal {
-    /// So many uploads wait for their tasks already.
+    /// Too many uploads are waiting for their tasks.
     TooMany { limit: u64 },
-    /// The uploads together would have more bytes than this.
+    /// All uploads together would exceed this number of bytes.
     TotalTooLarge { limit: u64 },
-    /// Another request is sending content at this moment.
+    /// Another request is sending content right now.
     Busy,
-    /// All bytes have arrived and were checked. They are not replaced.
+    /// All bytes have arrived and were checked. They cannot be replaced.
     Complete,
     /// A task has used the upload.
     Used,
-    /// The content continues at another offset.
+    /// The content must continue at a different offset.
     Offset { expected: u64 },
-    /// The content has more bytes than the upload has.
+    /// The content is longer than the declared size of the upload.
     TooLong { size: u64 },
-    /// The content has another digest. It was dropped.
+    /// The content does not have the declared digest. It was removed.
     Digest { found: String },
-    /// The content is not an archive that is accepted. It was dropped.
+    /// The content is not an acceptable archive. It was removed.
     Archive { problem: String },
     /// No task can use the upload: it is incomplete, was used, or has expired.
     NotUsable(UploadId),

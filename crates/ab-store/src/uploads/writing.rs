@@ -1,4 +1,4 @@
-//! Content of an upload that is arriving.
+//! Receives the content of an upload.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,32 +14,32 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::tail::lock;
 
-/// Bytes that are collected before they are written.
+/// Number of bytes that are buffered before they are written.
 const BUFFER: usize = 256 * 1024;
 
-/// Where content begins.
+/// The offset at which the content of a request begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UploadStart {
-    /// At the beginning. Earlier content is dropped.
+    /// The content begins at offset 0. Content that arrived earlier is removed.
     Whole,
-    /// After the bytes that have arrived, of which there must be this many.
+    /// The content continues an upload of which exactly this many bytes have arrived.
     At(u64),
 }
 
-/// Takes the content of one request. Dropping it keeps what was written so far.
+/// Writes the content of one request. Dropping the writer keeps what was written so far.
 #[derive(Debug)]
 pub struct UploadWriter {
     store: Store,
     record: UploadRecord,
     limits: UploadLimits,
-    /// Bytes that have arrived, the collected ones included.
+    /// Number of bytes that have arrived, including buffered ones.
     offset: u64,
     collected: Vec<u8>,
-    /// `None` after an error, and for an upload that is complete.
+    /// `None` after an error, and if the upload is complete.
     open: Option<OpenUpload>,
 }
 
-/// An open file, and the right to write it.
+/// An open file together with the lease that allows to write it.
 #[derive(Debug)]
 struct OpenUpload {
     file: UploadFile,
@@ -49,7 +49,7 @@ struct OpenUpload {
 /// The uploads that are being written.
 pub(crate) type BusyUploads = Arc<Mutex<HashSet<UploadId>>>;
 
-/// Keeps other writers away from an upload until it is dropped.
+/// Reserves an upload for one writer until the lease is dropped.
 #[derive(Debug)]
 struct UploadLease {
     id: UploadId,
@@ -75,7 +75,7 @@ impl UploadWriter {
             return Err(UploadRefusal::Busy.into());
         }
         let lease = UploadLease { id, busy: Arc::clone(busy) };
-        // Another writer may have been at work since the record was read.
+        // Read the record again: another writer may have changed it before the lease was taken.
         let record = store.upload(id).await?;
         let expected = record.upload.offset;
         let offset = match (record.upload.status, start) {
@@ -100,11 +100,12 @@ impl UploadWriter {
         Ok(Self { store, record, limits, offset, collected: Vec::new(), open })
     }
 
-    /// Takes a piece of the content.
+    /// Adds a piece of the content.
     ///
     /// # Errors
     ///
-    /// [`UploadRefusal::TooLong`], [`UploadRefusal::NoSpace`], and errors of the file.
+    /// [`UploadRefusal::TooLong`] if the content exceeds the declared size,
+    /// [`UploadRefusal::NoSpace`] if the disk is full. Also fails if the file cannot be written.
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {
         let size = self.record.upload.request.size;
         let offset = self.offset.saturating_add(piece.len() as u64);
@@ -116,12 +117,14 @@ impl UploadWriter {
         if self.collected.len() >= BUFFER { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes the rest. If the upload has all of its bytes, they are checked, and the upload is complete.
+    /// Writes the buffered rest. If all bytes of the upload have arrived, they are checked, and the
+    /// upload becomes complete.
     ///
     /// # Errors
     ///
-    /// [`UploadRefusal::Digest`] and [`UploadRefusal::Archive`]: the content was dropped. Those of
-    /// [`write`](UploadWriter::write). [`StoreError::NotFound`] if the upload was removed.
+    /// [`UploadRefusal::Digest`] or [`UploadRefusal::Archive`] if the content is wrong. The content
+    /// is then removed. [`StoreError::NotFound`] if the upload was removed. Also fails with the
+    /// errors of [`write`](UploadWriter::write).
     pub async fn finish(mut self) -> Result<UploadRecord, StoreError> {
         self.flush().await?;
         let id = self.record.upload.id;
@@ -149,8 +152,8 @@ impl UploadWriter {
         let piece = std::mem::take(&mut self.collected);
         let before = self.offset - piece.len() as u64;
         let Some(mut open) = self.open.take() else { return Err(UploadRefusal::Complete.into()) };
-        // The file and its lease move into the closure: if this future is dropped, nobody else writes until the
-        // piece is written.
+        // The file and its lease move into the closure. If this future is dropped, the lease still
+        // keeps other writers away until the piece is written.
         let (open, piece, written) = blocking(move || {
             let written = files::append(&mut open.file, before, &piece);
             (open, piece, written)
@@ -164,7 +167,7 @@ impl UploadWriter {
     }
 }
 
-/// Runs file work on another thread.
+/// Runs blocking file operations on another thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
