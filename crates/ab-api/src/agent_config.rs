@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-/// The file with the MCP servers, relative to the directory.
+/// The path of the file with the MCP servers, relative to the directory.
 pub const MCP_CONFIG_FILE: &str = ".sandbox-agent/config/mcp.json";
-/// The file with the skills, relative to the directory.
+/// The path of the file with the skills, relative to the directory.
 pub const SKILLS_CONFIG_FILE: &str = ".sandbox-agent/config/skills.json";
-/// Maximum size of these files in bytes.
+/// Maximum size of each of these files in bytes.
 pub const MAX_CONFIG_FILE_BYTES: u64 = 1024 * 1024;
 
 /// An MCP server
@@ -103,7 +103,7 @@ fn only_false<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
 }
 
 impl CommandWords {
-    /// The program and its first arguments.
+    /// The program and its first arguments, as a list.
     pub fn words(&self) -> &[String] {
         match self {
             CommandWords::One(word) => std::slice::from_ref(word),
@@ -117,7 +117,7 @@ impl McpServerConfig {
     ///
     /// # Errors
     ///
-    /// A message that names the invalid field.
+    /// Returns a message that names the invalid field.
     pub fn check(&self) -> Result<(), String> {
         let (field, text) = match self {
             McpServerConfig::Local { command, .. } => ("command", command.words().first()),
@@ -129,7 +129,7 @@ impl McpServerConfig {
         }
     }
 
-    /// Whether agents should use it.
+    /// Whether agents should use this server.
     pub fn is_enabled(&self) -> bool {
         let (McpServerConfig::Local { enabled, .. } | McpServerConfig::Remote { enabled, .. }) =
             self;
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry in its stored form, or the error for an invalid one.
+    /// Converts an entry to the form that is stored. Fails with a message if the entry is invalid.
     fn stored(entry: Value) -> Result<Value, String> {
         let parsed: McpServerConfig =
             serde_json::from_value(entry).map_err(|error| error.to_string())?;

@@ -1,4 +1,5 @@
-//! Settings of agents: which ones an agent has, their JSON Schema, and the check of a task's settings.
+//! Settings of agents: which settings an agent has, their JSON Schema, and the check of the
+//! settings in a task.
 
 use serde_json::{Map, Value, json};
 
@@ -6,11 +7,11 @@ use crate::violation::FieldViolations;
 
 const MAX_SHOWN_NAME: usize = 64;
 
-/// A setting that tasks may give an agent.
+/// A setting of an agent that tasks can set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentSetting {
     pub name: String,
-    /// What it does, in one sentence.
+    /// What the setting does, in one sentence.
     pub description: String,
     pub kind: AgentSettingKind,
 }
@@ -52,7 +53,7 @@ impl AgentSetting {
         schema
     }
 
-    /// What is wrong with `value`.
+    /// Returns what is wrong with `value`. `None` if it is valid.
     fn refuse(&self, value: &Value) -> Option<String> {
         match &self.kind {
             AgentSettingKind::Text { max_bytes } => {
@@ -78,7 +79,7 @@ impl AgentSetting {
     }
 }
 
-/// The JSON Schema of the settings of the agent `kind`, whose address is `id`.
+/// The JSON Schema of the settings of the agent type `kind`. `id` is the URL of the schema.
 pub fn agent_settings_schema(
     kind: &str,
     title: &str,
@@ -98,7 +99,7 @@ pub fn agent_settings_schema(
     })
 }
 
-/// Checks the settings at the field `path`, such as `agent.settings`. JSON `null` counts as absent.
+/// Checks the settings in the field `path`, such as `agent.settings`. JSON `null` counts as absent.
 pub(crate) fn check_settings(
     path: &str,
     given: &Map<String, Value>,

@@ -9,7 +9,7 @@ use crate::task::{NAME_RULE, is_name};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// The name of the server's own token among callers. No key may have it.
+/// The name by which the server's own token is recorded as a caller. No API key can have this name.
 pub const RESERVED_API_KEY_NAME: &str = "admin";
 
 /// An API key. Its secret is shown only when the key is created.
@@ -17,10 +17,10 @@ pub const RESERVED_API_KEY_NAME: &str = "admin";
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
     pub id: ApiKeyId,
-    /// The name of the key, which records of its actions contain.
+    /// The name of the key. Records of its actions contain this name.
     pub name: String,
     pub created_at: Time,
-    /// When the key was revoked. Absent while it works.
+    /// When the key was revoked. Absent while the key is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Time>,
 }
@@ -31,7 +31,8 @@ pub struct ApiKey {
 pub struct ApiKeyCreatedResponse {
     #[serde(flatten)]
     pub api_key: ApiKey,
-    /// The secret, for `Authorization: ApiKey SECRET` or `Bearer SECRET`. The server keeps only its digest.
+    /// The secret, for `Authorization: ApiKey SECRET` or `Bearer SECRET`. The server stores only
+    /// its digest.
     pub secret: String,
 }
 
@@ -48,7 +49,7 @@ impl ApiKeyRequest {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the name is missing, invalid or reserved.
+    /// Fails if the body is not such an object, or the name is missing, invalid or reserved.
     pub fn parse(body: &[u8]) -> Result<ApiKeyRequest, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;

@@ -1,4 +1,4 @@
-//! Approvals: durable questions to a person, and the decisions on them.
+//! Approvals: stored questions to a person, and the decisions about them.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::id::{ApprovalId, RunId, SessionId, SpaceId};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// Maximum length of the reason of a decision.
+/// Maximum length of the reason of a decision in bytes.
 const MAX_REASON_BYTES: usize = 4 * 1024;
 
-/// The most bytes of [`ApprovalSubject::detail`]. A longer one is cut, and its approval can only be denied.
+/// Maximum length of [`ApprovalSubject::detail`] in bytes. A longer detail is truncated, and the
+/// approval can then only be denied.
 pub const MAX_APPROVAL_DETAIL_BYTES: usize = 1024 * 1024;
 
 const CHOICES: &[(&str, ApproveOrDeny)] =
@@ -37,14 +38,16 @@ pub struct Approval {
     /// The run that waits for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The program that waits for the decision, if the approval is of no session or space.
+    /// The program that waits for the decision, if the approval does not belong to a session or
+    /// space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<ApprovalRequester>,
     pub status: ApprovalStatus,
     #[serde(flatten)]
     pub subject: ApprovalSubject,
     pub created_at: Time,
-    /// An approval that is pending at this time expires, which counts as a no. A yes is valid until then.
+    /// If the approval is still pending at this time, it expires, which counts as a refusal. A
+    /// granted approval is valid until this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,13 +57,14 @@ pub struct Approval {
     /// The reason that the person gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the caller that asked got the answer. A yes counts once, and is used up by this.
+    /// When the caller that asked used the decision. A granted approval can be used once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_at: Option<Time>,
 }
 
 impl Approval {
-    /// A pending approval without an owner: the caller sets the session, space, run or requester.
+    /// A pending approval without an owner. The caller then sets the session, space, run or
+    /// requester.
     pub fn new_pending(subject: ApprovalSubject, created_at: Time) -> Self {
         Self {
             id: ApprovalId::generate(),
@@ -79,7 +83,7 @@ impl Approval {
         }
     }
 
-    /// The same, which expires when it was pending for `lifetime`.
+    /// Sets the expiry time of the approval: `lifetime` after its creation.
     pub fn expiring_after(self, lifetime: Duration) -> Self {
         Self { expires_at: Some(self.created_at.saturating_add(lifetime)), ..self }
     }
@@ -91,19 +95,20 @@ impl Approval {
 pub struct ApprovalSubject {
     /// One line for people, such as `Run npm install`.
     pub title: String,
-    /// The kind of act, such as `execute` or `edit`.
+    /// The kind of action, such as `execute` or `edit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// The whole command, diff or arguments that are asked about. Credentials are replaced by `[credential]`.
+    /// The whole command, diff or arguments that the question is about. Credentials are replaced by
+    /// `[credential]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Who says what is asked about.
+    /// Who wrote this description.
     #[serde(default)]
     pub described_by: SubjectDescriber,
-    /// Whether a part of the detail is missing. Such an approval can be denied and not approved.
+    /// Whether a part of the detail is missing. Such an approval can only be denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
-    /// The tool call that waits.
+    /// The tool call that waits for the decision.
     #[serde(default, rename = "tool_execution_id", skip_serializing_if = "Option::is_none")]
     pub tool_execution_id: Option<String>,
     /// The digest of the request, in hexadecimal. The approval is valid for this request only.
@@ -112,7 +117,8 @@ pub struct ApprovalSubject {
 }
 
 impl ApprovalSubject {
-    /// Sets the detail. One above [`MAX_APPROVAL_DETAIL_BYTES`] is cut and marked as cut.
+    /// Sets the detail. A detail longer than [`MAX_APPROVAL_DETAIL_BYTES`] is truncated and marked
+    /// as cut.
     pub fn with_detail(mut self, mut detail: String) -> ApprovalSubject {
         if detail.len() > MAX_APPROVAL_DETAIL_BYTES {
             let mut end = MAX_APPROVAL_DETAIL_BYTES;
@@ -129,37 +135,39 @@ impl ApprovalSubject {
     }
 }
 
-/// A program that asks for approvals with `POST /v1/approvals`, such as one that contains an agent.
+/// A program that asks for approvals with `POST /v1/approvals`, such as a program that contains an
+/// agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRequester {
-    /// The caller of the server, such as `api-key:deploy`. Only this caller can use the answer.
+    /// The caller of the server, such as `api-key:deploy`. Only this caller can use the decision.
     pub principal: String,
-    /// What the program calls itself, such as `agent:chat-1`.
+    /// The name that the program gave itself, such as `agent:chat-1`.
     pub name: String,
 }
 
-/// Who describes what an approval is about.
+/// Who wrote the description of what an approval is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SubjectDescriber {
-    /// The server performs what it shows, and nothing else.
+    /// The server. It performs exactly what the description shows.
     #[default]
     Server,
-    /// The agent. The answer is for its request; what the agent then does is up to the agent.
+    /// The agent. The decision answers its request. The server cannot ensure what the agent does
+    /// afterwards.
     Agent,
-    /// A program outside the server. What it then does is up to the program.
+    /// A program outside the server. The server cannot ensure what the program does afterwards.
     Program,
 }
 
-/// Where an approval is.
+/// The status of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalStatus {
     Pending,
     Approved,
     Denied,
-    /// It was not decided in time, or the session ended.
+    /// The approval was not decided in time, or the session ended.
     Expired,
 }
 
@@ -167,7 +175,7 @@ impl ApprovalStatus {
     /// Every status.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
 
-    /// The name on the wire.
+    /// The name of the status in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -183,18 +191,18 @@ impl ApprovalStatus {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalDecision {
     pub decision: ApproveOrDeny,
-    /// The reason, for the record and for the agent.
+    /// The reason, which is stored and sent to the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether a person decides, which is the default, or a rule such as `--approve always`.
+    /// Whether a person decides or a rule such as `--approve always`. A person by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<DeciderKind>,
-    /// By which way: `api`, which is the default, or `cli`.
+    /// The channel of the decision: `api` (the default) or `cli`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<DecisionChannel>,
 }
 
-/// Yes or no.
+/// Approve or deny.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApproveOrDeny {
@@ -207,7 +215,7 @@ impl ApprovalDecision {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or a field is invalid.
+    /// Fails if the body is not such an object or a field is invalid.
     pub fn parse(body: &[u8]) -> Result<ApprovalDecision, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -228,14 +236,14 @@ impl ApprovalDecision {
 }
 
 impl From<ApproveOrDeny> for ApprovalDecision {
-    /// A decision of a person without a reason.
+    /// A decision by a person without a reason.
     fn from(decision: ApproveOrDeny) -> ApprovalDecision {
         ApprovalDecision { decision, reason: None, by: None, via: None }
     }
 }
 
 impl ApproveOrDeny {
-    /// The status of an approval after this choice.
+    /// The status of an approval after this decision.
     pub fn resulting_status(self) -> ApprovalStatus {
         match self {
             Self::Approve => ApprovalStatus::Approved,
@@ -244,19 +252,19 @@ impl ApproveOrDeny {
     }
 }
 
-/// Who decided. A person, a rule and the passing of time are told apart in the record.
+/// Who decided. The record distinguishes a person, a rule and the end of the time to decide.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalDecider {
     pub kind: DeciderKind,
     /// The account of the person, or the name of the rule.
     pub name: String,
-    /// By which way the decision came.
+    /// The channel through which the decision came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<DecisionChannel>,
 }
 
 impl ApprovalDecider {
-    /// A rule of the server itself.
+    /// A decision by a rule of the server itself.
     pub fn for_server_rule(name: &str) -> ApprovalDecider {
         let (kind, via) = (DeciderKind::Rule, Some(DecisionChannel::Server));
         ApprovalDecider { kind, name: name.to_owned(), via }
@@ -269,11 +277,12 @@ impl ApprovalDecider {
     }
 }
 
-/// What kind of decider decided.
+/// The kind of decider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeciderKind {
-    // The log keeps events of servers that wrote the kind of the caller.
+    // The aliases are needed because the log contains events of earlier servers, which wrote the
+    // kind of the caller.
     #[serde(alias = "key", alias = "process")]
     Person,
     Rule,
@@ -281,7 +290,7 @@ pub enum DeciderKind {
 }
 
 impl DeciderKind {
-    /// The name on the wire.
+    /// The name of the kind in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Person => "person",
@@ -291,24 +300,24 @@ impl DeciderKind {
     }
 }
 
-/// The way that a decision took.
+/// The channel through which a decision came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecisionChannel {
-    /// A button of the page.
+    /// A button on the web page.
     Web,
-    /// A command, or a prompt of one that follows a session.
+    /// A command, or the prompt of a command that follows a session.
     Cli,
-    /// A request of another client.
+    /// A request from another client.
     Api,
-    /// The terminal of a program that asks by itself.
+    /// The terminal of a program that asks the person directly.
     Terminal,
-    /// The server, without a request.
+    /// The server itself, without a request.
     Server,
 }
 
 impl DecisionChannel {
-    /// The name on the wire.
+    /// The name of the channel in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Web => "web",

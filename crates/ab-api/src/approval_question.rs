@@ -1,4 +1,4 @@
-//! Questions of programs outside the server, and the use of the answers.
+//! Questions of programs outside the server, and the use of the decisions.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use crate::approval::{ApprovalSubject, MAX_APPROVAL_DETAIL_BYTES, SubjectDescrib
 use crate::fields::{self, Fields};
 use crate::violation::FieldViolations;
 
-/// Maximum length of the name of a requester.
+/// Maximum length of the name of a requester in bytes.
 const MAX_REQUESTER_BYTES: usize = 200;
-/// Maximum length of the title.
+/// Maximum length of the title in bytes.
 const MAX_TITLE_BYTES: usize = 500;
-/// Maximum length of the action.
+/// Maximum length of the action in bytes.
 const MAX_ACTION_BYTES: usize = 64;
-/// The length of a SHA-256 digest in hexadecimal.
+/// The number of characters of a SHA-256 digest in hexadecimal.
 const DIGEST_CHARS: usize = 64;
-/// The longest time that an approval of a program may be open: a week.
+/// Maximum number of seconds after which an approval of a program expires: one week.
 const MAX_EXPIRES_IN: u64 = 7 * 24 * 60 * 60;
 
 /// The body of `POST /v1/approvals`: a question of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalQuestion {
-    /// What the program calls itself, such as `agent:chat-1`. At most 200 bytes.
+    /// The name that the program gives itself, such as `agent:chat-1`. At most 200 bytes.
     pub requester: String,
     /// One line for people, such as `Run npm install`. At most 500 bytes.
     pub title: String,
-    /// The kind of act: `execute`, `edit`, `delete`, `move`, `read`, `fetch`, or another word.
+    /// The kind of action: `execute`, `edit`, `delete`, `move`, `read`, `fetch`, or another word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// Everything that would be done: the whole command or all arguments. At most 1 MiB.
+    /// Everything that would be done, such as the whole command or all arguments. At most 1 MiB.
     pub detail: String,
-    /// The SHA-256 digest of what would be done, as 64 lower case hexadecimal digits. The answer is valid for this
-    /// digest only.
+    /// The SHA-256 digest of what would be done, as 64 lower case hexadecimal digits. The decision
+    /// is valid for this digest only.
     pub digest: String,
-    /// After how many seconds the question expires, which counts as a no. At most a week; without it, the server's
-    /// `sessions.approval-timeout`.
+    /// The number of seconds after which the question expires, which counts as a refusal. At most
+    /// one week. The default is the server's `sessions.approval-timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604800)]
     pub expires_in: Option<u64>,
@@ -48,7 +48,7 @@ impl ApprovalQuestion {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or a field is invalid.
+    /// Fails if the body is not such an object or a field is invalid.
     pub fn parse(body: &[u8]) -> Result<ApprovalQuestion, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -66,12 +66,12 @@ impl ApprovalQuestion {
         found.into_result(ApprovalQuestion { requester, title, action, detail, digest, expires_in })
     }
 
-    /// When the question expires after it was asked, if it says so.
+    /// The time after which the question expires, if the question sets one.
     pub fn lifetime(&self) -> Option<Duration> {
         self.expires_in.map(Duration::from_secs)
     }
 
-    /// What the approval is about.
+    /// The subject of the approval.
     pub fn subject(&self) -> ApprovalSubject {
         ApprovalSubject {
             title: self.title.clone(),
@@ -84,11 +84,12 @@ impl ApprovalQuestion {
     }
 }
 
-/// The body of `POST /v1/approvals/{id}/use`.
+/// The body of `POST /v1/approvals/{id}/use`, with which a program uses the decision of its
+/// approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalUse {
-    /// The digest of what is done now.
+    /// The digest of what the program is about to do. It must be the digest of the question.
     pub digest: String,
 }
 
@@ -97,7 +98,7 @@ impl ApprovalUse {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the digest is invalid.
+    /// Fails if the body is not such an object or the digest is invalid.
     pub fn parse(body: &[u8]) -> Result<ApprovalUse, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;

@@ -1,4 +1,4 @@
-//! Who did what to a session.
+//! The audit of a session: which caller did what.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,32 +13,33 @@ pub struct AuditEntry {
     pub source: AuditSource,
     /// Who acted, such as `key:ci` or `agent:SESSION`.
     pub actor: String,
-    /// What was done: `create`, `prompt`, `stop`, `approve`; for calls on the endpoint the kind of call, such as `write`.
+    /// What was done, such as `create`, `prompt`, `stop` or `approve`. For calls on the session's
+    /// endpoint, the kind of call, such as `write`.
     pub action: String,
-    /// Whether it was done. A refused or failed act is recorded too.
+    /// Whether the action succeeded. Refused and failed actions are recorded too.
     pub success: bool,
-    /// What it was done to: a path, a command, a prompt's number, an approval.
+    /// What the action was about: a path, a command, the number of a prompt, or an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Why it failed, or a short note.
+    /// Why the action failed, or a short note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// Where an act was seen.
+/// Where an action was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditSource {
-    /// A request to the server.
+    /// A request to the server's API.
     Request,
-    /// A call on the session's endpoint, as the workspace performed it.
+    /// A call on the session's MCP endpoint, as the workspace performed it.
     Endpoint,
-    /// The server itself.
+    /// An action of the server itself.
     Server,
 }
 
 impl AuditSource {
-    /// The name on the wire.
+    /// The name of the source in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use crate::agent_setting::AgentSetting;
 use crate::task::{NetworkMode, RuntimeType, SnapshotProvider};
 
-/// A field, or a value of a field, of the task request that only a later version supports.
+/// A field of the task request, or a value of a field, that this version does not support yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnavailableTaskField {
     /// The path of the field.
     pub field: &'static str,
-    /// The value that is unavailable; `None` when the whole field is.
+    /// The value that is unavailable. `None` if the whole field is unavailable.
     pub value: Option<&'static str>,
 }
 
-/// Everything in a task request that the specification has and this version does not support. A
-/// request that uses one of these is refused: ignoring it would give the caller a different result
-/// than requested.
+/// Everything in a task request that the specification defines and this version does not support. A
+/// request that uses one of these is refused, because ignoring it would give the caller a different
+/// result than requested.
 pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
     UnavailableTaskField { field: "runtime.devcontainerPath", value: None },
@@ -24,37 +24,40 @@ pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "webhooks", value: None },
 ];
 
-/// What a server offers to the caller of one request. By default only the `local` runtime.
+/// What a server offers to the caller of one request. By default it offers only the `local`
+/// runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCapabilities {
-    /// Agent types and the versions of each.
+    /// Agent types and the versions of each type.
     pub agents: BTreeMap<String, Vec<String>>,
     /// The settings of each agent type.
     pub settings: BTreeMap<String, Vec<AgentSetting>>,
-    /// Other names of agent types.
+    /// Alternative names of agent types.
     pub aliases: BTreeMap<String, String>,
     /// The ids of the executors.
     pub executors: Vec<String>,
-    /// The workspace providers that at least one executor has.
+    /// The workspace providers that at least one executor supports.
     pub providers: Vec<SnapshotProvider>,
-    /// Runtimes beside `local`.
+    /// The supported runtimes in addition to `local`.
     pub runtimes: Vec<RuntimeType>,
     /// Whether the executors enforce `runtime.resources`.
     pub resource_limits: bool,
-    /// Directories of the server's machine that tasks without a repository start from, by their names.
+    /// The directories of the server's machine from which tasks without a repository can start, by
+    /// template name.
     pub templates: BTreeMap<String, String>,
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
     pub local_repositories: bool,
-    /// The network of a session whose task names none.
+    /// The network of a session whose task does not choose one.
     pub network: NetworkMode,
-    /// Whether sessions on the shared network are refused. An agent there can connect to the
-    /// server's port, and a server without a token would take the agent for a person.
+    /// Whether sessions on the shared network are refused. An agent on this network can connect to
+    /// the server's port. If the server requires no token, the server would treat the agent as a
+    /// person.
     pub refuses_shared_network: bool,
-    /// The default of `keepOpen`.
+    /// The default of the task field `keepOpen`.
     pub keep_open: bool,
 }
 
-/// The entry for `field`, if the whole field or this `value` of it is unavailable.
+/// The entry for `field`, if the whole field is unavailable or this `value` of it.
 pub(crate) fn unavailable(
     field: &str,
     value: Option<&str>,

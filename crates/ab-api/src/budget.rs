@@ -1,4 +1,4 @@
-//! Budgets of sessions, and what a session has used.
+//! Budgets of sessions, and the resources that a session has used.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,21 +11,21 @@ const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 const MAX_TOKENS: f64 = 1e15;
 const MAX_COST: f64 = 1e6;
 
-/// What a session may use before a person is asked. Checked before a prompt is sent: a turn that has begun ends by
-/// itself.
+/// What a session may use before a person is asked. The budget is checked before a prompt is sent.
+/// A running turn is not interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionBudget {
-    /// Turns of the agent.
+    /// Maximum number of turns of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
-    /// The time of all turns together, in seconds.
+    /// Maximum time of all turns together, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_seconds: Option<u64>,
-    /// Input and output tokens, if the agent reports them.
+    /// Maximum number of input and output tokens, if the agent reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// In US dollars, if the agent reports the cost.
+    /// Maximum cost in US dollars, if the agent reports the cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
 }
@@ -34,25 +34,25 @@ pub struct SessionBudget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionUsage {
-    /// Turns of the agent.
+    /// Number of turns of the agent.
     #[serde(default)]
     pub turns: u64,
     /// The time of all turns that have ended, in milliseconds.
     #[serde(default)]
     pub wall_millis: u64,
-    /// Input tokens, if the agent reports them.
+    /// Number of input tokens, if the agent reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_tokens: Option<u64>,
-    /// Output tokens, if the agent reports them.
+    /// Number of output tokens, if the agent reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// In millionths of a US dollar, if the agent reports the cost.
+    /// Cost in millionths of a US dollar, if the agent reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
 }
 
 impl SessionUsage {
-    /// Input and output tokens together.
+    /// The number of input and output tokens together.
     pub fn total_tokens(&self) -> Option<u64> {
         match (self.input_tokens, self.output_tokens) {
             (None, None) => None,
@@ -67,7 +67,8 @@ impl SessionUsage {
 }
 
 impl SessionBudget {
-    /// The first part of the budget that is used up since `start`, in words; `None` if nothing is.
+    /// Describes the first limit of the budget that was reached since `start`. `None` if no limit
+    /// was reached.
     pub fn describe_exceeded_limit(
         &self,
         start: &SessionUsage,
@@ -101,7 +102,7 @@ impl SessionBudget {
     }
 }
 
-/// Reads and checks the member `budget` of a task.
+/// Reads and checks the `budget` member of a task.
 pub(crate) fn budget(mut fields: Fields<'_>, found: &mut FieldViolations) -> Option<SessionBudget> {
     let mut whole = |name: &'static str, most: f64, found: &mut FieldViolations| {
         let value = fields.number(name, found)?;

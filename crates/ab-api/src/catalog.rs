@@ -50,8 +50,8 @@ pub struct ExecutorDescription {
     pub arch: String,
     pub snapshot_capabilities: Vec<SnapshotProvider>,
     pub health: ExecutorHealth,
-    /// The network through which the executor is reached. An executor in the server's process has
-    /// none.
+    /// The network through which the executor is reached. An executor in the server's own process
+    /// has no such network.
     pub overlay: OverlayNetwork,
     /// Who controls the executor: `server`.
     pub controller: String,

@@ -1,4 +1,5 @@
-//! What the server removes to keep its data directory small, and what it occupies.
+//! What the server removes to keep its data directory small, and how much space the directory
+//! occupies.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,19 +10,20 @@ use crate::id::SessionId;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CleanupReport {
-    /// Whether nothing was removed: the report says what would be.
+    /// Whether this is a dry run: the report lists what would be removed, and nothing was removed.
     pub dry_run: bool,
-    /// Workspaces of sessions that ended, in the order of their removal.
+    /// Removed workspaces of sessions that ended, in the order of their removal.
     pub workspaces: Vec<RemovedWorkspace>,
-    /// Caches of repositories that no workspace borrows from.
+    /// Removed caches of repositories that no workspace needs.
     pub caches: Vec<RemovedCache>,
-    /// The number of ended sessions, with their events. In a dry run, only those that are too old.
+    /// The number of removed sessions. Their events are removed with them. In a dry run, only
+    /// sessions that are too old are counted.
     pub sessions: u64,
-    /// The number of ended runs of spaces, with their events.
+    /// The number of removed runs of spaces. Their events are removed with them.
     pub runs: u64,
     /// What could not be removed, one sentence each.
     pub problems: Vec<String>,
-    /// What is occupied afterwards.
+    /// The disk space that is occupied after the cleanup.
     pub storage: StorageUse,
 }
 
@@ -29,7 +31,7 @@ pub struct CleanupReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedWorkspace {
-    /// The session that had it last. Null for one that no session knows.
+    /// The last session that used the workspace. Null if no session knows the workspace.
     pub session_id: Option<SessionId>,
     pub bytes: u64,
     pub reason: RemovalReason,
@@ -44,20 +46,20 @@ pub struct RemovedCache {
     pub reason: RemovalReason,
 }
 
-/// Why something is removed.
+/// Why an item was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RemovalReason {
-    /// Its time is over.
+    /// The item was kept for the configured time.
     Age,
-    /// The size limit was exceeded, and it was the oldest.
+    /// The size limit was exceeded and this was the oldest item.
     Size,
-    /// No session knows it.
+    /// No session knows the workspace.
     Unknown,
 }
 
 impl RemovalReason {
-    /// The name on the wire.
+    /// The name of the reason in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Age => "age",
@@ -67,24 +69,25 @@ impl RemovalReason {
     }
 }
 
-/// What the data directory occupies, as it was last counted.
+/// The disk space that the data directory occupied when it was last counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageUse {
-    /// Workspaces of sessions.
+    /// The size of the workspaces of sessions in bytes.
     pub workspaces_bytes: u64,
-    /// Cached repositories.
+    /// The size of the cached repositories in bytes.
     pub caches_bytes: u64,
-    /// The database, without the pages that can be used again.
+    /// The size of the database in bytes, without unused pages.
     pub database_bytes: u64,
-    /// The limit on workspaces and caches together. Null if there is none.
+    /// The limit on workspaces and caches together in bytes. Null if there is no limit.
     pub limit_bytes: Option<u64>,
-    /// What other programs could still write to the file system. Null if that is unknown.
+    /// The number of bytes that can still be written to the file system. Null if the number is
+    /// unknown.
     pub free_bytes: Option<u64>,
 }
 
 impl StorageUse {
-    /// The bytes that count for the limit.
+    /// The number of bytes that count towards the limit.
     pub fn limited_bytes(&self) -> u64 {
         self.workspaces_bytes.saturating_add(self.caches_bytes)
     }

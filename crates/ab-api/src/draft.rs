@@ -19,8 +19,8 @@ pub struct Draft {
     pub updated_at: Time,
 }
 
-/// The fields of the content and of the response to its creation. The derived schema would refer to that of the content,
-/// which allows no further fields.
+/// Combines the fields of the content with those of the response to its creation. The derived
+/// schema would refer to the schema of the content, which allows no additional fields.
 impl PartialSchema for Draft {
     fn schema() -> RefOr<Schema> {
         let mut schema = DraftContent::schema();

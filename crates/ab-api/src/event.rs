@@ -38,10 +38,10 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// A prompt was given to the agent.
+    /// A prompt was sent to the agent.
     Prompt { number: u32, prompt: String },
-    /// A prompt was queued, changed in the queue, withdrawn by a person, or interrupted. A prompt that is sent is
-    /// an event `prompt`.
+    /// A prompt was queued, changed in the queue, withdrawn by a person, or interrupted. When a
+    /// prompt is sent, the event is `prompt` instead.
     PromptReceipt { number: u32, status: PromptStatus },
     /// A line for people: from the agent, its tools, the server or the executor.
     Log {
@@ -57,8 +57,8 @@ pub enum EventKind {
     Thought { thought: String },
     /// The agent's plan. It replaces the previous one.
     Plan { entries: Vec<PlanEntry> },
-    /// A tool call. Several events with one `tool_execution_id` describe one call; the latest one
-    /// counts.
+    /// A tool call. Several events with the same `tool_execution_id` describe one call. The latest
+    /// event is valid.
     #[serde(rename_all = "snake_case")]
     Tool {
         tool_execution_id: String,
@@ -78,7 +78,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tool_execution_id: Option<String>,
     },
-    /// The whole change so far.
+    /// The size of all changes so far.
     #[serde(rename_all = "snake_case")]
     DiffStat { files_changed: u64, lines_added: u64, lines_removed: u64 },
     /// The resources that the agent's model has used so far.
@@ -92,7 +92,7 @@ pub enum EventKind {
         context_tokens: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_limit: Option<u64>,
-        /// In millionths of a US dollar.
+        /// The cost in millionths of a US dollar.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_micros: Option<u64>,
     },
@@ -129,7 +129,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         transport: Option<String>,
     },
-    /// Which followers reached the snapshot.
+    /// Whether each follower reached the snapshot.
     FenceResult { snapshot_id: String, hosts: BTreeMap<String, FenceHostResult> },
     /// A command started on a follower.
     HostStarted { host: String },
@@ -156,7 +156,7 @@ pub struct DeliveryResult {
     pub commit: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_commit: Option<String>,
-    /// Whether the work changed anything. If not, nothing is pushed.
+    /// Whether the work changed anything. If it did not, nothing is delivered.
     #[serde(default)]
     pub changed: bool,
 }
@@ -269,7 +269,7 @@ impl Event {
 }
 
 impl EventKind {
-    /// The value of the member `type`.
+    /// The value of the member `type` in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Status { .. } => "status",
@@ -298,12 +298,12 @@ impl EventKind {
     }
 }
 
-/// Members of a tool's input that describe the call, the most useful first.
+/// Members of a tool's input that describe the call best, the most useful first.
 const TELLING_MEMBERS: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
 
-/// A short description of a tool call, to show beside the tool's name: the command, path or similar
-/// member of its input, its only text member, or the whole input. `None` if that adds nothing to
-/// the name.
+/// A short description of a tool call, to show next to the tool's name. This is the command, path
+/// or similar member of its input, its only text member, or the whole input. `None` if the
+/// description would add nothing to the name.
 pub fn describe_tool_input<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
     let members: Map<String, Value> = serde_json::from_str(tool_input).unwrap_or_default();
     let telling = TELLING_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str());

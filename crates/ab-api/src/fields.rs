@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use crate::available;
 use crate::violation::FieldViolations;
 
-/// The members of a body that is a JSON object.
+/// Parses a body that must be a JSON object, and returns its members.
 ///
 /// # Errors
 ///
-/// One violation, of the whole body.
+/// Returns one violation about the whole body.
 pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, FieldViolations> {
     let mut found = FieldViolations::default();
     match serde_json::from_slice(body) {
@@ -26,9 +26,9 @@ pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, FieldViolations>
     Err(found)
 }
 
-/// Reads one JSON object. Members that were never read are reported as unknown at the end.
+/// Reads one JSON object. Members that were not read are reported as unknown by [`Fields::end`].
 pub(crate) struct Fields<'a> {
-    /// The path of the object with a final dot; empty for the body itself.
+    /// The path of the object with a dot at the end. Empty for the body itself.
     prefix: String,
     members: Option<&'a Map<String, Value>>,
     read: BTreeSet<&'static str>,
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         Self { prefix: String::new(), members: Some(members), read: BTreeSet::new() }
     }
 
-    /// An entry of a list, which must be an object.
+    /// Reads an entry of a list, which must be an object.
     pub(crate) fn entry(
         path: String,
         value: &'a Value,
@@ -152,7 +152,8 @@ impl<'a> Fields<'a> {
         self.choice(name, choices, found)
     }
 
-    /// Reads a member that this version does not support. Empty lists and objects are accepted.
+    /// Reads a member that this version does not support. Any value except an empty list or object
+    /// is reported.
     pub(crate) fn refuse_unavailable(&mut self, name: &'static str, found: &mut FieldViolations) {
         let asks = match self.get(name) {
             None => false,
@@ -166,7 +167,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reports every member that was never read: a misspelt name must not pass unnoticed.
+    /// Reports every member that was never read, because a misspelt name must not be ignored.
     pub(crate) fn end(self, found: &mut FieldViolations) {
         for name in self.members.into_iter().flat_map(Map::keys) {
             if !self.read.contains(name.as_str()) {
@@ -175,7 +176,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The member `name`. JSON `null` counts as absent.
+    /// Returns the member `name`. JSON `null` counts as absent.
     fn get(&mut self, name: &'static str) -> Option<&'a Value> {
         self.read.insert(name);
         self.members?.get(name).filter(|value| !value.is_null())
@@ -202,7 +203,7 @@ pub(crate) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Option<T> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
 }
 
-/// The message for a text that is none of `choices`.
+/// The message for a text that is not one of `choices`.
 pub(crate) fn not_one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     format!("must be one of: {}", names.join(", "))

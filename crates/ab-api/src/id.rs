@@ -11,10 +11,10 @@ use ulid::Ulid;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A ULID that names one object of kind `K`. It sorts by its time of creation.
+/// A ULID that identifies one object of kind `K`. Ids sort by the time of their creation.
 pub struct Id<K>(Ulid, PhantomData<fn() -> K>);
 
-/// The kind of object that an [`Id`] names.
+/// The kind of object that an [`Id`] identifies.
 pub trait IdKind: 'static {
     /// The name of the kind in error messages.
     const NAME: &'static str;
@@ -83,28 +83,28 @@ impl IdKind for ApprovalIdKind {
     const NAME: &'static str = "approval";
 }
 
-/// Names a session.
+/// The id of a session.
 pub type SessionId = Id<SessionIdKind>;
 
-/// Names an approval.
+/// The id of an approval.
 pub type ApprovalId = Id<ApprovalIdKind>;
 
-/// Names a space: `spc_` and a ULID.
+/// The id of a space: `spc_` and a ULID.
 pub type SpaceId = Id<SpaceIdKind>;
 
-/// Names an API key: `key_` and a ULID.
+/// The id of an API key: `key_` and a ULID.
 pub type ApiKeyId = Id<ApiKeyIdKind>;
 
-/// Names a draft: `draft-` and a ULID.
+/// The id of a draft: `draft-` and a ULID.
 pub type DraftId = Id<DraftIdKind>;
 
-/// Names an upload: `upload-` and a ULID.
+/// The id of an upload: `upload-` and a ULID.
 pub type UploadId = Id<UploadIdKind>;
 
-/// Names a run: `run_` and a ULID.
+/// The id of a run: `run_` and a ULID.
 pub type RunId = Id<RunIdKind>;
 
-/// A text that is not an identifier.
+/// The error for a text that is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdError {
     text: String,
@@ -125,7 +125,7 @@ impl fmt::Display for IdError {
 impl std::error::Error for IdError {}
 
 impl<K> Id<K> {
-    /// A new identifier for the current time.
+    /// Creates an identifier with the current time.
     pub fn generate() -> Self {
         Self(Ulid::generate(), PhantomData)
     }
@@ -184,7 +184,7 @@ impl<K: IdKind> FromStr for Id<K> {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let ulid = text.strip_prefix(K::PREFIX).and_then(|ulid| Ulid::from_string(ulid).ok());
         ulid.map(|ulid| Self(ulid, PhantomData)).ok_or_else(|| IdError {
-            // Long invalid texts must not fill a log.
+            // Keep only the beginning, so that a long invalid text does not fill a log.
             text: text.chars().take(64).collect(),
             kind: K::NAME,
             prefix: K::PREFIX,

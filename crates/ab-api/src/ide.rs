@@ -7,15 +7,16 @@ use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::violation::FieldViolations;
 
-/// An IDE that can be asked for.
+/// An IDE that a caller can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ide {
-    /// The name in requests.
+    /// The name of the IDE in requests.
     pub id: &'static str,
     pub title: &'static str,
-    /// The program that opens a directory, as its vendor calls it.
+    /// The vendor's program that opens a directory.
     pub program: &'static str,
-    /// Whether it works on other machines by its own program there, which needs port forwarding.
+    /// Whether the IDE works on other machines with its own program there, which requires port
+    /// forwarding.
     pub has_remote: bool,
 }
 
@@ -51,7 +52,7 @@ impl Ide {
         Ide::ALL.iter().find(|ide| ide.id == id)
     }
 
-    /// The names of all, for messages.
+    /// The names of all IDEs, separated for use in messages.
     pub fn names() -> String {
         let names: Vec<&str> = Ide::ALL.iter().map(|ide| ide.id).collect();
         names.join(", ")
@@ -61,7 +62,7 @@ impl Ide {
 /// The body of `POST /api/v1/sessions/{id}/open/ide`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpenIdeRequest {
-    /// The IDE, such as `vscode`. Without one the answer says only where the workspace is.
+    /// The IDE, such as `vscode`. Without an IDE, the response only says where the workspace is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ide: Option<String>,
 }
@@ -71,7 +72,7 @@ impl OpenIdeRequest {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or names an unknown IDE.
+    /// Fails if the body is not such an object or names an unknown IDE.
     pub fn parse(body: &[u8]) -> Result<Option<&'static Ide>, FieldViolations> {
         if body.trim_ascii().is_empty() {
             return Ok(None);
@@ -89,20 +90,21 @@ impl OpenIdeRequest {
     }
 }
 
-/// Where the workspace of a session is, and how it is opened there.
+/// Where the workspace of a session is, and how to open it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenIdeResponse {
     pub session_id: SessionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ide: Option<String>,
-    /// On the machine of the server. Absent for a caller on another machine.
+    /// The workspace as a directory on the machine of the server. Absent for a caller on another
+    /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalWorkspaceAccess>,
-    /// By SSH, from any machine. Absent if the session does not run.
+    /// Access by SSH, from any machine. Absent if the session is not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshWorkspaceAccess>,
-    /// Ways that the IDE has and this server does not support yet.
+    /// Access methods of the IDE that this server does not support yet.
     #[serde(default)]
     pub not_yet: Vec<String>,
     /// Things that the user should know.
@@ -114,7 +116,7 @@ pub struct OpenIdeResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LocalWorkspaceAccess {
     pub path: String,
-    /// Program and arguments that open it in the IDE.
+    /// The program and arguments that open the directory in the IDE.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
 }
@@ -122,11 +124,12 @@ pub struct LocalWorkspaceAccess {
 /// A workspace that is reached by SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SshWorkspaceAccess {
-    /// The WebSocket that carries SSH.
+    /// The URL of the WebSocket that carries SSH.
     pub url: String,
-    /// A stock ssh through it. `TOKEN_FILE` stands for the file with the caller's token.
+    /// A command that starts the standard `ssh` through the WebSocket. `TOKEN_FILE` stands for the
+    /// path of the file with the caller's token.
     pub command: Vec<String>,
-    /// The same for sftp.
+    /// The same for the standard `sftp`.
     pub sftp: Vec<String>,
 }
 

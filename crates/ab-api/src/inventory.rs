@@ -1,4 +1,4 @@
-//! What a server has worked with: projects, repositories and their branches, and workspaces.
+//! Projects, repositories with their branches, and workspaces that a server has used.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,9 +18,9 @@ pub struct ProjectSummary {
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// The number of its sessions.
+    /// The number of sessions of the project.
     pub sessions: u64,
-    /// When its newest session was created.
+    /// When the project's newest session was created.
     pub last_used_at: Time,
 }
 
@@ -28,21 +28,22 @@ pub struct ProjectSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepoSummary {
-    /// Depends only on the address.
+    /// The id of the repository. It is derived only from the repository's URL.
     pub id: String,
-    /// The last two parts of the address.
+    /// The last two parts of the URL.
     pub display_name: String,
-    /// `github`, `gitlab`, `bitbucket`, `local` for a directory of the server, else `git`.
+    /// `github`, `gitlab`, `bitbucket`, `local` for a directory of the server, otherwise `git`.
     pub scm_provider: String,
     pub remote_url: String,
-    /// Null until the server has asked the repository.
+    /// Null until the server has asked the repository for its branches.
     pub default_branch: Option<String>,
-    /// When the newest session on it was created. Null if it was only imported.
+    /// When the newest session of the repository was created. Null if the repository was only
+    /// imported.
     pub last_used_at: Option<Time>,
 }
 
 impl RepoSummary {
-    /// Derives the names of a repository from its address.
+    /// Creates a summary. The names are derived from the URL.
     pub fn new(id: String, remote_url: String) -> Self {
         Self {
             id,
@@ -59,7 +60,7 @@ impl RepoSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RepoImportRequest {
-    /// The address of the repository, as in `repo.url` of a task.
+    /// The URL of the repository, as in `repo.url` of a task.
     pub url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
@@ -72,7 +73,7 @@ impl RepoImportRequest {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the address is not one that a task could name.
+    /// Fails if the body is not such an object, or if a task could not use the URL.
     pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Self, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -95,11 +96,11 @@ impl RepoImportRequest {
     }
 }
 
-/// Checks the address of a repository by the rules of `repo.url` of a task.
+/// Checks the URL of a repository by the rules for `repo.url` of a task.
 ///
 /// # Errors
 ///
-/// One violation of `field`.
+/// Returns one violation of `field`.
 pub fn check_repo_url(
     url: &str,
     field: &str,
@@ -116,11 +117,11 @@ pub fn check_repo_url(
 pub struct RepoRefs {
     pub url: String,
     pub default_branch: Option<String>,
-    /// The branches by name, at most 5,000.
+    /// The branches, sorted by name. At most 5,000.
     pub items: Vec<RepoBranch>,
-    /// Whether there are more branches than these.
+    /// Whether the repository has more branches than are listed.
     pub truncated: bool,
-    /// When the repository was asked.
+    /// When the server asked the repository.
     pub fetched_at: Time,
 }
 
@@ -135,16 +136,16 @@ pub struct RepoBranch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceState {
-    /// A session works in it.
+    /// A session is using the workspace.
     Active,
-    /// Its session has ended, and the files are kept.
+    /// The session of the workspace has ended, and the files are kept.
     Kept,
 }
 
 impl WorkspaceState {
     pub const ALL: [Self; 2] = [Self::Active, Self::Kept];
 
-    /// The name on the wire.
+    /// The name of the state in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -168,10 +169,10 @@ impl std::str::FromStr for WorkspaceState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSummary {
-    /// The id of the session that made it.
+    /// The id of the session that made the workspace.
     pub id: SessionId,
     pub status: WorkspaceState,
-    /// The session that has it now, or had it last.
+    /// The session that uses the workspace, or the last one that used it.
     pub session_id: SessionId,
     pub executor: String,
     pub snapshot_provider: Option<SnapshotProvider>,
@@ -189,18 +190,18 @@ pub struct WorkspaceDetail {
     #[serde(flatten)]
     pub summary: WorkspaceSummary,
     pub storage: WorkspaceStorage,
-    /// The sessions that worked in it, oldest first.
+    /// The sessions that worked in the workspace, oldest first.
     pub history: Vec<WorkspaceTask>,
 }
 
-/// The space that a workspace occupies on the disk.
+/// The disk space that a workspace occupies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkspaceStorage {
-    /// The bytes that the file system has allocated. Objects that are shared with the cache of the repository do not
-    /// count.
+    /// The number of bytes that the file system has allocated. Git objects that are shared with the
+    /// cache of the repository are not counted.
     pub bytes: u64,
     pub files: u64,
-    /// Whether counting ended early: there is more.
+    /// Whether counting stopped early. The real numbers are then larger.
     pub truncated: bool,
 }
 
@@ -215,7 +216,7 @@ pub struct WorkspaceTask {
     pub ended_at: Option<Time>,
 }
 
-/// The host of an address; `None` for a local path.
+/// The host of a URL. `None` for a local path.
 fn host(url: &str) -> Option<&str> {
     let authority = match url.split_once("://") {
         Some(("file", _)) => return None,

@@ -15,7 +15,7 @@ pub struct Page<T> {
     pub page: u32,
     /// The number of entries on a full page.
     pub per_page: u32,
-    /// The number of the next page; null on the last page.
+    /// The number of the next page. Null on the last page.
     pub next_page: Option<u32>,
     /// The number of entries on all pages together.
     pub total: u64,
@@ -59,7 +59,7 @@ impl PageRequest {
     ///
     /// # Errors
     ///
-    /// One violation for each parameter that is out of range.
+    /// Returns one violation for each parameter that is out of range.
     pub fn check(&self) -> Result<(), FieldViolations> {
         let mut violations = FieldViolations::default();
         if self.page() == 0 {
@@ -71,7 +71,7 @@ impl PageRequest {
         violations.into_result(())
     }
 
-    /// A page of `items` of a list that has `total` entries.
+    /// Builds the response for this page: `items` of a list that has `total` entries.
     pub fn build_response_page<T>(&self, items: Vec<T>, total: u64) -> Page<T> {
         let end = self.offset() + u64::from(self.per_page());
         let next_page = (end < total).then(|| self.page().saturating_add(1));

@@ -1,4 +1,4 @@
-//! Prompts of a session: the request, the queue, and the receipt of each prompt.
+//! Prompts of a session: the request, the queue, and the status of each prompt.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::fields::{self, Fields};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// Maximum size of a prompt.
+/// Maximum size of a prompt in bytes.
 pub(crate) const MAX_PROMPT_BYTES: usize = 128 * 1024;
 
 /// The body of `POST /api/v1/sessions/{id}/prompt`.
@@ -19,8 +19,8 @@ pub(crate) const MAX_PROMPT_BYTES: usize = 128 * 1024;
 pub struct PromptRequest {
     /// What the agent should do next.
     pub prompt: String,
-    /// Whether the agent's turn is cancelled and this prompt is sent before all others. By default the prompt
-    /// waits for its turn.
+    /// Whether the agent's current turn is cancelled and this prompt is sent before all others. By
+    /// default the prompt waits in the queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub now: bool,
 }
@@ -30,7 +30,7 @@ impl PromptRequest {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the prompt is missing, empty or too long.
+    /// Fails if the body is not such an object, or the prompt is missing, empty or too long.
     pub fn parse(body: &[u8]) -> Result<PromptRequest, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -55,7 +55,7 @@ impl PromptEdit {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the prompt is missing, empty or too long.
+    /// Fails if the body is not such an object, or the prompt is missing, empty or too long.
     pub fn parse(body: &[u8]) -> Result<PromptEdit, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -72,7 +72,7 @@ fn required_prompt(body: &mut Fields<'_>, found: &mut FieldViolations) -> String
     prompt.to_owned()
 }
 
-/// Checks the text of a prompt in the field `prompt`.
+/// Checks the text of the field `prompt`.
 pub(crate) fn check_prompt(prompt: &str, found: &mut FieldViolations) {
     if prompt.trim().is_empty() {
         found.add_invalid("prompt", "must not be empty");
@@ -81,7 +81,7 @@ pub(crate) fn check_prompt(prompt: &str, found: &mut FieldViolations) {
     }
 }
 
-/// A prompt of a session, and what became of it.
+/// A prompt of a session, with its status and times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPrompt {
@@ -91,7 +91,7 @@ pub struct SessionPrompt {
     pub prompt: String,
     /// When the server accepted the prompt.
     pub created_at: Time,
-    /// When the server recorded that it sends the prompt.
+    /// When the server recorded that it was about to send the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Time>,
     /// When the status became final.
@@ -99,21 +99,22 @@ pub struct SessionPrompt {
     pub ended_at: Option<Time>,
 }
 
-/// The receipt of a prompt.
+/// The status of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptStatus {
-    /// It waits for its turn, and can be changed and withdrawn.
+    /// The prompt is in the queue, where it can be changed and withdrawn.
     Queued,
-    /// It was sent to the agent, which works on it. It is never sent again.
+    /// The prompt was sent to the agent, which works on it. A prompt is never sent twice.
     Sent,
     /// The agent ended its turn.
     Answered,
     /// The turn was cancelled, or the session ended during the turn.
     Interrupted,
-    /// The server ended during the turn: the agent may have received the prompt, and may have worked on it.
+    /// The server ended during the turn. The agent may have received the prompt and may have worked
+    /// on it.
     Unknown,
-    /// It was withdrawn, or the session ended before it was sent.
+    /// The prompt was withdrawn, or the session ended before it was sent.
     Withdrawn,
 }
 
@@ -127,7 +128,7 @@ impl PromptStatus {
         Self::Withdrawn,
     ];
 
-    /// The name on the wire.
+    /// The name of the status in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",

@@ -25,7 +25,7 @@ use crate::upload::TaskAttachment;
 pub enum SessionStatus {
     /// Waits for an executor.
     Queued,
-    /// The workspace is made and the agent is started.
+    /// The workspace is being made, or the agent is being started.
     Provisioning,
     /// The agent works, waits for a person, or the result is being delivered.
     Running,
@@ -33,7 +33,7 @@ pub enum SessionStatus {
     Pausing,
     /// The agent is frozen.
     Paused,
-    /// The agent is being thawed.
+    /// The agent is being unfrozen.
     Resuming,
     /// The agent is being ended.
     Stopping,
@@ -48,7 +48,7 @@ pub enum SessionStatus {
 }
 
 impl SessionStatus {
-    /// Every status in the order in which a session reaches them.
+    /// Every status, in the order in which sessions can reach them.
     pub const ALL: [Self; 11] = [
         Self::Queued,
         Self::Provisioning,
@@ -63,7 +63,7 @@ impl SessionStatus {
         Self::Cancelled,
     ];
 
-    /// The name on the wire.
+    /// The name of the status in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -152,10 +152,10 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
     pub status: SessionStatus,
-    /// What the session is doing. Present while it runs.
+    /// What the session is doing. Present while the session runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<SessionActivity>,
-    /// Why the session ended. Present at its end.
+    /// Why the session ended. Present when the session has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<SessionEndReason>,
     /// The reason in words.
@@ -177,7 +177,8 @@ pub struct Session {
     /// The size of the changes so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangeCounts>,
-    /// The limits on all processes of the session together. Present once the agent was started.
+    /// The limits on all processes of the session together. Present once the agent has been
+    /// started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<EnforcedLimits>,
     /// The session whose workspace this one continues.
@@ -189,7 +190,7 @@ pub struct Session {
     /// What the session may use before a person is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<SessionBudget>,
-    /// What the session had used when a person last let it go on beyond its budget.
+    /// What the session had used when a person last allowed it to continue beyond its budget.
     #[serde(default, skip_serializing_if = "SessionUsage::is_empty")]
     pub budget_start: SessionUsage,
     /// What the session has used so far.
@@ -205,12 +206,12 @@ pub struct Session {
     pub links: SessionLinks,
 }
 
-/// The place of a session among those that its task made.
+/// The position of a session among the sessions that its task made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskGroup {
-    /// The id of the first session of the task. `GET /api/v1/sessions?taskId=` lists them all.
+    /// The id of the first session of the task. `GET /api/v1/sessions?taskId=` lists all of them.
     pub id: SessionId,
-    /// The number of this session, from 1.
+    /// The number of this session, counted from 1.
     pub number: u32,
     /// How many sessions the task made.
     pub size: u32,
@@ -231,7 +232,7 @@ pub struct SessionAgent {
     #[serde(rename = "type")]
     pub kind: String,
     pub version: String,
-    /// The settings that the task gave it.
+    /// The settings of the agent in the task.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     #[schema(value_type = Object)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -241,16 +242,16 @@ pub struct SessionAgent {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionWorkspace {
-    /// The provider that makes, or made, the workspace.
+    /// The provider that makes the workspace, or that has made it.
     pub snapshot_provider: Option<SnapshotProvider>,
     /// The directory on the executor's machine.
     pub mount_path: Option<String>,
-    /// The executor.
+    /// The id of the executor.
     pub host: Option<String>,
-    /// The session that made the workspace, if this one took it over.
+    /// The session that made the workspace, if this session took it over from another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<SessionId>,
-    /// What the task requested.
+    /// The workspace options that the task requested.
     #[serde(flatten)]
     pub choice: RequestedWorkspace,
 }
@@ -266,7 +267,7 @@ pub struct SessionVcs {
     /// The branch that the delivery made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_branch: Option<String>,
-    /// The commit at the tip of that branch.
+    /// The commit at the tip of the delivered branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_commit: Option<String>,
 }
@@ -279,17 +280,18 @@ pub struct ChangeCounts {
     pub lines_removed: u64,
 }
 
-/// Limits that the executor's kernel enforces on a session. An absent limit is not in force.
+/// Limits that the kernel of the executor's machine enforces on a session. If a limit is absent, it
+/// is not enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnforcedLimits {
-    /// Processors, in whole or in part.
+    /// Number of processors. May be a fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// Memory, swap included.
+    /// Memory in MiB, including swap.
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// Processes and threads at the same time.
+    /// Maximum number of processes and threads at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
 }
@@ -299,10 +301,10 @@ pub struct EnforcedLimits {
 pub struct SessionLinks {
     #[serde(rename = "self")]
     pub this: String,
-    /// The SSE stream.
+    /// The SSE stream of the session's events.
     pub events: String,
     pub logs: String,
-    /// Opens an IDE on the workspace.
+    /// The request that opens an IDE on the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ide: Option<String>,
     /// The command that follows the session in a terminal.
@@ -355,8 +357,8 @@ impl SessionLinks {
 }
 
 impl Session {
-    /// A queued session on the workspace of this one, which has ended. Without a prompt it repeats
-    /// the task's prompt.
+    /// Creates a queued session that continues in the workspace of this session, which has ended.
+    /// Without a prompt, the task's prompt is used again.
     pub fn new_continuation(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
         let before = self.clone();
         let prompt = prompt.unwrap_or(before.prompt);
@@ -396,7 +398,7 @@ impl Session {
         }
     }
 
-    /// A queued session for `task` with the first of its agents.
+    /// Creates a queued session for `task` with the first of its agents.
     pub fn new_queued(id: SessionId, task: Task, now: Time) -> Self {
         let agent = task.agents.into_iter().next().unwrap_or_default();
         let RequestedAgent { kind, version, settings } = agent;

@@ -1,4 +1,4 @@
-//! Spaces and runs as the API tells about them.
+//! Spaces and runs as the API shows them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::id::{ApprovalId, RunId, SpaceId};
 use crate::time::Time;
 
-/// A place with files and a policy.
+/// An isolated set of files with a policy, in which operations are performed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Space {
@@ -20,27 +20,27 @@ pub struct Space {
     pub description: Option<String>,
     pub status: SpaceStatus,
     pub backend: SpaceBackend,
-    /// The whole policy document that holds.
+    /// The complete policy document that is in force.
     #[schema(value_type = Object)]
     pub policy: Value,
-    /// Variables of every command.
+    /// Environment variables of every command.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
     pub created_at: Time,
-    /// The space is removed at this time.
+    /// When the space expires and is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
 }
 
-/// Where a space is.
+/// The status of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpaceStatus {
     Ready,
-    /// A run is at work.
+    /// A run is being performed.
     Running,
     /// A run waits for an approval.
     Paused,
@@ -48,7 +48,7 @@ pub enum SpaceStatus {
 }
 
 impl SpaceStatus {
-    /// The name on the wire.
+    /// The name of the status in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -59,14 +59,15 @@ impl SpaceStatus {
     }
 }
 
-/// What holds the files of a space.
+/// Where the files of a space are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpaceBackend {
     /// A directory in the data directory of the server.
     #[default]
     Directory,
-    /// The memory of the server. It has no commands and is lost with a restart.
+    /// The memory of the server. Such a space cannot run commands, and it is lost when the server
+    /// restarts.
     Memory,
 }
 
@@ -77,9 +78,9 @@ pub struct Run {
     pub id: RunId,
     pub space_id: SpaceId,
     pub status: RunStatus,
-    /// How many operations it has.
+    /// The number of operations of the run.
     pub operation_count: u32,
-    /// The approval that it waits for.
+    /// The approval that the run waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_approval: Option<PendingApproval>,
     pub created_by: String,
@@ -89,11 +90,11 @@ pub struct Run {
     pub ended_at: Option<Time>,
 }
 
-/// Where a run is.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// Another run of the space is at work.
+    /// The run waits for another run of the space.
     Queued,
     Running,
     AwaitingApproval,
@@ -103,7 +104,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// The name on the wire.
+    /// The name of the status in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -124,7 +125,7 @@ impl RunStatus {
     }
 }
 
-/// The operation that a run waits with.
+/// The operation for which a run waits, and its approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingApproval {
@@ -132,8 +133,8 @@ pub struct PendingApproval {
     pub operation_id: String,
     pub operation_type: String,
     pub reason: String,
-    /// The place of the operation in the run, from 0.
+    /// The index of the operation in the run, counted from 0.
     pub number: u32,
-    /// What was asked. A yes counts for this and nothing else.
+    /// The digest of what the approval is about. The approval is valid for this digest only.
     pub digest: String,
 }

@@ -1,4 +1,4 @@
-//! The task request, the task that a server accepts, and the answer.
+//! The task request, the task that a server accepts, and the response.
 
 mod check;
 
@@ -25,7 +25,7 @@ pub struct TaskRequest {
     /// The tenant that owns the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// The project that the session belongs to. A filter of the session list.
+    /// The project that the session belongs to. Session lists can be filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
     /// What the agent should do.
@@ -38,10 +38,10 @@ pub struct TaskRequest {
     /// Where the workspace is made, and by which provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<RequestedWorkspace>,
-    /// The agent that works on the task. Required unless `agents` names some.
+    /// The agent that works on the task. Required unless `agents` is set.
     #[serde(default, skip_serializing_if = "RequestedAgent::is_default")]
     pub agent: RequestedAgent,
-    /// Several agents that work on the same task, each in a session of its own. Instead of `agent`.
+    /// Several agents that work on the same task, each in its own session. Replaces `agent`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<RequestedAgents>,
     /// What each session may use before a person is asked.
@@ -50,14 +50,15 @@ pub struct TaskRequest {
     /// How the result is delivered. A branch by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<RequestedDelivery>,
-    /// Free labels of the session.
+    /// Labels of the session, chosen by the client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Whether the session waits for further prompts after a turn instead of ending. The server's configuration
-    /// decides by default.
+    /// Whether the session waits for further prompts after a turn instead of ending. The default is
+    /// in the server's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_open: Option<bool>,
-    /// Files for the agent, outside of its workspace: complete uploads of the kind `file`.
+    /// Files for the agent that are placed outside of its workspace. Each must be a complete upload
+    /// of the kind `file`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<TaskAttachment>,
     /// URLs to call at the end. Not available yet.
@@ -72,19 +73,20 @@ pub struct RequestedRepo {
     /// Where the files come from. `git` by default.
     #[serde(default)]
     pub mode: RepoMode,
-    /// The address to clone from: https, ssh, or a path on the server's machine.
+    /// The repository to clone: an https or ssh URL, or a path on the server's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The base branch if it exists, else the name of the branch to make.
+    /// The base branch if a branch with this name exists. Otherwise the name of the branch to
+    /// create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The commit to start at. The head of the base branch by default.
+    /// The commit to start from. By default the head of the base branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The name of the template, with the mode `none`.
+    /// The name of the template. Used with the mode `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// A complete upload of the kind `tar`, with the mode `upload`.
+    /// A complete upload of the kind `tar`. Used with the mode `upload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_id: Option<UploadId>,
 }
@@ -99,7 +101,7 @@ pub struct Task {
     pub repo: RepoSource,
     pub runtime: RequestedRuntime,
     pub workspace: RequestedWorkspace,
-    /// The agent of each session that the task makes. There is at least one.
+    /// The agent of each session that the task makes. At least one.
     pub agents: Vec<RequestedAgent>,
     pub delivery: RequestedDelivery,
     pub labels: BTreeMap<String, String>,
@@ -114,22 +116,23 @@ pub struct Task {
 #[serde(rename_all = "camelCase")]
 pub struct RepoSource {
     pub mode: RepoMode,
-    /// The address to clone from.
+    /// The URL or path to clone from.
     pub url: String,
     #[serde(default)]
     pub branch: Option<String>,
     #[serde(default)]
     pub commit: Option<String>,
-    /// The template that the workspace is a copy of. Then `url` is its directory.
+    /// The template that the workspace is a copy of. If set, `url` is the directory of the
+    /// template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// The archive that the workspace is made from. Then `url` is empty.
+    /// The archive that the workspace is made from. If set, `url` is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_id: Option<UploadId>,
 }
 
 impl RepoSource {
-    /// Where the files come from, for people.
+    /// The source of the files, as text for people.
     pub fn shown(&self) -> &str {
         match self.mode {
             RepoMode::Upload => "uploaded files",
@@ -146,7 +149,7 @@ pub enum RepoMode {
     Git,
     /// An uploaded archive.
     Upload,
-    /// No repository: a copy of a template of the server's configuration.
+    /// No repository. The workspace is a copy of a template in the server's configuration.
     None,
 }
 
@@ -159,7 +162,7 @@ pub struct RequestedRuntime {
     /// The devcontainer file in the repository. Not available yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devcontainer_path: Option<String>,
-    /// The network of the agent. The server's configuration decides by default.
+    /// The network of the agent. The default is in the server's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkMode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,7 +198,7 @@ pub enum RuntimeType {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedLimits {
-    /// Processors, in whole or in part.
+    /// Number of processors. May be a fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
@@ -206,7 +209,7 @@ pub struct RequestedLimits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedWorkspace {
-    /// Providers in order of preference. The executor uses the first one that it supports.
+    /// Providers in order of preference. The first one that the executor supports is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshot_preference: Vec<SnapshotProvider>,
     /// The executor to use.
@@ -234,10 +237,10 @@ pub struct RequestedAgent {
     /// An agent type of `GET /api/v1/agents`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `latest` (the default) is the version that the server's catalog pins.
+    /// The version of the agent. `latest` (the default) is the version in the server's catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Settings of the agent, by the schema that `GET /api/v1/agents` names.
+    /// Settings of the agent. Their schema is in `settingsSchemaRef` of `GET /api/v1/agents`.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     #[schema(value_type = Object)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -249,7 +252,7 @@ impl RequestedAgent {
     }
 }
 
-/// An agent of a task with several.
+/// One of several agents of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedAgents {
@@ -266,7 +269,7 @@ pub struct RequestedAgents {
 pub struct RequestedDelivery {
     #[serde(default)]
     pub mode: DeliveryMode,
-    /// The branch that the result is meant for, and the base of a new branch.
+    /// The branch that the result is meant for. A new branch starts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_branch: Option<String>,
 }
@@ -287,7 +290,7 @@ pub enum DeliveryMode {
 /// A URL that is called on an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Webhook {
-    /// For example `session.completed`.
+    /// The name of the event, such as `session.completed`.
     pub event: String,
     pub url: String,
 }
@@ -296,7 +299,7 @@ pub struct Webhook {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueRequest {
-    /// What the agent should do now. The prompt of the earlier session by default.
+    /// What the agent should do now. By default the prompt of the earlier session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
@@ -306,7 +309,7 @@ impl ContinueRequest {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or the prompt is empty or too long.
+    /// Fails if the body is not such an object, or the prompt is empty or too long.
     pub fn parse(body: &[u8]) -> Result<ContinueRequest, FieldViolations> {
         if body.trim_ascii().is_empty() {
             return Ok(ContinueRequest::default());
@@ -327,9 +330,9 @@ impl ContinueRequest {
 /// A one-time link that logs a browser in: `POST /api/v1/login-links`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginLink {
-    /// The only host name under which the link works. It resolves to the browser's own machine.
+    /// The only host name for which the link works. It resolves to the browser's own machine.
     pub host: String,
-    /// The path with the ticket.
+    /// The path of the link, which contains the ticket.
     pub path: String,
 }
 
@@ -349,9 +352,9 @@ impl TaskRequest {
     ///
     /// # Errors
     ///
-    /// Every problem of the body: values of the wrong type, unknown and missing fields, values out
-    /// of range, and features that this server does not offer. A body that is not a JSON object has
-    /// only that problem.
+    /// Returns every problem of the body: values of the wrong type, unknown and missing fields,
+    /// values out of range, and features that this server does not offer. If the body is not a JSON
+    /// object, this is the only problem.
     pub fn parse(body: &[u8], capabilities: &TaskCapabilities) -> Result<Task, FieldViolations> {
         check::task(body, capabilities)
     }

@@ -1,4 +1,4 @@
-//! Points in time on the wire: RFC 3339 in UTC, with milliseconds.
+//! Points in time in JSON: RFC 3339 in UTC, with milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(Timestamp);
 
-/// A text that is not an RFC 3339 time.
+/// The error for a text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeError(String);
 
@@ -30,18 +30,19 @@ impl Time {
         Self::cut(Timestamp::now())
     }
 
-    /// The time `millis` milliseconds after the Unix epoch. Values outside the calendar are moved to its ends.
+    /// The time `millis` milliseconds after the Unix epoch. If the time cannot be represented, the
+    /// nearest time that can be represented.
     pub fn from_millis(millis: i64) -> Self {
         let fallback = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Self::cut(Timestamp::from_millisecond(millis).unwrap_or(fallback))
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// The number of milliseconds since the Unix epoch.
     pub fn as_millis(self) -> i64 {
         self.0.as_millisecond()
     }
 
-    /// This time plus `duration`, at most the end of the calendar.
+    /// This time plus `duration`. Limited to the last time that can be represented.
     pub fn saturating_add(self, duration: std::time::Duration) -> Self {
         let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         Self::cut(self.0.saturating_add(duration).unwrap_or(Timestamp::MAX))

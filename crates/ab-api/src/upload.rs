@@ -8,7 +8,7 @@ use crate::id::UploadId;
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// Maximum length of a file name, as on most file systems.
+/// Maximum length of a file name in bytes. Most file systems have the same limit.
 const MAX_FILE_NAME_BYTES: usize = 255;
 const DIGEST_PREFIX: &str = "sha256:";
 const DIGEST_DIGITS: usize = 64;
@@ -25,7 +25,7 @@ pub enum UploadKind {
 }
 
 impl UploadKind {
-    /// The name on the wire.
+    /// The name of the kind in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tar => "tar",
@@ -43,11 +43,11 @@ impl UploadKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UploadStatus {
-    /// Bytes are missing, or were not checked yet.
+    /// Bytes are missing, or the content has not been checked yet.
     Open,
-    /// Everything has arrived and was checked. A task can use it.
+    /// All bytes have arrived and were checked. A task can use the upload.
     Complete,
-    /// A task has used it.
+    /// A task has used the upload.
     Used,
 }
 
@@ -56,11 +56,11 @@ pub enum UploadStatus {
 #[serde(rename_all = "camelCase")]
 pub struct UploadRequest {
     pub kind: UploadKind,
-    /// The file name. An attachment gets it in the session.
+    /// The name of the file. An attachment has this name in the session.
     pub name: String,
-    /// The exact number of bytes.
+    /// The exact number of bytes of the content.
     pub size: u64,
-    /// `sha256:` and 64 hexadecimal digits. Content with another digest is refused.
+    /// `sha256:` and 64 hexadecimal digits. Content with a different digest is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -70,7 +70,7 @@ impl UploadRequest {
     ///
     /// # Errors
     ///
-    /// Every problem of the body. `max_bytes` is the limit of the server.
+    /// Returns every problem of the body. `max_bytes` is the server's limit on the size.
     pub fn parse(body: &[u8], max_bytes: u64) -> Result<UploadRequest, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -99,7 +99,7 @@ impl UploadRequest {
     }
 }
 
-/// An upload as its owner sees it.
+/// An upload, as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Upload {
@@ -107,16 +107,17 @@ pub struct Upload {
     #[serde(flatten)]
     pub request: UploadRequest,
     pub status: UploadStatus,
-    /// The number of bytes that have arrived. The next piece begins here.
+    /// The number of bytes that have arrived. The next piece starts at this offset.
     pub offset: u64,
-    /// Where the content is sent, as a path on this server. It is signed: it needs no token until it expires.
+    /// The URL for the content, as a path on this server. It is signed, so requests to it need no
+    /// token until the signature expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_url: Option<String>,
-    /// When the signature of `uploadUrl` expires. `GET` of the upload gives another one.
+    /// When the signature of `uploadUrl` expires. `GET` of the upload returns a new URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_url_expires_at: Option<Time>,
     pub created_at: Time,
-    /// When the upload is removed, unless a task uses it.
+    /// When the upload is removed if no task uses it.
     pub expires_at: Time,
 }
 

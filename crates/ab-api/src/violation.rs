@@ -14,12 +14,12 @@ pub struct FieldViolation {
     pub kind: FieldViolationKind,
 }
 
-/// The kind of a [`FieldViolation`]. It decides the HTTP status.
+/// The kind of a [`FieldViolation`]. It determines the HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldViolationKind {
-    /// The value is missing, has the wrong type, or is not acceptable: 400.
+    /// The value is missing, has the wrong type, or is not acceptable. Status 400.
     Invalid,
-    /// The request is well formed, but this server cannot do it: 422.
+    /// The request is well formed, but this server does not support it. Status 422.
     Unavailable,
 }
 
@@ -28,12 +28,12 @@ pub enum FieldViolationKind {
 pub struct FieldViolations(Vec<FieldViolation>);
 
 impl FieldViolations {
-    /// Adds a value that is not valid.
+    /// Adds a violation for an invalid value.
     pub fn add_invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), FieldViolationKind::Invalid);
     }
 
-    /// Adds a value that this server does not support.
+    /// Adds a violation for a value that this server does not support.
     pub fn add_unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), FieldViolationKind::Unavailable);
     }
@@ -48,13 +48,13 @@ impl FieldViolations {
         self.0.is_empty()
     }
 
-    /// The HTTP status: 422 when every violation is about something unavailable, else 400.
+    /// The HTTP status: 422 if every violation is about something unavailable, otherwise 400.
     pub fn http_status(&self) -> u16 {
         let is_unavailable = |it: &FieldViolation| it.kind == FieldViolationKind::Unavailable;
         if self.0.iter().all(is_unavailable) { 422 } else { 400 }
     }
 
-    /// The member `errors` of a problem document: messages by field.
+    /// The messages by field, for the member `errors` of a problem document.
     pub fn messages_by_field(&self) -> BTreeMap<String, Vec<String>> {
         let mut errors = BTreeMap::<String, Vec<String>>::new();
         for violation in &self.0 {
@@ -67,7 +67,7 @@ impl FieldViolations {
     ///
     /// # Errors
     ///
-    /// The violations, if there are any.
+    /// Returns the violations, if there are any.
     pub fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -48,7 +48,7 @@ const PROVIDERS: &[(&str, SnapshotProvider)] = &[
 const NETWORK_TYPES: &[(&str, NetworkMode)] =
     &[("shared", NetworkMode::Shared), ("none", NetworkMode::None)];
 
-/// The transports that git may use. Others, such as `ext::`, run commands.
+/// The transports that git may use. Other transports, such as `ext::`, run commands.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
 pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
@@ -58,7 +58,7 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
     let repo = repo(body.object("repo", &mut found), offers, &mut found);
     let default_delivery = match repo.mode {
         RepoMode::Git => DeliveryMode::Branch,
-        // A copy has no branches.
+        // A copy has no branches, so its result is a patch.
         RepoMode::Upload | RepoMode::None => DeliveryMode::Patch,
     };
     let task = Task {
@@ -202,7 +202,7 @@ pub(crate) fn check_url(
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
         found.add_invalid(field, "must not start with a hyphen or have control characters");
     } else if has_password(url) {
-        // The URL is stored and shown with the session, so it must not contain a password.
+        // The URL is stored and shown with the session, so a URL with a password is refused.
         found.add_invalid(
             field,
             "must not hold a password: git on the server asks its own credential helper",
@@ -234,8 +234,8 @@ enum Place {
     Remote,
 }
 
-/// Whether the repository `url` is local or remote; `None` for an address that must not be passed
-/// to git.
+/// Whether the repository `url` is local or remote. `None` for a URL that must not be passed to
+/// git.
 fn repository_place(url: &str) -> Option<Place> {
     if url.starts_with('/') {
         return Some(Place::Local);
@@ -248,7 +248,8 @@ fn repository_place(url: &str) -> Option<Place> {
             _ => None,
         };
     }
-    // The form of scp: `[user@]host:path`. `ext::command` has two colons in a row.
+    // The scp form: `[user@]host:path`. A URL such as `ext::command` has two colons in a row and is
+    // refused.
     let (host, path) = url.split_once(':')?;
     let is_host = !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace);
     (is_host && !path.is_empty() && !path.starts_with([':', '-'])).then_some(Place::Remote)
@@ -266,7 +267,7 @@ fn branch(
     Some(branch.to_owned())
 }
 
-/// The rules of `git check-ref-format --branch`.
+/// Whether the name is a valid branch name by the rules of `git check-ref-format --branch`.
 fn is_branch(name: &str) -> bool {
     let is_forbidden =
         |c: char| c.is_control() || matches!(c, ' ' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
@@ -367,7 +368,7 @@ fn workspace(
     }
 }
 
-/// The agents of the sessions: those of `agents`, or the one of `agent`.
+/// The agents of the sessions: the entries of `agents`, or the single `agent`.
 fn agents(
     body: &mut Fields<'_>,
     offers: &TaskCapabilities,
