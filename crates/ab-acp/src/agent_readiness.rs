@@ -1,5 +1,5 @@
-//! Resolves the name of an agent to a command on this machine, or to the reason why it cannot be
-//! started.
+//! Resolves the name of an agent to a command on this machine. If the agent cannot be started,
+//! returns the reason.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::AgentInstallDir;
 
-/// The directories of the system's programs, which every sandbox shows.
+/// The directories of the system's programs. They are visible in every sandbox.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
 /// The parts of this machine that agents may use.
@@ -22,14 +22,14 @@ pub struct HostEnvironment {
     pub search_path: Vec<PathBuf>,
     /// The operator's home directory, which contains the login files.
     pub home: Option<PathBuf>,
-    /// The directories of programs that sandboxes show beside the system's; `None` if agents run
-    /// without a sandbox.
+    /// The directories of programs that are visible in sandboxes, in addition to the system's.
+    /// `None` if agents run without a sandbox.
     pub sandbox_path: Option<Vec<PathBuf>>,
 }
 
 impl HostEnvironment {
-    /// Reads the environment. Variables that are not UTF-8 are left out, and so are the server's
-    /// own variables, because one of them is its token.
+    /// Reads the environment. Variables that are not UTF-8 are ignored. The server's own variables
+    /// are ignored too, because one of them contains its token.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text = |(name, value): (OsString, OsString)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
@@ -48,8 +48,8 @@ impl HostEnvironment {
         self.search_path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
     }
 
-    /// Where a program is that sandboxes do not show. `None` if a sandbox finds it, or if there is
-    /// no such program.
+    /// The path of a program that is not visible in sandboxes. `None` if the program is visible
+    /// there or does not exist.
     fn hidden_program(&self, name: &str) -> Option<PathBuf> {
         let shown = self.sandbox_path.as_ref()?;
         let is_shown = |path: &PathBuf| {
@@ -67,7 +67,7 @@ impl HostEnvironment {
     }
 }
 
-/// Values are left out: they may be secrets.
+/// Values of variables are not printed, because they may be secrets.
 impl fmt::Debug for HostEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostEnvironment")
@@ -78,18 +78,19 @@ impl fmt::Debug for HostEnvironment {
     }
 }
 
-/// An agent that can be started: its entry without placeholders, and its credentials.
+/// An agent that can be started: its catalog entry with all placeholders replaced, and its
+/// credentials.
 #[derive(Clone)]
 pub struct AgentReadyToLaunch {
-    /// `argv` is complete, `env` contains the inherited variables, and `toolchains` the directories
-    /// that the sandbox has to show.
+    /// The resolved entry: `argv` is complete, `env` contains the inherited variables, and
+    /// `toolchains` contains the directories that must be visible in the sandbox.
     pub entry: AgentCatalogEntry,
-    /// By variable name.
+    /// Values of credentials, by the name of the variable.
     pub credentials: BTreeMap<String, String>,
     pub login_files: Vec<LoginFile>,
 }
 
-/// Values of credentials are left out.
+/// Values of credentials are not printed.
 impl fmt::Debug for AgentReadyToLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentReadyToLaunch")
@@ -101,11 +102,11 @@ impl fmt::Debug for AgentReadyToLaunch {
     }
 }
 
-/// A file with a login of the operator.
+/// A file that contains a login of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginFile {
     pub source: PathBuf,
-    /// Its path below the session's home.
+    /// The path of the copy, relative to the session's home.
     pub path: String,
 }
 
@@ -128,7 +129,7 @@ pub enum ReadinessProblem {
     NoNpm {
         id: String,
     },
-    /// The Node.js with which the agent was installed no longer exists.
+    /// The Node.js that was used to install the agent no longer exists.
     NodeMissing {
         id: String,
         node: PathBuf,
@@ -138,11 +139,11 @@ pub enum ReadinessProblem {
         program: String,
         get: String,
     },
-    /// Sandboxes do not show the directory of the program.
+    /// The directory of the agent's program is not visible in sandboxes.
     HiddenProgram {
         id: String,
         program: PathBuf,
-        /// The directory that the entry of the agent has to name.
+        /// The directory that the agent's entry must list as a toolchain.
         toolchain: PathBuf,
     },
     NoCredential {
@@ -159,8 +160,8 @@ impl fmt::Display for ReadinessProblem {
 }
 
 impl ReadinessProblem {
-    /// The problem and what to do about it. `flags` are added to the commands that it names, each
-    /// with a space before it.
+    /// Describes the problem and what the user can do about it. `flags` are appended to the
+    /// commands in the text, each preceded by a space.
     pub fn message(&self, flags: &str) -> String {
         std::fmt::from_fn(|f| self.write(f, flags)).to_string()
     }
@@ -205,8 +206,9 @@ impl ReadinessProblem {
         }
     }
 
-    /// What to do about it, in one line without the agent's name, for tables with the name in
-    /// another column. `flags` are added as in [`ReadinessProblem::message`].
+    /// Describes in one line what the user can do about the problem, without the agent's name. For
+    /// tables that show the name in another column. `flags` are appended as in
+    /// [`ReadinessProblem::message`].
     pub fn short_remedy(&self, flags: &str) -> String {
         match self {
             ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
@@ -253,7 +255,7 @@ pub(crate) fn npm_platform() -> String {
 ///
 /// # Errors
 ///
-/// The first thing that is missing.
+/// Returns the first problem that prevents a start.
 pub fn resolve_agent(
     catalog: &AgentCatalog,
     name: &str,
@@ -270,7 +272,7 @@ pub fn resolve_agent(
     Ok(given(resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone()), host))
 }
 
-/// Adds the parts of this machine that the entry names: inherited variables, credentials and login
+/// Reads from this machine what the entry refers to: inherited variables, credentials and login
 /// files.
 pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> AgentReadyToLaunch {
     for name in &entry.inherit {
@@ -283,8 +285,8 @@ pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> Age
     AgentReadyToLaunch { login_files: existing_login_files(&entry, host), entry, credentials }
 }
 
-/// The entry of an installed agent, with a command without placeholders and the directories that
-/// the sandbox has to show.
+/// The entry of an installed agent with all placeholders replaced and with the directories that
+/// must be visible in the sandbox. `None` if the agent is not installed.
 pub(crate) fn resolve_installed_entry(
     entry: &AgentCatalogEntry,
     directory: &AgentInstallDir,
@@ -337,7 +339,7 @@ pub(crate) fn missing_package(
     Some(ReadinessProblem::NodeMissing { id, node: gone })
 }
 
-/// The problem that a program which the operator has to install is not in the search path.
+/// The problem with a program that the operator must install, if it is not in the search path.
 pub(crate) fn missing_program(
     entry: &AgentCatalogEntry,
     host: &HostEnvironment,
@@ -361,7 +363,8 @@ pub(crate) fn missing_program(
     Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
 }
 
-/// The problem that an agent has none of the credentials of which it needs one.
+/// The problem that an agent needs one of its credentials and has none. `None` if it has one or
+/// needs none.
 pub(crate) fn missing_credential(
     entry: &AgentCatalogEntry,
     host: &HostEnvironment,
@@ -376,13 +379,13 @@ pub(crate) fn missing_credential(
     })
 }
 
-/// Whether this machine has a variable or a login file of the agent.
+/// Whether a credential of the agent exists on this machine, as a variable or a login file.
 pub(crate) fn has_credential(entry: &AgentCatalogEntry, host: &HostEnvironment) -> bool {
     entry.credentials.iter().any(|name| host.variable(name).is_some())
         || !existing_login_files(entry, host).is_empty()
 }
 
-/// The login files of an agent that the operator has.
+/// The login files of an agent that exist in the operator's home.
 pub fn existing_login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -> Vec<LoginFile> {
     let Some(home) = &host.home else { return Vec::new() };
     let found = entry.login_files.iter().map(|path| (home.join(path), path));
@@ -392,7 +395,7 @@ pub fn existing_login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -
         .collect()
 }
 
-/// An argument with its placeholders replaced.
+/// Replaces the placeholders in an argument.
 pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> String {
     let node = node.map(|node| node.to_string_lossy().into_owned());
     argument
@@ -401,8 +404,9 @@ pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> Strin
         .replace("{platform}", &npm_platform())
 }
 
-/// The directory of an installation: programs are in it or in its `bin`. The home directory and the
-/// root hold more than one.
+/// The directory that contains an installation: the directory of the program, or its parent if the
+/// program is in `bin`. The parent is not used if it is the home directory or the root, because
+/// these contain more than one installation.
 fn installation_of<'a>(program: &'a Path, host: &HostEnvironment) -> &'a Path {
     let directory = program.parent().unwrap_or(program);
     let above = directory.parent().filter(|above| {
@@ -412,7 +416,7 @@ fn installation_of<'a>(program: &'a Path, host: &HostEnvironment) -> &'a Path {
     above.unwrap_or(directory)
 }
 
-/// Whether every sandbox shows the path.
+/// Whether the path is visible in every sandbox.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }

@@ -1,13 +1,14 @@
-//! The bounds of a connection to an agent.
+//! Limits and timeouts of a connection to an agent.
 
 use std::time::Duration;
 
-/// Maximum length of a line that an agent sends. A longer line ends the connection, because it may
-/// have been the response to a pending request. The queue for the reader holds as many bytes.
+/// Maximum length in bytes of a line from an agent. A longer line ends the connection, because it
+/// may have been the response to a pending request. This is also the maximum number of bytes in the
+/// queue for the reader.
 pub(crate) const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum length of a line that the scripted agent reads: the longest message that the gateway
-/// forwards.
+/// Maximum length in bytes of a line that the scripted agent reads. It equals the longest message
+/// that the gateway forwards.
 pub(crate) const MAX_SCRIPTED_AGENT_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Maximum number of messages in the queue for the reader. When the queue is full, the connection
@@ -17,10 +18,11 @@ pub const MAX_QUEUED_MESSAGES: usize = 256;
 /// Maximum number of queued lines for a peer that does not read its input.
 pub(crate) const OUTGOING_LINES: usize = 256;
 
-/// Maximum number of the peer's requests without a response. Further requests get an error.
+/// Maximum number of requests from the peer that have no response yet. Further requests are
+/// answered with an error.
 pub const MAX_PENDING_INCOMING_REQUESTS: usize = 64;
 
-/// Maximum number of our requests without a response.
+/// Maximum number of our own requests that have no response yet.
 pub(crate) const MAX_PENDING_OUTGOING_REQUESTS: usize = 256;
 
 /// After this many consecutive lines that are not messages, the peer is treated as a program that
@@ -44,6 +46,6 @@ pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 /// into them.
 pub const MAX_TRACKED_TOOL_CALLS: usize = 1000;
 
-/// Maximum number of bytes of terminal output that are kept for one tool call. An event shows less
-/// of it.
+/// Maximum number of bytes of terminal output that are kept for one tool call. An event contains
+/// fewer.
 pub const MAX_TERMINAL_OUTPUT_BYTES: usize = 64 * 1024;

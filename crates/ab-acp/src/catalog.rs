@@ -1,4 +1,5 @@
-//! The agents that can be started: plain data, built in or added by the operator's configuration.
+//! The catalog of agents that can be started: entries that are built in or added by the operator's
+//! configuration.
 
 mod settings;
 
@@ -17,43 +18,46 @@ pub struct AgentCatalogEntry {
     /// Other names that users may type.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The display name; the id by default.
+    /// The display name. Default: the id.
     #[serde(default)]
     pub title: Option<String>,
-    /// Program and arguments. A program of `{self}` is the running `agent-backend` binary. `{agent}`, `{node}` and
-    /// `{platform}` are replaced when the agent is resolved.
+    /// The program and its arguments. The program `{self}` stands for the running `agent-backend`
+    /// binary. `{agent}`, `{node}` and `{platform}` are replaced when the agent is resolved.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// Variables for the agent.
+    /// Variables that are set for the agent.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Variables of the server that are passed to the agent if they are set. They hold no secrets.
+    /// Variables of the server that are passed to the agent if they are set. They must not contain
+    /// secrets.
     #[serde(default)]
     pub inherit: Vec<String>,
-    /// Variables of the server that hold credentials of this agent. They are not passed to other
+    /// Variables of the server that contain credentials of this agent. They are not passed to other
     /// agents.
     #[serde(default)]
     pub credentials: Vec<String>,
-    /// Settings that a task may give the agent, by their names.
+    /// Settings of this agent that a task may set, by name.
     #[serde(default)]
     pub settings: BTreeMap<String, AgentSettingRule>,
-    /// Files below the operator's home that hold a login. They are copied into the session's home.
+    /// Files with a login, relative to the operator's home. They are copied into the session's
+    /// home.
     #[serde(default)]
     pub login_files: Vec<String>,
-    /// Where the agent looks for skills, below its home, beside `.agents/skills`.
+    /// The directory in which the agent looks for skills, relative to its home, in addition to
+    /// `.agents/skills`.
     #[serde(default)]
     pub skills_dir: Option<String>,
-    /// Whether the agent cannot work without one of its credentials or login files.
+    /// Whether the agent requires at least one of its credentials or login files.
     #[serde(default)]
     pub needs_credential: Option<bool>,
     /// The login method to use if the agent asks for a login.
     #[serde(default)]
     pub auth_method: Option<String>,
-    /// Directories of the host with the program and its dependencies. The sandbox shows them
-    /// read-only, and their programs come first in `PATH`.
+    /// Directories of the host that contain the program and its dependencies. They are visible in
+    /// the sandbox, read-only, and come first in `PATH`.
     #[serde(default)]
     pub toolchains: Vec<PathBuf>,
-    /// The lowest major version of Node.js that runs the agent.
+    /// The lowest major version of Node.js that can run the agent.
     #[serde(default)]
     pub node: Option<u32>,
     /// The npm package with the agent. Only built-in agents have one, because they come with a lock
@@ -63,18 +67,18 @@ pub struct AgentCatalogEntry {
     /// Instructions to install an agent that has no `package`.
     #[serde(default)]
     pub get: Option<String>,
-    /// How the vendor's own sandbox is switched off inside ours.
+    /// How the vendor's own sandbox is turned off inside ours, as text for people.
     #[serde(default)]
     pub own_sandbox: Option<String>,
-    /// What a prompt may hold besides text, as far as it is known.
+    /// What a prompt may contain besides text, as far as this is known.
     #[serde(default)]
     pub prompt_content: Vec<AgentPromptContent>,
-    /// Whether our tests have run this version through a whole turn.
+    /// Whether our tests have run a complete turn with this version.
     #[serde(default)]
     pub tested: bool,
 }
 
-/// A kind of content in prompts that not all agents take.
+/// A kind of content in prompts that not every agent accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentPromptContent {
@@ -91,7 +95,7 @@ pub struct AgentPackage {
     pub version: String,
     /// The approximate download size.
     pub megabytes: u32,
-    /// The supported platforms; all if empty.
+    /// The supported platforms. Empty if all are supported.
     #[serde(default)]
     pub platforms: Vec<String>,
 }
@@ -116,7 +120,7 @@ pub enum AgentCatalogError {
         name: String,
         by: String,
     },
-    /// The built-in data is broken.
+    /// The built-in catalog is invalid.
     Unreadable {
         detail: String,
     },
@@ -139,7 +143,7 @@ impl std::fmt::Display for AgentCatalogError {
 
 impl std::error::Error for AgentCatalogError {}
 
-/// The built-in agents.
+/// The built-in agents, as TOML.
 const BUILT_IN: &str = include_str!("catalog/agents.toml");
 
 #[derive(Deserialize)]
@@ -151,7 +155,7 @@ struct CatalogFile {
 /// The built-in agents.
 impl Default for AgentCatalog {
     fn default() -> Self {
-        // A test parses the same text, so this is never empty in a build that passed its tests.
+        // A test parses the same text. In a build that passed its tests, parsing cannot fail.
         let parsed = AgentCatalog::parse(BUILT_IN);
         debug_assert!(parsed.is_ok(), "{parsed:?}");
         parsed.unwrap_or(AgentCatalog { entries: Vec::new() })
@@ -170,9 +174,9 @@ impl AgentCatalog {
         Ok(catalog)
     }
 
-    /// Adds an entry. If an entry with this id exists, an entry with a command replaces it. An
-    /// entry without a command changes it: variables and toolchains are added, other fields that
-    /// are set are replaced.
+    /// Adds an entry. If an entry with this id exists and the new one has a command, the new entry
+    /// replaces it. If the new entry has no command, it changes the existing one: variables and
+    /// toolchains are added, and other fields that are set are replaced.
     pub fn add_or_change(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! The ACP client: one agent at the other end of a pair of byte streams.
+//! The ACP client: controls one agent over a pair of byte streams.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -56,7 +56,7 @@ impl fmt::Display for AcpSessionId {
 pub struct ClientSettings {
     pub initialize_timeout: Duration,
     pub request_timeout: Duration,
-    /// After this time a cancelled turn ends with an error, even if the agent does not answer.
+    /// If the agent does not end a cancelled turn within this time, the turn ends with an error.
     pub cancel_timeout: Duration,
     /// The login method to use if the agent asks for a login.
     pub auth_method: Option<String>,
@@ -73,15 +73,15 @@ impl Default for ClientSettings {
     }
 }
 
-/// What a session works on.
+/// The working directory and the MCP servers of a new session.
 #[derive(Clone, Debug)]
 pub struct SessionSetup {
-    /// An absolute path, as the agent sees it.
+    /// An absolute path, in the agent's view of the file system.
     pub cwd: String,
     pub mcp_servers: Vec<McpServer>,
 }
 
-/// A piece of a prompt.
+/// A part of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptPart {
     Text(String),
@@ -96,7 +96,8 @@ pub enum PromptPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionReopenMethod {
     Resumed,
-    /// By `session/load`. The agent sent the history again, in this many updates, which were dropped.
+    /// Reopened with `session/load`. The agent sent the history again. These updates were dropped;
+    /// this is their number.
     Loaded {
         replayed: u64,
     },
@@ -110,7 +111,8 @@ pub enum AgentEvent {
         update: SessionUpdate,
     },
     Permission(PermissionQuestion),
-    /// The end of a turn. Each accepted prompt gets exactly one, after all updates of the turn.
+    /// The end of a turn. Each accepted prompt results in exactly one of these events, after all
+    /// updates of the turn.
     TurnEnded {
         session: AcpSessionId,
         result: Result<TurnEnd, AcpError>,
@@ -152,8 +154,9 @@ pub struct TokenCounts {
 
 /// A connection to an agent. Clones are handles to the same connection.
 ///
-/// Read events while a request is pending: a full event queue stops the connection from reading.
-/// `initialize` and opening a session produce few events, which fit into the queue.
+/// The caller must read events while a request is pending, because a full event queue stops the
+/// connection from reading. `initialize` and opening a session produce only a few events, which fit
+/// in the queue.
 #[derive(Clone, Debug)]
 pub struct AcpClient {
     rpc: Rpc,
@@ -161,7 +164,7 @@ pub struct AcpClient {
     settings: Arc<ClientSettings>,
 }
 
-/// The events of a connection.
+/// Receives the events of a connection.
 #[derive(Debug)]
 pub struct AgentEvents {
     rpc: Rpc,
@@ -172,7 +175,7 @@ pub struct AgentEvents {
 #[derive(Debug, Default)]
 struct State {
     turns: Mutex<HashMap<AcpSessionId, Turn>>,
-    /// Notified when a turn gets a deadline.
+    /// Notified when a turn is cancelled and gets a deadline.
     cancelled: Notify,
     /// Sessions whose history the agent is sending again.
     replaying: Mutex<HashSet<AcpSessionId>>,
@@ -185,7 +188,7 @@ struct State {
 struct Turn {
     /// The id of the prompt request.
     request: u64,
-    /// Set when the turn is cancelled.
+    /// The deadline of the cancelled turn. `None` until it is cancelled.
     deadline: Option<CancelDeadline>,
 }
 
@@ -213,8 +216,8 @@ impl AcpClient {
         (AcpClient { rpc, state, settings: Arc::new(settings) }, events)
     }
 
-    /// Performs the handshake. Must be called first. File system and terminal methods are not
-    /// advertised.
+    /// Performs the ACP handshake. Must be called before any other request. The client does not
+    /// advertise file system and terminal methods.
     pub async fn initialize(&self) -> Result<&AgentCapabilities, AcpError> {
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
@@ -238,7 +241,8 @@ impl AcpClient {
         self.state.profile.get()
     }
 
-    /// Opens a session. If the agent asks for a login, the login method of the settings is used once.
+    /// Opens a session. If the agent requires a login, the client logs in once with the method from
+    /// its settings.
     pub async fn new_session(&self, setup: &SessionSetup) -> Result<AcpSessionId, AcpError> {
         let params = self.session_params(setup)?;
         let answer = self.logged_in(SESSION_NEW, params).await?;
@@ -251,8 +255,8 @@ impl AcpClient {
         }
     }
 
-    /// Reopens a session after the agent was started again: by `session/resume` if the agent
-    /// supports it, else by `session/load`. The history that the agent sends again is dropped.
+    /// Reopens a session after the agent was restarted. Uses `session/resume` if the agent supports
+    /// it, otherwise `session/load`. The history that the agent sends again is dropped.
     pub async fn load_or_resume_session(
         &self,
         session: &AcpSessionId,
@@ -276,7 +280,7 @@ impl AcpClient {
         Ok(SessionReopenMethod::Loaded { replayed })
     }
 
-    /// Starts a turn. If this returns `Ok`, the end of the turn arrives as
+    /// Starts a turn. If this returns `Ok`, the end of the turn is reported by
     /// [`AgentEvent::TurnEnded`]. A turn has no deadline.
     ///
     /// # Errors
@@ -301,13 +305,13 @@ impl AcpClient {
         let mut unsent = Unsent { client: self, session, request, sent: false };
         let sent = self.rpc.send_request(request, SESSION_PROMPT, params).await;
         unsent.sent = sent.is_ok();
-        // If the turn has already ended, the events report it.
+        // If the turn has already ended, its end is reported as an event, so the call succeeds.
         if unsent.withdraw() { sent } else { Ok(()) }
     }
 
-    /// Cancels the turn of a session. Its open questions are answered with "cancelled". The turn
-    /// ends with [`AgentEvent::TurnEnded`], at the latest after the cancel timeout. Does nothing if
-    /// no turn is running.
+    /// Cancels the turn of a session. Its open questions are answered with "cancelled". The end of
+    /// the turn is reported by [`AgentEvent::TurnEnded`], at the latest after the cancel timeout.
+    /// Does nothing if no turn is running.
     pub async fn cancel_turn(&self, session: &AcpSessionId) -> Result<(), AcpError> {
         let after = self.settings.cancel_timeout;
         {
@@ -345,7 +349,7 @@ impl AcpClient {
         Ok(json!({ "cwd": setup.cwd, "mcpServers": servers }))
     }
 
-    /// Sends a request. If the agent asks for a login, logs in and sends the request once more.
+    /// Sends a request. If the agent requires a login, logs in and sends the request again.
     async fn logged_in(&self, method: &'static str, params: Value) -> Result<Value, AcpError> {
         let deadline = self.settings.request_timeout;
         let error = match self.rpc.request(method, params.clone(), deadline).await {
@@ -357,7 +361,8 @@ impl AcpClient {
         let chosen = self.settings.auth_method.as_deref();
         let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
         let Some(id) = chosen else {
-            // Some agents use this code for failures that are unrelated to a login.
+            // If the agent offers no login methods, the error is not about a login: some agents use
+            // this code for other failures.
             return Err(if methods.is_empty() {
                 AcpError::Refused { method: method.into(), error }
             } else {
@@ -434,7 +439,8 @@ impl AgentEvents {
         AcpError::Refused { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
-    /// The end of a turn that the end of the connection interrupted, if one is left.
+    /// The end of a turn that was interrupted by the end of the connection. `None` if no turn is
+    /// left.
     fn interrupted_turn(&self) -> Option<AgentEvent> {
         let mut turns = lock(&self.state.turns);
         let session = turns.keys().next().cloned()?;
@@ -444,7 +450,7 @@ impl AgentEvents {
         Some(AgentEvent::TurnEnded { session, result: Err(error) })
     }
 
-    /// The end of a turn that was cancelled and did not end in time.
+    /// The end of a turn that was cancelled and did not end before its deadline.
     fn expired_turn(&self) -> Option<AgentEvent> {
         let now = Instant::now();
         let mut turns = lock(&self.state.turns);
@@ -465,7 +471,8 @@ impl Turn {
 }
 
 impl State {
-    /// Called by the reading task for every request and notification.
+    /// Decides how an incoming message is handled. The reading task calls this for every request
+    /// and notification.
     fn route(&self, arrival: Arrival, method: &str, params: &Value) -> Route {
         match (arrival, method) {
             (Arrival::Request, REQUEST_PERMISSION) => Route::Queue,
@@ -488,7 +495,7 @@ impl State {
         turns.values().filter_map(|turn| turn.deadline).map(|deadline| deadline.at).min()
     }
 
-    /// Ends the turn that the request started, if it has not ended yet.
+    /// Ends the turn that the prompt request started, if it has not ended yet.
     fn end_turn(&self, request: u64) -> Option<AcpSessionId> {
         let mut turns = lock(&self.turns);
         let session = turns.iter().find(|(_, turn)| turn.request == request)?.0.clone();
@@ -513,7 +520,7 @@ impl State {
     }
 }
 
-/// A prompt that may not have been sent.
+/// Withdraws the turn of a prompt if sending the prompt fails or is cancelled.
 struct Unsent<'a> {
     client: &'a AcpClient,
     session: &'a AcpSessionId,
@@ -544,7 +551,7 @@ impl fmt::Debug for Unsent<'_> {
     }
 }
 
-/// A session whose history the agent is sending again.
+/// Marks a session whose history the agent is sending again, until the value is dropped.
 struct Replay<'a> {
     state: &'a State,
     session: &'a AcpSessionId,

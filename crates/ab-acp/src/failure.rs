@@ -13,17 +13,18 @@ use crate::rpc::RpcError;
 pub enum AcpError {
     /// The connection ended.
     Closed { reason: Arc<str> },
-    /// The agent sent a line that is longer than the limit; the connection ended.
+    /// The agent sent a line that is longer than the limit. The connection has ended.
     LineTooLong { limit: usize },
-    /// The agent printed this many consecutive lines that are not messages; the connection ended.
+    /// The agent printed this many consecutive lines that are not messages. The connection has
+    /// ended.
     NotAcp { lines: usize },
     /// The agent did not answer in time.
     Timeout { method: Cow<'static, str>, after: Duration },
     /// The agent answered a request with an error.
     Refused { method: Cow<'static, str>, error: Box<RpcError> },
-    /// The agent requires a login, and the configuration chooses none of its methods.
+    /// The agent requires a login, and the configuration selects none of its login methods.
     LoginRequired { methods: Vec<AuthMethod> },
-    /// The agent's response cannot be used by this client.
+    /// The client cannot use the agent's response.
     BadAnswer { method: Cow<'static, str>, reason: String },
     /// The agent does not support the request.
     Unsupported { what: &'static str },
@@ -63,7 +64,7 @@ impl fmt::Display for AcpError {
             }
             AcpError::Refused { method, error } => {
                 write!(f, "the agent refused {method}: {} (code {})", error.message, error.code)?;
-                // Some agents report "Internal error" and put the reason into the data.
+                // Some agents report only "Internal error" and put the cause into the data.
                 match &error.data {
                     Some(data) => write!(f, ": {}", cut(&data.to_string())),
                     None => Ok(()),
@@ -94,7 +95,7 @@ impl fmt::Display for AcpError {
 
 impl std::error::Error for AcpError {}
 
-/// Maximum number of bytes of an error's data that are shown.
+/// Maximum number of bytes of an error's data in the message.
 const SHOWN_DATA: usize = 1000;
 
 fn cut(text: &str) -> String {

@@ -1,9 +1,9 @@
-//! Agents behind HTTP: one process for each id that a client chooses, with its messages in both
-//! directions.
+//! Agents that clients use over HTTP: one agent process for each server id that a client chooses.
+//! Messages are forwarded in both directions.
 //!
-//! The HTTP layer calls [`AgentGateway`]. It starts a process at the first message to an id, forwards
-//! messages byte for byte, and keeps the agent's latest messages for readers that reconnect. The
-//! replay buffer, the pending requests and the message scanner perform no input or output.
+//! The HTTP layer calls [`AgentGateway`]. It starts a process for the first message to an id,
+//! forwards messages unchanged, and keeps the agent's latest messages for readers that reconnect.
+//! The replay buffer, the table of pending requests and the message scanner do no I/O.
 
 mod envelope;
 mod failure;
@@ -33,26 +33,26 @@ use tokio_util::task::TaskTracker;
 
 use server::{AgentServer, Phase};
 
-/// Maximum length of a server id in bytes.
+/// Maximum length in bytes of a server id.
 pub(crate) const MAX_AGENT_SERVER_ID_BYTES: usize = 256;
-/// Default time that a request waits without output from the agent.
+/// Default for how long a request waits without output from the agent.
 pub(crate) const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The agents of a gateway and its limits.
+/// The settings of a gateway: its agents and its limits.
 #[derive(Clone, Debug)]
 pub struct AgentGatewaySettings {
     pub agents: AgentResolver,
     pub sandbox: AgentSandboxSettings,
     pub replay: ReplayLimits,
-    /// How long a request waits without output from the agent. The timer is suspended while the
-    /// agent waits for the client.
+    /// How long a request waits without output from the agent. While the agent waits for the
+    /// client, this time does not count.
     pub request_timeout: Duration,
-    /// Limit on the total time of a request, if there is one.
+    /// Time limit on a whole request. `None` for no limit.
     pub total_timeout: Option<Duration>,
     pub max_servers: usize,
     /// Maximum number of pending requests of one server.
     pub max_requests: usize,
-    /// Maximum length of a line from an agent. A longer line ends the agent.
+    /// Maximum length in bytes of a line from an agent. A longer line ends the agent.
     pub max_line_bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl AgentGatewaySettings {
     }
 }
 
-/// The outcome of a message.
+/// The result of posting a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostMessageOutcome {
     /// The agent's response, unchanged.
@@ -84,7 +84,7 @@ pub enum PostMessageOutcome {
 #[derive(Clone, Debug)]
 pub struct AgentServerStatus {
     pub id: String,
-    /// The agent's name in the first request.
+    /// The agent's name, as the first request gave it.
     pub agent: String,
     pub created: SystemTime,
     pub state: AgentServerState,
@@ -127,12 +127,12 @@ impl AgentGateway {
         &self.inner.settings
     }
 
-    /// Forwards one JSON-RPC message to the server `id`. For a request, waits for the response. The
-    /// first message names the agent, which is then started.
+    /// Forwards one JSON-RPC message to the server `id`. If the message is a request, waits for the
+    /// response. The first message to an id names the agent, which is then started.
     ///
     /// # Errors
     ///
-    /// See [`AgentGatewayError`]. A body that is not a message starts no agent.
+    /// See [`AgentGatewayError`]. A body that is not a message does not start an agent.
     pub async fn post_message(
         &self,
         id: &str,
@@ -204,7 +204,7 @@ impl AgentGateway {
         });
     }
 
-    /// Removes a server from the list, unless another server has taken its id.
+    /// Removes a server from the list, unless a newer server already has its id.
     fn forget(&self, server: &Arc<AgentServer>) {
         server.closing.cancel();
         let mut servers = self.servers();
@@ -213,11 +213,11 @@ impl AgentGateway {
         }
     }
 
-    /// Reads the events of a server: after the given id, or from the oldest event.
+    /// Reads the events of a server, starting after the given event id, or at the oldest event.
     ///
     /// # Errors
     ///
-    /// There is no such server.
+    /// Fails if there is no server with this id.
     pub fn subscribe_to_messages(
         &self,
         id: &str,
@@ -236,7 +236,8 @@ impl AgentGateway {
     async fn close_server(&self, server: &Arc<AgentServer>) {
         server.closing.cancel();
         let mut phases = server.phase.subscribe();
-        // A process that has ended has no task left that would remove its directories.
+        // If the process has already ended, its task has ended too. The directories must then be
+        // removed here.
         let has_ended = server.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
             if has_ended {
@@ -248,7 +249,7 @@ impl AgentGateway {
             server.place.remove().await;
             return;
         }
-        // An error means that the server has gone.
+        // Waiting fails only if the server is already gone.
         let _ = phases.wait_for(|phase| matches!(phase, Phase::Gone(_))).await;
     }
 

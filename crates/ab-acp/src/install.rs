@@ -1,8 +1,9 @@
 //! Installs agents from npm into the data directory.
 //!
-//! The machine's npm downloads the packages: its settings contain the registry, credentials,
-//! proxies and certificates. Our own lock file decides what is installed. It pins every package
-//! with its integrity and names no host. No script of a package runs.
+//! The packages are downloaded by the machine's npm, whose settings contain the registry,
+//! credentials, proxies and certificates. Which packages are installed is determined by our own
+//! lock file. It pins every package with its integrity hash and does not name a host. Scripts of
+//! packages are not run.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,21 +19,22 @@ use tokio::process::Command;
 use crate::agent_readiness::{HostEnvironment, filled, npm_platform};
 use crate::catalog::AgentCatalogEntry;
 
-/// Written last. A directory without this file is not an installation.
+/// The name of the file that is written last. A directory without this file is not a complete
+/// installation.
 const STAMP: &str = "installed.json";
-/// Held during an installation.
+/// The name of the lock file. The lock is held during an installation.
 const LOCK: &str = "lock";
-/// Prefix of the names of directories that are being filled.
+/// Prefix of the names of directories of unfinished installations.
 const NEW: &str = ".new-";
 /// The time between two attempts to take the lock.
 const PACE: Duration = Duration::from_millis(200);
-/// Maximum number of bytes of npm's output in an error.
+/// Maximum number of bytes of npm's output that an error quotes.
 const QUOTED: usize = 2000;
-/// The Node.js that is installed if the machine's version is too old.
+/// The name under which Node.js is installed if the machine's version is too old.
 const NODE: &str = "node";
 const NODE_VERSION: &str = "22.23.3";
 
-/// The lock files, by agent.
+/// The lock file of each agent.
 const LOCKS: &[(&str, &str)] = &[
     ("claude", include_str!("catalog/locks/claude.json")),
     ("codex", include_str!("catalog/locks/codex.json")),
@@ -44,7 +46,7 @@ const LOCKS: &[(&str, &str)] = &[
     ("qwen", include_str!("catalog/locks/qwen.json")),
 ];
 
-/// The directory with the installed agents, as `<id>/<version>`.
+/// The directory with the installed agents. Each is in `<id>/<version>`.
 #[derive(Clone, Debug)]
 pub struct AgentInstallDir {
     path: PathBuf,
@@ -55,7 +57,7 @@ pub struct AgentInstallDir {
 pub struct InstalledAgent {
     pub path: PathBuf,
     pub version: String,
-    /// The Node.js with which the agent runs.
+    /// The Node.js that runs the agent, if the agent needs Node.js.
     pub node: Option<PathBuf>,
 }
 
@@ -63,7 +65,7 @@ pub struct InstalledAgent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallResult {
     pub agent: InstalledAgent,
-    /// Whether it was already installed, so that nothing was done.
+    /// Whether the agent was already installed, so that nothing was done.
     pub was_there: bool,
 }
 
@@ -73,7 +75,7 @@ struct Stamp {
     node: Option<PathBuf>,
 }
 
-/// Whether to install an agent again that is already installed.
+/// Whether an agent that is already installed is installed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinstall {
     Yes,
@@ -83,7 +85,7 @@ pub enum Reinstall {
 /// The progress of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallStep {
-    /// Waits for another process that installs something.
+    /// Waits for another process that is installing an agent.
     Waiting,
     Fetching {
         package: String,
@@ -92,7 +94,7 @@ pub enum InstallStep {
     },
 }
 
-/// Why an agent was not installed. A failed installation leaves no files.
+/// Why an agent was not installed. No files are left from a failed installation.
 #[derive(Debug)]
 pub enum InstallError {
     /// The catalog has no package for this agent.
@@ -120,7 +122,7 @@ pub enum InstallError {
     NpmFailed {
         said: String,
     },
-    /// The packages do not contain the program that the catalog starts.
+    /// The packages do not contain the program that the catalog names.
     Incomplete {
         missing: PathBuf,
     },
@@ -165,7 +167,7 @@ impl std::fmt::Display for InstallError {
 impl std::error::Error for InstallError {}
 
 impl InstallError {
-    /// The output of npm.
+    /// The output of npm, if it ran.
     pub fn npm_output(&self) -> Option<&str> {
         match self {
             InstallError::RegistryUnreachable { said }
@@ -187,7 +189,7 @@ impl AgentInstallDir {
         Self { path: path.into() }
     }
 
-    /// The agent in its pinned version, if the installation is complete.
+    /// Finds the agent in its pinned version. `None` if it is not completely installed.
     pub fn find_installed(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
         let version = &entry.package.as_ref()?.version;
         self.stamped(&entry.id, version)
@@ -204,12 +206,13 @@ impl AgentInstallDir {
         })
     }
 
-    /// Installs an agent. Other installations wait, also those of other processes. Dropping the
-    /// future ends npm.
+    /// Installs an agent. Only one installation runs at a time, also among several processes.
+    /// Dropping the future ends npm.
     ///
     /// # Errors
     ///
-    /// A failed attempt leaves no files, and an earlier installation is kept.
+    /// Fails if the agent cannot be installed. No files of the failed installation are left, and an
+    /// earlier installation is kept.
     pub async fn install(
         &self,
         entry: &AgentCatalogEntry,
@@ -225,8 +228,8 @@ impl AgentInstallDir {
         if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
             return Err(InstallError::UnsupportedPlatform { id, platform });
         }
-        // The installation may be the first to use the data directory, and `serve` refuses one that
-        // other users can enter.
+        // Create the data directory as private, because the installation may be the first to use
+        // it, and `serve` refuses a data directory that other users can enter.
         let mut private = fs::DirBuilder::new();
         private.recursive(true).mode(0o700);
         private.create(&self.path).map_err(failing(&self.path, "make"))?;
@@ -250,14 +253,14 @@ impl AgentInstallDir {
         });
         let wanted = Wanted { id: &entry.id, version: &package.version, lock, node };
         let filling = self.fill(&wanted, &npm, host, |path, node| {
-            // The program, or the script that Node.js runs.
+            // The agent's program, or the script that Node.js runs.
             let started = entry.argv.iter().take(2).find(|argument| argument.contains("{agent}"));
             started.map(|argument| PathBuf::from(filled(argument, path, node)))
         });
         Ok(InstallResult { agent: filling.await?, was_there: false })
     }
 
-    /// The machine's Node.js if it is new enough, else one that we install.
+    /// Returns the machine's Node.js if it is new enough. Otherwise installs one.
     async fn node(
         &self,
         lowest: u32,
@@ -287,7 +290,7 @@ impl AgentInstallDir {
         Ok(program(&made.path))
     }
 
-    /// Lets npm fill a new directory and renames it to its final name.
+    /// Runs npm in a new directory and renames the directory to its final name.
     async fn fill(
         &self,
         wanted: &Wanted<'_>,
@@ -318,7 +321,7 @@ impl AgentInstallDir {
         Ok(InstalledAgent { path, version: stamp.version, node: stamp.node })
     }
 
-    /// Waits until no other process installs anything.
+    /// Waits for the lock, so that no other process installs an agent at the same time.
     async fn lock(
         &self,
         progress: &mut (dyn FnMut(InstallStep) + Send),
@@ -341,7 +344,8 @@ impl AgentInstallDir {
         }
     }
 
-    /// Removes directories left by processes that were killed. The caller holds the lock.
+    /// Removes directories of installations whose processes were killed. The caller must hold the
+    /// lock.
     fn clear(&self) -> Result<(), InstallError> {
         let entries = self.path.read_dir().map_err(failing(&self.path, "read"))?;
         for entry in entries.flatten() {
@@ -354,7 +358,7 @@ impl AgentInstallDir {
     }
 }
 
-/// What to install.
+/// A package to install.
 struct Wanted<'a> {
     id: &'a str,
     version: &'a str,
@@ -362,7 +366,7 @@ struct Wanted<'a> {
     node: Option<PathBuf>,
 }
 
-/// A directory that is removed again unless it was renamed.
+/// A directory that is removed on drop unless it was renamed.
 struct NewDirectory {
     path: PathBuf,
 }
@@ -376,7 +380,7 @@ impl NewDirectory {
 
 impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // If this fails, the next installation removes it.
+        // If the removal fails, the next installation removes the directory.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -385,7 +389,7 @@ fn lock_file(id: &str) -> Option<&'static str> {
     LOCKS.iter().find(|(known, _)| *known == id).map(|(_, lock)| *lock)
 }
 
-/// The manifest that belongs to a lock file: its root package.
+/// Makes the manifest that belongs to a lock file: its root package.
 fn manifest(lock: &str) -> String {
     let lock: Value = serde_json::from_str(lock).unwrap_or_default();
     let root = &lock["packages"][""];
@@ -418,7 +422,7 @@ async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result
     Err(npm_error(&said, &output.status.to_string()))
 }
 
-/// What npm begins a line of an error with, from version 10 on and before.
+/// Prefixes of an error line of npm: from version 10 on, and before.
 const NPM_ERROR_PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
 
 /// Classifies a failure of npm.
@@ -449,7 +453,7 @@ fn npm_error(said: &str, status: &str) -> InstallError {
     }
 }
 
-/// Whether a line of npm's error tells nothing to a user: a line of a stack trace, or a member of the
+/// Whether a line of npm's error is useless to a user: a line of a stack trace, or a member of the
 /// error object that npm prints after it.
 fn is_detail(line: &str) -> bool {
     const FIELDS: [&str; 11] = [
@@ -472,8 +476,8 @@ fn is_detail(line: &str) -> bool {
         || FIELDS.iter().any(|field| line.starts_with(field))
 }
 
-/// Asks a Node.js for its major version and its own path. Under a version manager, the program in
-/// the search path is a shim that starts another one.
+/// Runs a Node.js to get its major version and its real path. With a version manager, the program
+/// in the search path is only a shim that starts another one.
 async fn probe_node(node: &Path, host: &HostEnvironment) -> Option<(u32, PathBuf)> {
     let output = Command::new(node)
         .args(["-p", "process.version + ' ' + process.execPath"])
@@ -485,7 +489,7 @@ async fn probe_node(node: &Path, host: &HostEnvironment) -> Option<(u32, PathBuf
         .await
         .ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
-    // Shims may write a notice first.
+    // A shim may print a notice first, so use the last line.
     let (version, path) = said.trim_end().lines().last()?.split_once(' ')?;
     let major = version.strip_prefix('v')?.split('.').next()?.parse().ok()?;
     Some((major, Path::new(path).canonicalize().ok()?))
@@ -508,14 +512,14 @@ mod tests {
     use super::*;
     use crate::catalog::AgentCatalog;
 
-    /// A directory of agents, and a machine whose npm is this shell script.
+    /// A directory for agents, and a machine whose npm is a shell script.
     struct Machine {
         keep: tempfile::TempDir,
         host: HostEnvironment,
         agents: AgentInstallDir,
     }
 
-    /// Does what npm does for goose.
+    /// The npm script of the tests: creates the files that npm would create for goose.
     const FILLS: &str = "mkdir -p node_modules/@aaif/goose-binary-linux-x64/bin
 echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goose";
 

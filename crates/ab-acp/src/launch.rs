@@ -12,20 +12,20 @@ use ab_local::{LaunchedProgram, ProgramLaunchRequest, SandboxProgramLauncher};
 use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
-/// The parameters of a launch beside the catalog entry.
+/// The parameters of a launch in addition to the catalog entry.
 #[derive(Clone, Default)]
 pub struct AgentLaunchOptions {
-    /// The running `agent-backend` binary, for entries whose program is `{self}`. The sandbox must
-    /// show it.
+    /// The running `agent-backend` binary, for entries whose program is `{self}`. It must be
+    /// visible in the sandbox.
     pub own_binary: Option<PathBuf>,
-    /// Credentials by variable name. Only those that the entry lists are passed on.
+    /// Credentials by variable name. Only those that the entry lists are passed to the agent.
     pub credentials: BTreeMap<String, String>,
     /// Variables of the session, such as `HOME`. They take precedence over the entry's.
     pub env: BTreeMap<String, String>,
     pub limits: ExecLimits,
 }
 
-/// Values of credentials and variables are left out.
+/// Values of credentials and variables are not printed.
 impl fmt::Debug for AgentLaunchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentLaunchOptions")
@@ -37,17 +37,18 @@ impl fmt::Debug for AgentLaunchOptions {
     }
 }
 
-/// A running agent, before the handshake. Dropping `launched` kills the agent and everything that it started.
+/// A running agent, before the ACP handshake. Dropping `launched` kills the agent and everything
+/// that it started.
 #[derive(Debug)]
 pub struct LaunchedAgent {
     pub client: AcpClient,
     pub events: AgentEvents,
-    /// The process, with its standard error.
+    /// The agent's process. Its standard error can be read from it.
     pub launched: LaunchedProgram,
 }
 
-/// A directory or file of an agent's entry as a toolchain. The `bin` of a directory is added to `PATH`
-/// if it exists, else the directory itself.
+/// Makes a toolchain from a directory or file of an agent's entry. For a directory, its `bin` is
+/// added to `PATH` if it exists, otherwise the directory itself.
 pub fn toolchain_for_agent_path(path: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(path);
     if toolchain.bin.is_empty() && !path.is_file() {
@@ -56,11 +57,11 @@ pub fn toolchain_for_agent_path(path: &Path) -> Toolchain {
     toolchain
 }
 
-/// Starts the agent at the root of the workspace.
+/// Starts the agent in the root of the workspace.
 ///
 /// # Errors
-/// Those of [`SandboxProgramLauncher::start`], and `Invalid` when the entry needs the path of our own binary and the
-/// setup has none.
+/// The same as for [`SandboxProgramLauncher::start`]. Also `Invalid` if the entry needs the path of
+/// our own binary and the options do not contain it.
 pub async fn launch_agent(
     launcher: &SandboxProgramLauncher,
     entry: &AgentCatalogEntry,
@@ -78,7 +79,7 @@ pub async fn launch_agent(
     Ok(LaunchedAgent { client, events, launched })
 }
 
-/// The launch request for an entry.
+/// Builds the launch request for an entry.
 pub(crate) fn request(
     entry: &AgentCatalogEntry,
     setup: &AgentLaunchOptions,
@@ -94,7 +95,8 @@ pub(crate) fn request(
         *program = own.to_owned();
     }
     let mut env = entry.env.clone();
-    // `inherit` became part of `env` when the agent was resolved.
+    // Only the credentials are read here. The variables in `inherit` became part of `env` when the
+    // agent was resolved.
     for name in &entry.credentials {
         if let Some(value) = setup.credentials.get(name) {
             env.insert(name.clone(), value.clone());

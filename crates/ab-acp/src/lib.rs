@@ -1,12 +1,12 @@
 //! Coding agents that speak the Agent Client Protocol (ACP).
 //!
-//! [`AcpClient`] drives an agent over any pair of byte streams and reports its actions as
+//! [`AcpClient`] controls an agent over any pair of byte streams and reports its actions as
 //! [`AgentEvent`]s. [`catalog`] describes how agents are started. [`gateway`] makes agents
-//! available to an HTTP server. [`scripted_agent`] is our own agent, which follows a scenario, so that
-//! everything can be tested without a model.
+//! available to an HTTP server. [`scripted_agent`] is our own agent, which follows a scenario, so
+//! that everything can be tested without a model.
 //!
 //! The wire types are our own: real agents deviate from the published schema, and a strict parser
-//! would reject them. Unknown updates and notifications are passed on as JSON.
+//! would reject them. Unknown updates and notifications are returned as JSON.
 
 pub mod agent_readiness;
 pub mod bounds;

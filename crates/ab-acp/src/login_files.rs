@@ -8,7 +8,7 @@ use ab_local::LocalWorkspace;
 
 use crate::agent_readiness::LoginFile;
 
-/// Maximum size in bytes of a login file that is read back.
+/// Maximum size in bytes of a login file that is read from an agent's home.
 const MAX_LOGIN: u64 = 1024 * 1024;
 
 /// Copies login files into `home`, where the agent finds them, and returns their contents. Existing
@@ -17,7 +17,7 @@ const MAX_LOGIN: u64 = 1024 * 1024;
 ///
 /// # Errors
 ///
-/// A file cannot be read or written. The message names it.
+/// Fails if a file cannot be read or written. The message names the file.
 pub async fn copy_login_files_to_agent_home(
     home: &Path,
     files: &[LoginFile],
@@ -44,7 +44,7 @@ pub async fn copy_login_files_to_agent_home(
 ///
 /// # Errors
 ///
-/// A file of the operator cannot be read, or the home cannot be opened.
+/// Fails if a file of the operator cannot be read or the home cannot be opened.
 pub async fn read_login_file_contents(
     home: &Path,
     paths: &[String],

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// An MCP server for an agent to use.
+/// An MCP server that an agent can use.
 #[derive(Clone, PartialEq, Eq)]
 pub enum McpServer {
-    /// Only for agents whose profile says `mcp_http`.
+    /// A server over HTTP. Only for agents whose capabilities include `mcp_http`.
     Http { name: String, url: String, headers: Vec<(String, String)> },
-    /// Only for agents whose profile says `mcp_sse`.
+    /// A server over server-sent events. Only for agents whose capabilities include `mcp_sse`.
     Sse { name: String, url: String, headers: Vec<(String, String)> },
     /// A program that the agent starts. Every agent supports this.
     Stdio { name: String, command: String, args: Vec<String>, env: Vec<(String, String)> },
@@ -33,7 +33,7 @@ impl McpServer {
         }
     }
 
-    /// Parses a server that a client offers. `None` for an unsupported kind.
+    /// Parses an MCP server that a client offers. `None` if its kind is not supported.
     pub(crate) fn parse(value: &Value) -> Option<McpServer> {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let pairs = |key: &str| -> Vec<(String, String)> {
@@ -57,7 +57,7 @@ impl McpServer {
     }
 }
 
-/// Values of headers and variables are left out: they hold tokens.
+/// Values of headers and variables are not printed, because they contain tokens.
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |pairs: &[(String, String)]| -> Vec<String> {

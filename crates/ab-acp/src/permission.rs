@@ -9,7 +9,7 @@ use crate::client::AcpSessionId;
 use crate::rpc::{INVALID_PARAMS, Reply, RpcError};
 use crate::tool_call::ToolCallUpdate;
 
-/// A question with one answer. Dropping it answers "cancelled".
+/// A question that can be answered once. Dropping it answers "cancelled".
 pub struct PermissionQuestion {
     pub session: AcpSessionId,
     /// The tool call that waits for the answer.
@@ -19,7 +19,7 @@ pub struct PermissionQuestion {
     slot: Arc<ReplySlot>,
 }
 
-/// One choice.
+/// An answer that the agent offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionOption {
     pub id: String,
@@ -40,19 +40,19 @@ pub enum PermissionOptionKind {
 /// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionAnswer {
-    /// Allows the action once. If the agent does not offer `allow_once`, its `allow_always` is
-    /// used.
+    /// Allows the action once. If the agent does not offer `allow_once`, its option `allow_always`
+    /// is used.
     Allow,
-    /// Rejects the action. If the agent offers no option for that, the question is cancelled.
+    /// Rejects the action. If the agent offers no option to reject, the question is cancelled.
     Reject,
-    /// The option with this id.
+    /// Selects the option with this id.
     Choose(String),
-    /// The turn is being cancelled.
+    /// The answer while the turn is being cancelled.
     Cancel,
 }
 
-/// The reply to one question. The question and the client share it, because the client takes it
-/// when the turn is cancelled.
+/// The reply to one question. It is shared by the question and the client, because the client
+/// answers the question when the turn is cancelled.
 #[derive(Debug)]
 pub(crate) struct ReplySlot(Mutex<Option<Reply>>);
 
@@ -109,7 +109,7 @@ impl PermissionQuestion {
         }
     }
 
-    /// Whether an answer would still reach the agent.
+    /// Whether the question is still open, so that an answer would reach the agent.
     pub fn is_unanswered(&self) -> bool {
         self.slot.is_open()
     }

@@ -7,25 +7,27 @@ use crate::failure::AcpError;
 /// The protocol version that this client requests.
 pub(crate) const PROTOCOL_VERSION: u64 = 1;
 
-/// An agent's name and what it offers.
+/// The name of an agent and the features that it supports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentCapabilities {
     pub name: Option<String>,
     pub title: Option<String>,
     pub version: Option<String>,
-    /// `session/load`: the agent can reopen a session and sends its history again.
+    /// Whether the agent supports `session/load`: it can reopen a session and sends its history
+    /// again.
     pub loads_sessions: bool,
-    /// `session/resume`: the agent can reopen a session without sending its history.
+    /// Whether the agent supports `session/resume`: it can reopen a session without sending its
+    /// history.
     pub resumes_sessions: bool,
-    /// `session/close`.
+    /// Whether the agent supports `session/close`.
     pub closes_sessions: bool,
-    /// Whether MCP servers may be offered over HTTP. Every agent supports stdio.
+    /// Whether the client may offer MCP servers over HTTP. Every agent supports stdio.
     pub mcp_http: bool,
-    /// Whether MCP servers may be offered over server-sent events.
+    /// Whether the client may offer MCP servers over server-sent events.
     pub mcp_sse: bool,
-    /// Whether a prompt may hold images.
+    /// Whether a prompt may contain images.
     pub images: bool,
-    /// Whether a prompt may hold the content of files.
+    /// Whether a prompt may contain the content of files.
     pub embedded_context: bool,
     pub auth_methods: Vec<AuthMethod>,
 }
@@ -39,8 +41,9 @@ pub struct AuthMethod {
 }
 
 impl AgentCapabilities {
-    /// Parses an answer to `initialize`. The shape of the answer decides, not its version number:
-    /// some agents echo any number that the client sends, and answer in the shape of version 1.
+    /// Parses an answer to `initialize`. The answer is accepted by its shape, not by its version
+    /// number, because some agents repeat any number that the client sends and still answer in the
+    /// shape of version 1.
     pub(crate) fn parse(answer: &Value) -> Result<AgentCapabilities, AcpError> {
         let bad = |reason: String| AcpError::BadAnswer { method: "initialize".into(), reason };
         let Some(object) = answer.as_object() else {
@@ -61,7 +64,7 @@ impl AgentCapabilities {
         let capabilities = &answer["agentCapabilities"];
         let sessions = &capabilities["sessionCapabilities"];
         let flag = |value: &Value| value.as_bool().unwrap_or_default();
-        // Session capabilities are objects; `null` and `false` mean no.
+        // A session capability is an object. `null` and `false` mean that it is not supported.
         let offered = |value: &Value| value.is_object() || flag(value);
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let info = &answer["agentInfo"];

@@ -35,7 +35,7 @@ pub(crate) use message::{
     RESOURCE_NOT_FOUND,
 };
 
-/// What the peer sent without being asked.
+/// What kind of message the peer sent on its own initiative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Request,
@@ -45,13 +45,13 @@ pub(crate) enum Arrival {
 /// How a request or notification of the peer is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// It is added to the queue.
+    /// The message is added to the queue.
     Queue,
-    /// It is dropped. A request is answered "method not found".
+    /// The message is dropped. If it is a request, it is answered with "method not found".
     Refuse,
 }
 
-/// A message of the peer, in the order of arrival.
+/// A message from the peer. Messages are queued in the order of arrival.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Request {
@@ -63,7 +63,7 @@ pub(crate) enum Incoming {
         method: String,
         params: Value,
     },
-    /// The response to a request that was announced by [`Rpc::expect_in_order`].
+    /// The response to a request that was registered with [`Rpc::expect_in_order`].
     Answer {
         id: u64,
         result: Result<Value, RpcError>,
@@ -75,17 +75,17 @@ pub(crate) enum Incoming {
 /// A line of the peer that is not a message.
 #[derive(Debug)]
 pub(crate) struct InvalidLine {
-    /// Its first bytes.
+    /// The beginning of the line.
     pub(crate) beginning: String,
     pub(crate) why: String,
-    /// The kind of message that its members `id` and `method` make it, if they can be read.
+    /// The kind of message according to the members `id` and `method`, if they can be read.
     pub(crate) kind: Option<RpcMessageKind>,
 }
 
-/// How a connection reads and ends.
+/// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RpcSettings {
-    /// A longer line ends the connection.
+    /// Maximum length of a line in bytes. A longer line ends the connection.
     pub(crate) max_line_bytes: usize,
     pub(crate) at_input_end: AtInputEnd,
 }
@@ -93,13 +93,15 @@ pub(crate) struct RpcSettings {
 /// What happens when the peer has closed its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtInputEnd {
-    /// The connection ends. Bytes after the last newline are ignored: the peer may have crashed.
+    /// The connection ends. Bytes after the last newline are ignored, because the peer may have
+    /// crashed while it wrote them.
     Close,
-    /// Lines are written until [`Rpc::close`]. Bytes after the last newline are a line.
+    /// The connection keeps writing until [`Rpc::close`] is called. Bytes after the last newline
+    /// count as a line.
     KeepWriting,
 }
 
-/// A queued message with its share of the queue's byte budget.
+/// A queued message, and its part of the byte limit of the queue.
 #[derive(Debug)]
 struct Queued {
     incoming: Incoming,
@@ -113,15 +115,15 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// The next message, or `None` once the connection has ended and the queue is empty. Cancel
-    /// safe.
+    /// Returns the next message, or `None` once the connection has ended and the queue is empty.
+    /// Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Incoming> {
         self.queue.recv().await.map(|queued| queued.incoming)
     }
 }
 
-/// The one reply to a request of the peer. Sending never waits: a slot among the outgoing lines was
-/// reserved when the request arrived.
+/// Sends the single reply to a request of the peer. Sending never waits, because a slot in the
+/// outgoing queue was reserved when the request arrived.
 #[derive(Debug)]
 pub(crate) struct Reply {
     id: Value,
@@ -155,9 +157,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     callers: HashMap<u64, Waiter>,
-    /// Why the connection ended, once it has.
+    /// Why the connection ended. `None` while it is open.
     end: Option<AcpError>,
-    /// Why nothing more can be written, once writing has failed.
+    /// Why writing failed. `None` while writing is possible.
     write_end: Option<AcpError>,
 }
 
@@ -165,7 +167,7 @@ struct Waiting {
 #[derive(Debug)]
 enum Outgoing {
     Line(Vec<u8>),
-    /// Completed when everything before it has been written.
+    /// A request to notify the sender when everything before it has been written.
     Mark(oneshot::Sender<()>),
 }
 
@@ -185,8 +187,8 @@ impl Drop for StopOnDrop {
 }
 
 impl Rpc {
-    /// Starts the two tasks. The reading task calls `route` for each request and notification to
-    /// decide how it is handled. `route` must not block.
+    /// Starts the reading and the writing task. The reading task calls `route` for each request and
+    /// notification to decide how it is handled. `route` must not block.
     pub(crate) fn start<R, W, F>(
         input: R,
         output: W,
@@ -227,7 +229,8 @@ impl Rpc {
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
             tokio::select! {
-                // The peer may have sent more before it closed its input, so reading continues.
+                // Keep reading after a write error: the peer may have sent more before it closed
+                // its input.
                 end = writing(output, lines) => ended.waiting().write_end = Some(end),
                 () = stopped.cancelled() => {}
             }
@@ -274,7 +277,7 @@ impl Rpc {
         self.send(message::request(id, method, params)).await
     }
 
-    /// Stops waiting for a response. It is dropped when it arrives.
+    /// Stops waiting for a response. If the response arrives later, it is dropped.
     pub(crate) fn forget(&self, id: u64) {
         self.shared.waiting().callers.remove(&id);
     }
@@ -283,7 +286,7 @@ impl Rpc {
         self.send(message::notification(method, params)).await
     }
 
-    /// Sends bytes unchanged.
+    /// Sends a line unchanged.
     pub(crate) async fn send(&self, line: Vec<u8>) -> Result<(), AcpError> {
         self.shared.outgoing.send(Outgoing::Line(line)).await.map_err(|_| self.shared.why())
     }
@@ -305,7 +308,7 @@ impl Rpc {
         self.shared.why()
     }
 
-    /// Why the connection ended, if it has.
+    /// Why the connection ended. `None` while it is open.
     pub(crate) fn end(&self) -> Option<AcpError> {
         self.shared.waiting().end.clone()
     }
@@ -349,7 +352,8 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records why the connection ended; the first reason is kept. Wakes the callers that wait.
+    /// Records why the connection ended and wakes the waiting callers. If a reason is already
+    /// recorded, it is kept.
     fn end(&self, end: AcpError) {
         let callers = {
             let mut waiting = self.waiting();
@@ -366,7 +370,7 @@ impl Shared {
     }
 }
 
-/// Reads until the connection ends and returns the reason.
+/// Reads messages until the connection ends, and returns the reason.
 async fn reading<R: AsyncRead + Unpin>(
     shared: Arc<Shared>,
     mut lines: Lines<R>,
@@ -374,7 +378,8 @@ async fn reading<R: AsyncRead + Unpin>(
     queue: mpsc::Sender<Queued>,
     route: impl Fn(Arrival, &str, &Value) -> Route,
 ) -> AcpError {
-    // One message of the longest length always fits.
+    // The byte limit of the queue equals the maximum line length, so that one message of any valid
+    // length fits.
     let bytes = Arc::new(Semaphore::new(max_line_bytes));
     let unanswered = Arc::new(Semaphore::new(MAX_PENDING_INCOMING_REQUESTS));
     let mut noise = 0;
@@ -408,7 +413,8 @@ async fn reading<R: AsyncRead + Unpin>(
                         continue;
                     }
                     Some(Waiter::InOrder) => Incoming::Answer { id, result },
-                    // A response to a request that was given up, or to no request.
+                    // The response to a request whose caller stopped waiting, or to no known
+                    // request.
                     None => continue,
                 }
             }
@@ -419,7 +425,8 @@ async fn reading<R: AsyncRead + Unpin>(
                 }
             }
             Some(Message::Request { id, method, params }) => {
-                // A peer that closed its input cannot receive a response.
+                // The outgoing queue is closed: the peer closed its input and cannot receive a
+                // response.
                 let Ok(place) = shared.outgoing.clone().reserve_owned().await else { continue };
                 if route(Arrival::Request, &method, &params) == Route::Refuse {
                     let error =
@@ -449,7 +456,7 @@ async fn reading<R: AsyncRead + Unpin>(
     }
 }
 
-/// Writes until the connection ends and returns the reason.
+/// Writes lines until the connection ends, and returns the reason.
 async fn writing<W: AsyncWrite + Unpin>(
     mut output: W,
     mut lines: mpsc::Receiver<Outgoing>,
@@ -483,7 +490,7 @@ impl InvalidLine {
     }
 }
 
-/// The first bytes of a line as text.
+/// The beginning of a line as text.
 fn beginning(line: &[u8]) -> String {
     let cut = &line[..line.len().min(MAX_REPORTED_INVALID_LINE_BYTES)];
     let mut text = String::from_utf8_lossy(cut).into_owned();

@@ -46,32 +46,32 @@ const METHODS: [&str; 6] = [
     "session/prompt",
 ];
 
-/// How long turns may run on after the end of the input, and how long their replies may take to be
-/// written.
+/// How long turns may continue after the end of the input, and how long their replies may take to
+/// be written.
 const LAST_TURNS: Duration = Duration::from_secs(2);
 
-/// The parameters with which the agent is started.
+/// The settings of a scripted agent.
 #[derive(Clone, Debug)]
 pub struct ScriptedAgentSettings {
     pub scenario: AgentScenario,
-    /// The directory in which the agent stores its memory of sessions.
+    /// The directory in which the agent stores the state of its sessions.
     pub home: PathBuf,
 }
 
-/// How the agent's process ends.
+/// Why the agent's process exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptedAgentExit {
     /// The client closed the agent's input.
     Finished,
-    /// The scenario asks for this exit code.
+    /// The scenario demands this exit code.
     Exit(u8),
     /// The client sent a message of more than `limit` bytes.
     MessageTooLong { limit: usize },
 }
 
 /// Serves a client over a pair of streams until the client closes `input` or the scenario ends the
-/// process. After the end of `input`, running turns get a moment to end, and every reply is written.
-/// All tasks have ended when this returns.
+/// process. After the end of `input`, running turns get a short time to end, and every reply is
+/// written. When this returns, all tasks have ended.
 pub async fn run_scripted_agent<R, W>(
     input: R,
     output: W,
@@ -118,14 +118,14 @@ struct ScriptedAgent {
     logged_in: bool,
     conversations: HashMap<String, Conversation>,
     turns: JoinSet<Option<u8>>,
-    /// Requests that are never answered.
+    /// Requests that the scenario never answers.
     unanswered: Vec<Reply>,
 }
 
 struct Conversation {
     cwd: String,
     workspace: Arc<Workspace>,
-    /// Cancels the turn that was started last.
+    /// Cancels the most recently started turn.
     cancel: CancellationToken,
 }
 
@@ -134,7 +134,7 @@ type Answer = Result<Value, RpcError>;
 impl ScriptedAgent {
     async fn serve(mut self, mut inbox: Inbox) -> ScriptedAgentExit {
         for line in &self.scenario.faults.noise {
-            // A failed send is ignored: if the client is gone, the input ends too.
+            // Ignore a failed send: if the client is gone, the input ends too.
             let _ = self.rpc.send(format!("{line}\n").into_bytes()).await;
         }
         loop {
@@ -148,7 +148,7 @@ impl ScriptedAgent {
                         self.notification(&method, &params);
                     }
                     Some(Incoming::Noise(line)) => self.refuse(&line).await,
-                    // A response without a request.
+                    // A response to no known request.
                     Some(Incoming::Answer { .. }) => {}
                 },
                 Some(ended) = self.turns.join_next() => {
@@ -161,7 +161,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// Ends after the end of the input.
+    /// Waits for running turns after the end of the input, and returns how the agent exits.
     async fn finish(mut self) -> ScriptedAgentExit {
         let ending = async {
             while let Some(ended) = self.turns.join_next().await {
@@ -171,9 +171,9 @@ impl ScriptedAgent {
             }
             None
         };
-        // Turns that need longer are dropped.
+        // Turns that take longer are dropped.
         let code = timeout(LAST_TURNS, ending).await.ok().flatten();
-        // A client that does not read loses the rest.
+        // If the client does not read, the remaining output is lost.
         let _ = timeout(LAST_TURNS, self.rpc.flushed()).await;
         match (code, self.rpc.end()) {
             (Some(code), _) => ScriptedAgentExit::Exit(code),
@@ -184,7 +184,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// Answers a line that is not a message, so that no request waits for ever.
+    /// Answers a line that is not a valid message, so that a request in it does not wait forever.
     async fn refuse(&self, line: &InvalidLine) {
         let id = match &line.kind {
             Some(RpcMessageKind::Request(id)) => id.to_json(),
@@ -193,7 +193,7 @@ impl ScriptedAgent {
         };
         let error = json!({ "code": PARSE_ERROR, "message": format!("cannot parse the message: {}", line.why) });
         let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n");
-        // A failed send is ignored: if the client is gone, the input ends too.
+        // Ignore a failed send: if the client is gone, the input ends too.
         let _ = self.rpc.send(answer.into_bytes()).await;
     }
 
@@ -299,7 +299,7 @@ impl ScriptedAgent {
     async fn replay(&self, session: &str, kind: &str, text: &str) {
         let content = json!({ "type": "text", "text": text });
         let update = json!({ "sessionUpdate": kind, "content": content });
-        // A failed send is ignored: if the client is gone, the input ends too.
+        // Ignore a failed send: if the client is gone, the input ends too.
         let params = json!({ "sessionId": session, "update": update });
         let _ = self.rpc.notify("session/update", params).await;
     }
@@ -341,7 +341,8 @@ impl ScriptedAgent {
         };
         let mut remembered = remembered;
         let (first, prompt) = match remembered.interrupted() {
-            // The work of the interrupted prompt goes on at the question.
+            // Continue the interrupted prompt at its question. The text of the new prompt is not
+            // used.
             Some(interrupted) => interrupted,
             None => {
                 remembered.begin(&prompt);
@@ -393,7 +394,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Whether to send the history of a reopened session to the client.
+/// Whether the history of a reopened session is sent to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Sent,

@@ -13,12 +13,12 @@ pub enum SessionUpdate {
     Thought(ContentChunk),
     /// A part of a prompt that the agent repeats.
     UserMessage(ContentChunk),
-    /// A new tool call, or a change of one. Merge them by id with
+    /// A new tool call, or a change of an existing one. Changes are merged by id with
     /// [`ToolCallTracker`](crate::tool_call::ToolCallTracker).
     ToolCall(ToolCallUpdate),
     /// The whole plan. It replaces the previous one.
     Plan(Vec<PlanEntry>),
-    /// How much of the context is used, and what the session has cost so far.
+    /// The used part of the context window, and the cost of the session so far.
     Usage(SessionUsage),
     /// A message for the user outside of the conversation.
     Notice(AgentUserNotice),
@@ -26,7 +26,7 @@ pub enum SessionUpdate {
     Other { kind: String, body: Value },
 }
 
-/// A piece of a message. Pieces with the same message id belong to one message.
+/// A piece of a message. Pieces with the same message id form one message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContentChunk {
     pub content: ContentBlock,
@@ -117,7 +117,7 @@ impl ContentChunk {
         Some(ContentChunk { content, message_id: body["messageId"].as_str().map(str::to_owned) })
     }
 
-    /// The text, or `None` for content of another kind.
+    /// The text of the content. `None` if it is not text.
     pub fn text(&self) -> Option<&str> {
         match &self.content {
             ContentBlock::Text(text) => Some(text),
@@ -128,7 +128,7 @@ impl ContentChunk {
 
 impl ContentBlock {
     pub(crate) fn parse(value: &Value) -> Option<ContentBlock> {
-        // Some agents send a plain string.
+        // Some agents send a plain string instead of an object.
         if let Some(text) = value.as_str() {
             return Some(ContentBlock::Text(text.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Tool calls, and merging updates into them.
+//! Tool calls of an agent. Updates are merged into the calls.
 
 mod description;
 
@@ -27,24 +27,26 @@ impl fmt::Display for ToolCallId {
     }
 }
 
-/// A new tool call or a change of one. Fields that are `None` are unchanged.
+/// A new tool call, or a change of an existing one. A field that is `None` does not change the
+/// call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCallUpdate {
     pub id: ToolCallId,
-    /// Whether the agent announces a call by it. Some agents use the ids of ended calls again.
+    /// Whether the agent sent this as the start of a call. Some agents use the id of an ended call
+    /// again.
     pub is_announcement: bool,
     pub title: Option<String>,
     /// The name of the tool, such as `write_file`.
     pub name: Option<String>,
     pub kind: Option<ToolKind>,
     pub status: Option<ToolCallStatus>,
-    /// Replaces the content.
+    /// If set, replaces the content.
     pub content: Option<Vec<ToolCallContent>>,
-    /// Replaces the locations.
+    /// If set, replaces the locations.
     pub locations: Option<Vec<ToolCallLocation>>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
-    /// Text that is added to the terminal output.
+    /// Text to append to the terminal output.
     pub terminal_output: Option<String>,
 }
 
@@ -93,7 +95,7 @@ impl ToolKind {
         }
     }
 
-    /// Unknown kinds become [`ToolKind::Other`].
+    /// Parses the kind of a tool. Unknown kinds become [`ToolKind::Other`].
     fn parse(text: &str) -> ToolKind {
         ToolKind::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or_default()
     }
@@ -138,27 +140,27 @@ impl ToolCallStatus {
 pub enum ToolCallContent {
     Content(ContentBlock),
     Diff(FileDiff),
-    /// A terminal of the client, or a kind that this client does not know.
+    /// The content is a terminal of the client, or of a kind that this client does not know.
     Other(Value),
 }
 
-/// A change of one file, as the agent reports it.
+/// A change of one file, as the agent reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
     pub path: String,
-    /// `None` for a new file.
+    /// The previous content. `None` for a new file.
     pub old_text: Option<String>,
     pub new_text: String,
 }
 
-/// How many lines a diff adds and removes.
+/// Numbers of lines that a diff adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangedLineCounts {
     pub added: u64,
     pub removed: u64,
 }
 
-/// A location in a file that a tool call works on.
+/// A position in a file that a tool call works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCallLocation {
     pub path: String,
@@ -183,8 +185,8 @@ impl FileDiff {
 }
 
 impl ToolCallUpdate {
-    /// Reads a `tool_call`, a `tool_call_update`, or the call of a permission request. `None` without
-    /// an id.
+    /// Parses a `tool_call`, a `tool_call_update`, or the call of a permission request. `None` if
+    /// it has no id.
     pub(crate) fn parse(body: &Value) -> Option<ToolCallUpdate> {
         let text = |key: &str| body[key].as_str().map(str::to_owned);
         let list = |key: &str| body[key].as_array();
@@ -206,8 +208,8 @@ impl ToolCallUpdate {
     }
 }
 
-/// The output of a command since the last update. Codex, and agents made for some editors, report
-/// it as metadata and not as content.
+/// The output of a command since the last update. Codex and agents for some editors report it as
+/// metadata and not as content.
 fn terminal_output(meta: &Value) -> Option<String> {
     let keys = ["terminal_output_delta", "terminal_output"];
     keys.iter().find_map(|key| meta[*key]["data"].as_str()).map(str::to_owned)
@@ -243,7 +245,7 @@ impl ToolCallLocation {
     }
 }
 
-/// A tool call with all changes so far.
+/// A tool call with all changes so far merged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
     pub id: ToolCallId,
@@ -292,7 +294,7 @@ impl ToolCall {
         }
     }
 
-    /// The text of the output: the text content, else the terminal output, else the raw output.
+    /// The output as text: the text content, or else the terminal output, or else the raw output.
     pub fn output_text(&self) -> String {
         let texts: Vec<&str> = self.content.iter().filter_map(ToolCallContent::text).collect();
         if !texts.is_empty() {
@@ -334,9 +336,9 @@ fn replace<T>(value: &mut T, new: Option<T>) {
     }
 }
 
-/// The tool calls of a session, by id. The newest [`MAX_TRACKED_TOOL_CALLS`] are kept. An update of
-/// an older call starts a new one, and so does the announcement of a call with the id of one that has
-/// ended or is of an earlier turn.
+/// The tool calls of a session, by id. Only the newest [`MAX_TRACKED_TOOL_CALLS`] are kept, and an
+/// update of an older call starts a new call. A new call also starts if the agent announces a call
+/// with the id of a call that has ended or belongs to an earlier turn.
 #[derive(Debug, Default)]
 pub struct ToolCallTracker {
     calls: HashMap<ToolCallId, Tracked>,
@@ -348,7 +350,7 @@ pub struct ToolCallTracker {
 #[derive(Debug)]
 struct Tracked {
     call: ToolCall,
-    /// The turn in which the call began.
+    /// The number of the turn in which the call began.
     turn: u64,
 }
 
@@ -358,7 +360,7 @@ pub struct MergedToolCall<'a> {
     pub call: &'a ToolCall,
     /// Whether this is the first update of the call.
     pub is_new: bool,
-    /// Whether this update ended the call: it completed or failed, and had not ended before.
+    /// Whether this update ended the call, which had not ended before.
     pub ended: bool,
 }
 
@@ -391,8 +393,8 @@ impl ToolCallTracker {
         self.turn += 1;
     }
 
-    /// Whether an update announces another call than the known one with its id. Within a turn, some
-    /// agents announce a call again when it has ended.
+    /// Whether an update announces a new call that reuses the id of a known call. Within a turn,
+    /// some agents announce the same call again when it ends, which is not a new call.
     fn starts_anew(&self, update: &ToolCallUpdate) -> bool {
         let Some(known) = self.calls.get(&update.id) else { return false };
         let has_begun = update.status.is_none_or(|status| !status.has_ended());
@@ -404,7 +406,7 @@ impl ToolCallTracker {
         self.calls.get(id).map(|tracked| &tracked.call)
     }
 
-    /// Calls that have not ended, oldest first. At the end of a turn none should be left.
+    /// Calls that have not ended, oldest first. At the end of a turn there should be none.
     pub fn unfinished_calls(&self) -> impl Iterator<Item = &ToolCall> {
         let calls = self.order.iter().filter_map(|id| self.get(id));
         calls.filter(|call| !call.status.has_ended())

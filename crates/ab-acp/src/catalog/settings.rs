@@ -1,4 +1,4 @@
-//! Settings of agents: which ones a task may give, and how each reaches the agent.
+//! Settings of agents: which settings a task may set, and how each is passed to the agent.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use serde_json::{Map, Value};
 
 use super::AgentCatalogEntry;
 
-/// Maximum length of a text setting by default.
+/// Default of the maximum length of a text setting in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// How a setting reaches the agent, and which values it has.
+/// How a setting is passed to the agent, and which values are valid.
 ///
-/// In a configuration it is the name of a variable, or a table.
+/// In a configuration file this is either the name of a variable or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WrittenSetting")]
 pub struct AgentSettingRule {
-    /// The variable of the agent that gets the value.
+    /// The environment variable of the agent that receives the value.
     pub variable: String,
-    /// The variable holds a JSON object, of which the value becomes this member.
+    /// If set, the variable contains a JSON object, and the value becomes this member of it.
     pub member: Option<String>,
-    /// What it does, in one sentence.
+    /// What the setting does, in one sentence.
     pub description: String,
     pub kind: AgentSettingType,
-    /// The values of a text; any if empty.
+    /// The valid values of a text setting. If empty, any text is valid.
     pub values: Vec<String>,
-    /// Maximum length of a text.
+    /// Maximum length of a text setting in bytes.
     pub max_bytes: usize,
-    /// The bounds of a number.
+    /// The smallest and the largest valid number.
     pub min: u64,
     pub max: u64,
 }
@@ -99,12 +99,12 @@ impl From<WrittenSetting> for AgentSettingRule {
 }
 
 impl AgentCatalogEntry {
-    /// Puts the settings of a task into the variables of the agent. They replace the operator's.
+    /// Sets the agent's variables to the settings of a task. They replace settings of the operator.
     ///
     /// # Errors
     ///
-    /// A setting that the agent does not have, a value without a text form, and a variable of the operator that should
-    /// be a JSON object and is not.
+    /// Fails if the agent has no such setting, if a value has no text form, or if a variable of the
+    /// operator must be a JSON object and is not.
     pub fn apply_settings(&mut self, given: &Map<String, Value>) -> Result<(), String> {
         let mut variables = BTreeMap::new();
         for (name, value) in given {

@@ -1,17 +1,19 @@
 //! Classifies JSON-RPC messages without changing them.
 //!
-//! Only the members `id` and `method` are parsed. The rest must be valid JSON and is skipped, so
-//! that the bytes can be forwarded unchanged.
+//! Only the members `id` and `method` are parsed. The rest must be valid JSON but is not parsed
+//! further, so that the bytes can be forwarded unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Integers up to this value are exact in programs that have only floating-point numbers.
+/// The largest integer up to which all integers are exact in programs that use floating-point
+/// numbers.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The id of a request. Two texts of the same JSON value are the same id; `1` and `"1"` are not.
+/// The id of a request. Ids are compared as JSON values: different spellings of one value are the
+/// same id, while `1` and `"1"` are different.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RpcId {
     Null,
@@ -30,7 +32,7 @@ impl fmt::Display for RpcId {
 }
 
 impl RpcId {
-    /// The id as a JSON value.
+    /// The id as JSON text.
     pub fn to_json(&self) -> String {
         match self {
             RpcId::Null => "null".to_owned(),
@@ -50,7 +52,7 @@ pub enum RpcMessageKind {
     Other,
 }
 
-/// Why bytes are not a message.
+/// The error for bytes that are not a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRpcMessage(String);
 
@@ -65,8 +67,8 @@ impl RpcMessageKind {
     ///
     /// # Errors
     ///
-    /// The bytes are not one JSON object in UTF-8, or `id` or `method` occurs twice or has the
-    /// wrong type.
+    /// Fails if the bytes are not one JSON object in UTF-8, or if `id` or `method` occurs twice or
+    /// has the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<RpcMessageKind, InvalidRpcMessage> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| InvalidRpcMessage(format!("not valid UTF-8: {error}")))?;
@@ -74,7 +76,8 @@ impl RpcMessageKind {
     }
 }
 
-/// The message on one line. In JSON, line breaks occur only as whitespace between tokens.
+/// Returns the message as one line. Line breaks can be replaced by spaces, because in JSON they
+/// occur only as whitespace between tokens.
 pub fn replace_line_breaks_by_spaces(bytes: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !bytes.iter().any(breaks) {
@@ -128,7 +131,7 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// The name of a member.
+/// The name of a member, as far as it matters here.
 enum Name {
     Id,
     Method,
@@ -157,7 +160,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// A method: any string.
+/// Accepts any string as the name of a method.
 struct MethodName;
 
 impl<'de> Deserialize<'de> for MethodName {
@@ -201,7 +204,8 @@ impl<'de> Deserialize<'de> for RpcId {
             }
 
             fn visit_f64<E>(self, number: f64) -> Result<RpcId, E> {
-                // An agent that has only floating-point numbers answers 1 with 1.0.
+                // Normalize whole numbers: an agent that uses floating-point numbers answers the id
+                // 1 with 1.0.
                 let whole = number.fract() == 0.0 && number.abs() <= MAX_EXACT;
                 let text = if whole { format!("{number:.0}") } else { number.to_string() };
                 Ok(RpcId::Number(if text == "-0" { "0".to_owned() } else { text }))

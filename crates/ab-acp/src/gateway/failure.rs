@@ -17,7 +17,7 @@ pub enum AgentGatewayError {
     InvalidMessage {
         why: String,
     },
-    /// There is no such server, and the request names no agent to start.
+    /// There is no server with this id, and the request does not name an agent to start.
     MissingAgent,
     UnknownAgent {
         agent: String,
@@ -26,11 +26,11 @@ pub enum AgentGatewayError {
         agent: String,
         why: String,
     },
-    /// The agent could not be installed. A failed installation leaves no files.
+    /// The agent could not be installed. No files are left from the failed installation.
     InstallFailed {
         agent: String,
         why: String,
-        /// The output of npm.
+        /// The output of npm, if it ran.
         said: Option<String>,
     },
     /// The server runs a different agent than the request names.
@@ -49,17 +49,17 @@ pub enum AgentGatewayError {
         bound: usize,
     },
     UnknownServer,
-    /// The process could not be started.
+    /// The agent's process could not be started.
     NotStarted {
         agent: String,
         why: String,
     },
-    /// The process does not accept input.
+    /// The agent's process does not accept input.
     WriteFailed {
         why: Arc<str>,
     },
     AgentExited(Arc<AgentExit>),
-    /// The agent sent nothing for this long.
+    /// The agent sent nothing for this time.
     Timeout {
         after: Duration,
     },
@@ -74,7 +74,7 @@ pub struct AgentExit {
     pub signal: Option<i32>,
     /// The cause, if it is known, such as a line that was too long.
     pub reason: Option<String>,
-    /// The end of its standard error.
+    /// The last part of the agent's standard error.
     pub stderr: String,
 }
 

@@ -1,4 +1,4 @@
-//! Installs agents for the gateway: on request, or before the first message to them.
+//! Installs agents for the gateway, either on request or before the first message to an agent.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,21 @@ use super::{AgentGateway, AgentLaunchPlan, AgentLookupResult};
 use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
 use crate::install::{InstallStep, Reinstall};
 
-/// The program of an agent, as the result of a request to install it.
+/// The program of an agent. This is the result of a request to install the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProgram {
     pub path: PathBuf,
     pub origin: AgentProgramOrigin,
     /// The version, if it is known.
     pub version: Option<String>,
-    /// Whether it was already installed, so that nothing was done.
+    /// Whether the agent was already installed, so that nothing was done.
     pub was_there: bool,
 }
 
-/// The source of a program.
+/// Where the program of an agent comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentProgramOrigin {
-    /// npm.
+    /// Installed from the npm registry.
     Registry,
     /// Installed by the operator.
     Host,
@@ -31,14 +31,15 @@ pub enum AgentProgramOrigin {
 }
 
 impl AgentGateway {
-    /// Installs the agent with this name, unless its program exists. Installations run one at a
-    /// time: of two concurrent requests one installs and both get the result. Dropping the future
-    /// ends the installation.
+    /// Installs the agent with this name, unless its program already exists. Installations run one
+    /// at a time. If two requests arrive at the same time, one of them installs and both get the
+    /// result. Dropping the future ends the installation.
     ///
     /// # Errors
     ///
-    /// [`AgentGatewayError::UnknownAgent`], [`AgentGatewayError::NotInstalled`] if the agent has no package,
-    /// and [`AgentGatewayError::InstallFailed`].
+    /// [`AgentGatewayError::UnknownAgent`] if there is no such agent,
+    /// [`AgentGatewayError::NotInstalled`] if it has no package, and
+    /// [`AgentGatewayError::InstallFailed`] if npm fails.
     pub async fn install_agent(
         &self,
         name: &str,
@@ -102,7 +103,7 @@ impl AgentResolver {
         Ok(artifact)
     }
 
-    /// Returns how to launch the agent. Installs it first if that is necessary and allowed.
+    /// Returns how to launch the agent. Installs the agent first if necessary and allowed.
     pub(super) async fn ready(
         &self,
         name: &str,

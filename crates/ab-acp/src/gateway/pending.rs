@@ -1,15 +1,16 @@
-//! Pending requests in both directions. No input or output.
+//! A table of pending requests in both directions. Does no I/O.
 
 use std::collections::{HashMap, HashSet};
 
 use super::envelope::RpcId;
 
-/// Requests of clients and of the agent that have no response yet. `W` is the type of a waiter.
+/// Requests of clients and of the agent that have no response yet. `W` is the type of the value
+/// that waits for the response to a client's request.
 #[derive(Debug)]
 pub(crate) struct PendingRequests<W> {
     bound: usize,
-    /// If the caller of a request disconnects, the request stays here until its response arrives:
-    /// its id is still in use.
+    /// A request stays here until its response arrives, even if its caller disconnects, because its
+    /// id remains in use.
     of_clients: HashMap<RpcId, W>,
     of_agent: HashSet<RpcId>,
 }
@@ -19,12 +20,12 @@ pub(crate) struct PendingRequests<W> {
 pub(crate) enum AddRequestError {
     /// A request with this id is still pending.
     DuplicateId,
-    /// The number of pending requests has reached the bound.
+    /// The number of pending requests has reached the limit.
     Full,
 }
 
 impl<W> PendingRequests<W> {
-    /// Creates a table with at most `bound` requests in each direction.
+    /// Creates a table with at most `max` requests in each direction.
     pub(crate) fn new(max: usize) -> PendingRequests<W> {
         PendingRequests { bound: max, of_clients: HashMap::new(), of_agent: HashSet::new() }
     }
@@ -33,7 +34,7 @@ impl<W> PendingRequests<W> {
     ///
     /// # Errors
     ///
-    /// Its id is in use, or the table is full. The table is unchanged.
+    /// Fails if the id is in use or the table is full. The table is then unchanged.
     pub(crate) fn add_client_request(
         &mut self,
         id: RpcId,
@@ -61,24 +62,25 @@ impl<W> PendingRequests<W> {
         }
     }
 
-    /// Removes a request of the agent that a client has answered. Returns `false` if there is none
-    /// with this id.
+    /// Removes a request of the agent that a client has answered. Returns `false` if there is no
+    /// such request.
     pub(crate) fn remove_agent_request(&mut self, id: &RpcId) -> bool {
         self.of_agent.remove(id)
     }
 
-    /// Whether the agent waits for a client.
+    /// Whether the agent waits for a response from a client.
     pub(crate) fn has_agent_requests(&self) -> bool {
         !self.of_agent.is_empty()
     }
 
-    /// Removes all waiters with the ids of their requests, after the agent has ended.
+    /// Removes all waiters and returns them with the ids of their requests. Called after the agent
+    /// has ended.
     pub(crate) fn drain_client_requests(&mut self) -> Vec<(RpcId, W)> {
         self.of_agent.clear();
         self.of_clients.drain().collect()
     }
 
-    /// Requests of clients without a response.
+    /// The number of client requests that have no response yet.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.of_clients.len()

@@ -18,16 +18,16 @@ use super::server::{AgentServer, Input, Phase};
 use super::source::AgentLaunchPlan;
 use crate::rpc::{Line, Lines};
 
-/// SIGTERM.
+/// The number of SIGTERM.
 const TERMINATE: i32 = 15;
-/// How long a process may take to exit after SIGTERM before it is killed. A DELETE is answered
-/// within 2 s.
+/// How long a process may take to exit after SIGTERM before it is killed. This is short, because a
+/// DELETE must be answered within 2 s.
 const STOP_GRACE: Duration = Duration::from_millis(500);
-/// How long to wait for further output after the process has exited. Its child processes may still
+/// How long to keep reading output after the process has exited. Its child processes may still
 /// write.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
-/// How long a process may take to exit after it has closed its output. The exit code is a more
-/// useful error.
+/// How long a process may take to exit after it has closed its output. Waiting is useful because
+/// the exit code is a better error than the end of the output.
 const END_GRACE: Duration = Duration::from_millis(500);
 /// Maximum number of queued lines for an agent that does not read its input.
 const QUEUED_INPUT: usize = 64;
@@ -46,7 +46,7 @@ pub(super) async fn run(server: &AgentServer, settings: &AgentGatewaySettings) {
     let (sender, inputs) = mpsc::channel(QUEUED_INPUT);
     server.phase.send_replace(Phase::Running(sender));
     carry(server, settings, launched, inputs).await;
-    // Processes that could not be ended here end with this process.
+    // The processes of a workspace that cannot be destroyed end together with this process.
     let _ = workspace.backend.destroy().await;
 }
 
@@ -57,7 +57,8 @@ async fn start(
     let agent = &server.agent;
     let resolved = settings.agents.ready(agent).await?;
     let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
-    // In the operator's own home an agent may find a login that the catalog does not list.
+    // Do not report a missing credential for an agent that uses the operator's own home: it may
+    // find a login there that the catalog does not list.
     if let Some(missing) =
         missing_credential.as_ref().filter(|_| settings.sandbox.servers_dir.is_some())
     {
@@ -76,7 +77,7 @@ async fn start(
     })
 }
 
-/// Why the exchange of messages stops.
+/// Why the forwarding of messages stops.
 enum Stop {
     Deleted,
     Exited(Option<ProcessExit>),
@@ -90,7 +91,8 @@ async fn carry(
     mut launched: LaunchedProgram,
     mut inputs: mpsc::Receiver<Input>,
 ) {
-    // The driver keeps the end of the agent's standard error, as much of it as is shown.
+    // This reader is not needed: the driver keeps the last part of standard error, which is enough
+    // for an error message.
     drop(launched.stderr.take());
     let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
         let reason = Some("it was started without standard input and output".to_owned());
@@ -108,7 +110,8 @@ async fn carry(
             never = write(input, &mut inputs, &mut unwritten) => match never {},
         };
         if matches!(stop, Stop::Exited(_)) {
-            // Read the output that the process wrote last. Ignore output that arrives after that.
+            // Read the output that the process wrote before it exited, for a limited time. Later
+            // output is ignored.
             let _ = timeout(LAST_OUTPUT, &mut reading).await;
         }
         stop
@@ -134,8 +137,8 @@ async fn carry(
         Stop::Broken(reason) => (end(launched).await, Some(reason)),
     };
     server.end(Phase::Ended(Arc::new(ended(exit, reason)))).await;
-    // Drop the lines that were not written only after the end is recorded, so that their callers get
-    // that reason.
+    // Drop the unwritten lines after the end is recorded, so that their callers get the recorded
+    // reason.
     drop((unwritten, inputs));
 }
 
@@ -151,14 +154,15 @@ fn ended(exit: Option<ProcessExit>, reason: Option<String>) -> AgentExit {
     }
 }
 
-/// Asks the process to exit, then kills it and everything that it started.
+/// Asks the process to exit. After a grace period, kills the process and everything that it
+/// started.
 async fn end(launched: LaunchedProgram) -> Option<ProcessExit> {
     let mut ending = launched.exit_receiver().clone();
     let asked = async {
         launched.signal(TERMINATE).await;
         ending.wait().await
     };
-    // A process that does not exit in time is killed with the others.
+    // If the process does not exit in time, `kill` ends it.
     let _ = timeout(STOP_GRACE, asked).await;
     launched.kill().await
 }
@@ -183,8 +187,8 @@ async fn read(server: &AgentServer, output: ProcessOutputReader, max_line: usize
     }
 }
 
-/// Writes lines until the process has exited. After an error all further lines fail; responses of
-/// the agent are still read. `unwritten` holds the line that is being written.
+/// Writes lines until the process has exited. After an error all further lines fail, but responses
+/// of the agent are still read. `unwritten` contains the line that is being written.
 async fn write(
     mut input: ProcessInputWriter,
     inputs: &mut mpsc::Receiver<Input>,
@@ -201,7 +205,7 @@ async fn write(
             broken = writing.await.err().map(|error| error.to_string().into());
         }
         if let Some(Input { written, .. }) = unwritten.take() {
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = written.send(broken.clone().map_or(Ok(()), Err));
         }
     }

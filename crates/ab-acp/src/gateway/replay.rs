@@ -1,10 +1,10 @@
-//! The latest events of an agent server, in memory, for readers that reconnect.
+//! Keeps the latest events of an agent server in memory, for readers that reconnect.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// How much a replay buffer keeps. The newest event is always kept.
+/// The size limits of a replay buffer. The newest event is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
     pub events: usize,
@@ -20,27 +20,27 @@ impl Default for ReplayLimits {
 /// One message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayEvent {
-    /// From 1, without gaps.
+    /// The number of the event, counted from 1 without gaps.
     pub id: u64,
-    /// One JSON object on one line.
+    /// The message: one JSON object on one line.
     pub data: Bytes,
 }
 
-/// What a reader gets next.
+/// The next events for a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayBatch {
-    /// If events after the reader's cursor were evicted: the id of the oldest event that remains.
+    /// The id of the oldest remaining event, if events after the reader's cursor were evicted.
     pub first_id_after_gap: Option<u64>,
     pub events: Vec<ReplayEvent>,
 }
 
-/// Events with increasing ids. The oldest are evicted when a bound is exceeded.
+/// A buffer of events with increasing ids. If a limit is exceeded, the oldest events are evicted.
 #[derive(Debug)]
 pub(crate) struct ReplayBuffer {
     bounds: ReplayLimits,
     events: VecDeque<Bytes>,
     bytes: usize,
-    /// The id of the last event, or zero if there is none.
+    /// The id of the last event. Zero if there was no event.
     last: u64,
 }
 
@@ -64,7 +64,7 @@ impl ReplayBuffer {
         self.last
     }
 
-    /// The id of the last event, or zero if there is none.
+    /// The id of the last event. Zero if there was no event.
     #[cfg(test)]
     pub(crate) fn last_id(&self) -> u64 {
         self.last
@@ -76,8 +76,8 @@ impl ReplayBuffer {
     }
 
     /// The cursor at which a reader starts. Without `last_event_id` the reader starts at the oldest
-    /// event. An id greater than the last id is of an earlier run of the server: the reader knows no
-    /// event of this run, so it starts before the first one and is told of evicted events.
+    /// event. An id greater than the last id comes from an earlier run of the server. The reader
+    /// then starts before the first event of this run and is told about evicted events.
     pub(crate) fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
             Some(id) if id > self.last => 0,
@@ -86,8 +86,8 @@ impl ReplayBuffer {
         }
     }
 
-    /// Events after the cursor: at most `events` events and, after the first one, at most `bytes`
-    /// bytes.
+    /// Returns events after the cursor: at most `events` of them, and, except for the first one, at
+    /// most `bytes` bytes.
     pub(crate) fn events_after(&self, cursor: u64, limits: ReplayLimits) -> ReplayBatch {
         let oldest = self.oldest_id();
         let gap = (cursor + 1 < oldest).then_some(oldest);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(None), ALL)), [3, 4, 5]);
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(Some(4)), ALL)), [5]);
         assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL).first_id_after_gap, None);
-        // A cursor from an earlier run of the server knows nothing of this one.
+        // A cursor from an earlier run of the server starts before the first event of this run.
         let batch = buffer.events_after(buffer.start_cursor(Some(500)), ALL);
         assert_eq!((batch.first_id_after_gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
     }
@@ -162,8 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader with batches of any size gets every event that is kept, in order and once, and
-        /// learns about the evicted ones.
+        /// A reader with batches of any size gets every event that is kept, once and in order, and
+        /// is told about evicted events.
         #[test]
         fn nothing_is_lost_silently(
             sizes in vec(0_usize..40, 0..60),

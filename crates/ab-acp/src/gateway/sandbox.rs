@@ -1,4 +1,5 @@
-//! The sandbox in which an agent of a gateway works, on the served root or on its own directory.
+//! The sandbox of a gateway's agent. The agent works in the served directory or in a directory of
+//! its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,17 +17,18 @@ use crate::login_files::copy_login_files_to_agent_home;
 /// Settings that apply to every agent of a gateway.
 #[derive(Clone, Debug)]
 pub struct AgentSandboxSettings {
-    /// The directory in which agents work. Without one, each server gets an empty directory in
+    /// The directory in which all agents work. If `None`, each server gets an empty directory in
     /// `servers_dir`.
     pub root: Option<PathBuf>,
-    /// The homes and directories of servers are created here and removed with their server. Without
-    /// it, agents use the `HOME` of their environment, and a root is required.
+    /// The directory in which the homes and working directories of servers are created. They are
+    /// removed together with their server. If `None`, agents use the `HOME` of their environment,
+    /// and `root` is required.
     pub servers_dir: Option<PathBuf>,
     /// Paths in the root that are hidden from agents.
     pub hidden_paths: Vec<String>,
     /// Paths in the root that agents can only read.
     pub read_only_paths: Vec<String>,
-    /// Directories of this machine that agents see.
+    /// Directories of this machine that are visible to agents.
     pub mounts: Vec<SandboxMount>,
     /// Variables of all agents.
     pub variables: BTreeMap<String, String>,
@@ -35,16 +37,16 @@ pub struct AgentSandboxSettings {
     pub minimum_isolation: Isolation,
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
-    /// If set, no agent can be started, for this reason.
+    /// If set, no agent is started, and requests fail with this reason.
     pub refusal: Option<String>,
 }
 
-/// The directories of one server. They outlive its process, so that a restarted agent finds its
-/// state.
+/// The directories of one server. They are kept when its process ends, so that a restarted agent
+/// finds its state.
 #[derive(Debug, Default)]
 pub(super) struct ServerDirs(Option<PathBuf>);
 
-/// The sandbox of one running agent, and its process.
+/// A running agent and its sandbox.
 #[derive(Debug)]
 pub(super) struct SandboxedAgent {
     pub(super) launched: LaunchedProgram,
@@ -52,18 +54,18 @@ pub(super) struct SandboxedAgent {
 }
 
 impl AgentSandboxSettings {
-    /// Removes the directories that an earlier process of ours left behind.
+    /// Removes the directories that an earlier gateway process left behind.
     ///
     /// # Errors
     ///
-    /// The directory cannot be removed or created.
+    /// Fails if the directory cannot be removed or created.
     pub async fn remove_leftover_server_dirs(&self) -> Result<()> {
         let Some(area) = &self.servers_dir else { return Ok(()) };
         remove_directory(area).await?;
         make(area).await
     }
 
-    /// The directories for a new server.
+    /// Creates the directories for a new server.
     pub(super) fn place(&self) -> Result<ServerDirs> {
         if let Some(why) = &self.refusal {
             return Err(Error::new(
@@ -119,7 +121,7 @@ impl AgentSandboxSettings {
         match self.launch(&workspace, agent).await {
             Ok(launched) => Ok(SandboxedAgent { launched, workspace }),
             Err(error) => {
-                // The error of the start is more useful.
+                // Ignore an error here: the error of the start is more useful.
                 let _ = workspace.backend.destroy().await;
                 Err(error)
             }
@@ -147,7 +149,7 @@ impl ServerDirs {
     /// Removes the directories.
     pub(super) async fn remove(&self) {
         if let Some(place) = &self.0 {
-            // Directories that remain are removed at the next start of the server.
+            // Directories that cannot be removed now are removed at the next start of the gateway.
             let _ = remove_directory(place).await;
         }
     }

@@ -21,21 +21,21 @@ use crate::rpc::INTERNAL_ERROR;
 const BATCH: ReplayLimits = ReplayLimits { events: 256, bytes: 256 * 1024 };
 /// Maximum number of bytes of an invalid line that are reported.
 const SHOWN_NOISE: usize = 4 * 1024;
-/// When an agent ends and its events are being read: the delay between the events about the end and
-/// the errors of pending requests.
+/// If the agent ends while a client reads its events, pending requests fail this much later than
+/// the events about the end, so that the client sees the events first.
 const TOLD_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a process that closed its input may take to exit before the error of the write is
-/// reported instead.
+/// If the process has closed its input, how long to wait for its exit. If it exits in this time,
+/// the exit is reported instead of the write error.
 const EXIT_AFTER_BROKEN_INPUT: Duration = Duration::from_secs(1);
 
-/// The state that callers and the task of the process share.
+/// The state that is shared by callers and the task that runs the process.
 #[derive(Debug)]
 pub(super) struct AgentServer {
     pub(super) id: String,
     /// The agent's name in the first request.
     pub(super) agent: String,
-    /// The id of that agent in the catalog.
+    /// The id of the agent in the catalog.
     pub(super) agent_id: String,
     pub(super) created: SystemTime,
     pub(super) place: ServerDirs,
@@ -43,7 +43,7 @@ pub(super) struct AgentServer {
     /// Cancelled when the server is deleted.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
-    /// The id of the last event. Wakes readers.
+    /// The id of the last event. Readers wait for changes of it.
     last_event: watch::Sender<u64>,
     settings: Arc<AgentGatewaySettings>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Input {
 
 type Waiter = oneshot::Sender<Result<Bytes, AgentGatewayError>>;
 
-/// A request that waits for its response.
+/// A client's request that waits for its response.
 struct Noted {
     id: RpcId,
     answer: oneshot::Receiver<Result<Bytes, AgentGatewayError>>,
@@ -77,8 +77,8 @@ struct Noted {
 struct State {
     pending: PendingRequests<Waiter>,
     replay: ReplayBuffer,
-    /// When the agent last sent a line, or got the response to a request of its own: from then on
-    /// it is the agent's turn.
+    /// When the agent last sent a line or received the response to one of its own requests.
+    /// Timeouts count from this time.
     agent_turn: Instant,
 }
 
@@ -124,11 +124,12 @@ impl AgentServer {
         };
         match written {
             Ok(()) => {}
-            // If the line may still be written, its id stays in use.
+            // The line may still be written, so its id remains in use.
             Err(error @ AgentGatewayError::Timeout { .. }) => return Err(error),
             Err(error) => {
                 let waiter = self.state().pending.take_client_request(&id);
-                // The end of the process answers the requests that it took from the table.
+                // The request is no longer in the table, so the end of the process has answered or
+                // will answer it.
                 if waiter.is_some() || !matches!(error, AgentGatewayError::AgentExited(_)) {
                     return Err(error);
                 }
@@ -137,7 +138,7 @@ impl AgentServer {
         self.response(answer).await.map(PostMessageOutcome::Response)
     }
 
-    /// Waits until the process has started. Request timeouts start afterwards.
+    /// Waits until the process has started. The timeout of a request begins afterwards.
     async fn started(&self) -> Result<mpsc::Sender<Input>, AgentGatewayError> {
         let mut phases = self.phase.subscribe();
         let phase = phases.wait_for(|phase| !matches!(phase, Phase::Starting)).await;
@@ -149,7 +150,7 @@ impl AgentServer {
         }
     }
 
-    /// Records a client's message before it is written.
+    /// Records a client's message in the table of pending requests, before the message is written.
     fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, AgentGatewayError> {
         let mut state = self.state();
         match envelope {
@@ -175,8 +176,8 @@ impl AgentServer {
         }
     }
 
-    /// Passes a line to the writing task and waits until it is written. If the caller stops
-    /// waiting, the line is still written as a whole.
+    /// Sends a line to the writing task and waits until it is written. If the caller stops waiting,
+    /// the complete line is still written.
     async fn write(
         &self,
         input: mpsc::Sender<Input>,
@@ -209,8 +210,9 @@ impl AgentServer {
         }
     }
 
-    /// Waits until the agent has sent nothing for too long. The timer is suspended while the agent
-    /// waits for a client. Other messages of clients do not reset it.
+    /// Waits until the agent has been silent for too long, and returns the error. While the agent
+    /// waits for a client, the time does not count. Other messages of clients do not reset the
+    /// timer.
     async fn quiet(&self) -> AgentGatewayError {
         let after = self.settings.request_timeout;
         let total = self.settings.total_timeout;
@@ -236,8 +238,8 @@ impl AgentServer {
         }
     }
 
-    /// The error of a line that could not be written. A process that accepts no more input has mostly
-    /// exited, and its exit tells more than the error of the pipe.
+    /// The error for a line that could not be written. Usually the process has exited, and then its
+    /// exit status is a better error than the write error.
     async fn write_failed(&self, why: Arc<str>) -> AgentGatewayError {
         let mut phases = self.phase.subscribe();
         let exit = phases.wait_for(|phase| !matches!(phase, Phase::Running(_)));
@@ -248,7 +250,7 @@ impl AgentServer {
         }
     }
 
-    /// Why the process accepts no more input, once it has ended.
+    /// Why the process accepts no more input. Called after it has ended.
     fn ended(&self) -> AgentGatewayError {
         match &*self.phase.borrow() {
             Phase::Ended(end) => AgentGatewayError::AgentExited(Arc::clone(end)),
@@ -257,7 +259,8 @@ impl AgentServer {
         }
     }
 
-    /// Handles a line of the agent: adds it to the events and passes a response to its waiter.
+    /// Handles a line from the agent: adds it to the events and sends a response to the caller that
+    /// waits for it.
     pub(super) fn line(&self, line: Vec<u8>) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -293,12 +296,12 @@ impl AgentServer {
         drop(state);
         self.last_event.send_replace(last);
         if let Some(waiter) = waiter {
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = waiter.send(Ok(data));
         }
     }
 
-    /// Adds a notification of our own to the agent's messages.
+    /// Adds a notification that the gateway itself makes to the agent's messages.
     fn synthetic(&self, method: &str, params: serde_json::Value) {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.publish(message.to_string().into());
@@ -309,9 +312,9 @@ impl AgentServer {
         self.last_event.send_replace(last);
     }
 
-    /// Reports the end of the process. Pending requests first get an error response among the
-    /// events: clients that read events expect failures there, and some stop reading when the POST
-    /// fails.
+    /// Reports the end of the process. For each pending request, an error response is first added
+    /// to the events. Clients that read events expect failures there, and some of them stop reading
+    /// when the POST fails.
     pub(super) async fn end(&self, phase: Phase) {
         let mut waiters = self.state().pending.drain_client_requests();
         if let Phase::Ended(end) = &phase {
@@ -324,7 +327,7 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        // Requests that arrived meanwhile.
+        // Requests that arrived in the meantime.
         let late = self.state().pending.drain_client_requests();
         if let AgentGatewayError::AgentExited(end) = &error {
             for (id, _) in &late {
@@ -336,13 +339,13 @@ impl AgentServer {
             sleep(TOLD_AFTER).await;
         }
         for (_, waiter) in waiters {
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = waiter.send(Err(error.clone()));
         }
     }
 
-    /// Prepares another start. Returns `true` if this call did so, which requires that the process
-    /// has ended.
+    /// Prepares a restart of the process. Returns `true` if this call prepared it, which is
+    /// possible only if the process has ended.
     pub(super) fn restart(&self) -> bool {
         self.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
@@ -363,7 +366,7 @@ impl AgentServer {
     }
 }
 
-/// The error response to a request that the agent can no longer answer.
+/// The error response to a request that the agent can no longer answer, as JSON.
 fn error_response(id: &RpcId, end: &AgentExit) -> String {
     let data = json!({ "exitCode": end.exit_code, "stderr": end.stderr });
     let error = json!({ "code": INTERNAL_ERROR, "message": end.to_string(), "data": data });
@@ -380,7 +383,7 @@ pub struct ReplayReader {
 }
 
 impl ReplayReader {
-    /// The next events; `None` when the server was deleted.
+    /// Returns the next events. `None` if the server was deleted.
     pub async fn next(&mut self) -> Option<ReplayBatch> {
         loop {
             self.wake.borrow_and_update();

@@ -1,8 +1,7 @@
-//! Which agents a gateway can start: resolves a name to a catalog entry with everything that its
-//! launch needs.
+//! Resolves the name of an agent to a catalog entry with everything that its launch needs.
 //!
-//! The gateway calls [`AgentResolver::find_agent`] before it starts a process. It knows nothing else
-//! about catalog and installation.
+//! The gateway calls [`AgentResolver::find_agent`] before it starts a process. Other modules of the
+//! gateway do not know how the catalog and the installation work.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,7 +15,8 @@ use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::{AgentInstallDir, InstalledAgent};
 use crate::launch::AgentLaunchOptions;
 
-/// Where the agents of a gateway come from.
+/// Finds the agents of a gateway in its catalog, its launcher directory and its installation
+/// directory.
 #[derive(Clone, Debug, Default)]
 pub struct AgentResolver {
     pub catalog: AgentCatalog,
@@ -24,16 +24,18 @@ pub struct AgentResolver {
     pub own_binary: Option<PathBuf>,
     /// The variables and login files of this machine that entries may name.
     pub host: HostEnvironment,
-    /// Variables for every agent. Variables of an entry take precedence, except for the `HOME` of a
-    /// server.
+    /// Variables for every agent. Variables of an entry take precedence over them. `HOME` is an
+    /// exception: it is the home of the server.
     pub env: BTreeMap<String, String>,
-    /// A directory of programs `<agent>-acp`. They take precedence over entries of the same name.
+    /// A directory of programs with names of the form `<agent>-acp`. They take precedence over
+    /// catalog entries with the same name.
     pub launchers_dir: Option<PathBuf>,
-    /// Directories with the programs that launchers start. A sandbox shows them to launchers.
+    /// Directories with programs that launchers start. They are visible in the sandboxes of
+    /// launchers.
     pub launcher_toolchains: Vec<PathBuf>,
     /// Where agents are installed.
     pub install_dir: Option<AgentInstallDir>,
-    /// Whether the first message to an agent installs it.
+    /// Whether the first message to an agent may install the agent.
     pub install_policy: InstallPolicy,
 }
 
@@ -69,14 +71,14 @@ pub enum AgentLookupResult {
 pub struct AgentLaunchPlan {
     pub entry: AgentCatalogEntry,
     pub setup: AgentLaunchOptions,
-    /// The operator's logins, for an agent with a private home.
+    /// Login files of the operator, to copy into the agent's private home.
     pub login_files: Vec<LoginFile>,
-    /// The credentials of which the agent needs one, if all are missing.
+    /// Set if the agent needs one of its credentials and has none.
     pub missing_credential: Option<ReadinessProblem>,
 }
 
 impl AgentResolver {
-    /// The id of the agent with this name or alias.
+    /// The id of the agent with this name or alias. `None` if the name is unknown.
     pub fn find_agent_id(&self, name: &str) -> Option<String> {
         if self.launcher(name).is_some() {
             return Some(name.to_owned());
@@ -137,19 +139,19 @@ impl AgentResolver {
         }
     }
 
-    /// Whether the agent has a credential or login, or needs none.
+    /// Whether the agent has a credential or login, or does not need one.
     pub fn has_credential(&self, entry: &AgentCatalogEntry) -> bool {
         entry.credentials.is_empty()
             || entry.needs_credential == Some(false)
             || agent_readiness::has_credential(entry, &self.host)
     }
 
-    /// The package of an agent, if it is installed.
+    /// The installed package of an agent. `None` if it is not installed.
     pub fn find_installed(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
         self.install_dir.as_ref()?.find_installed(entry)
     }
 
-    /// The program that starts the agent, if it is known.
+    /// The path of the program that starts the agent, if it is known.
     pub fn program_path(&self, entry: &AgentCatalogEntry) -> Option<PathBuf> {
         if let Some(launcher) = self.launcher(&entry.id) {
             return Some(launcher);
@@ -164,7 +166,7 @@ impl AgentResolver {
         Some(PathBuf::from(program))
     }
 
-    /// The resolved entry of an installed package.
+    /// The catalog entry of an installed package, with its paths filled in.
     fn placed(&self, entry: &AgentCatalogEntry) -> Result<AgentCatalogEntry, ReadinessProblem> {
         let not_installed = || ReadinessProblem::NotInstalled {
             id: entry.id.clone(),
@@ -197,12 +199,12 @@ impl AgentResolver {
         path.is_file().then_some(path)
     }
 
-    /// The entry of a launcher: the catalog entry with another program, and the files that a sandbox
-    /// has to show.
+    /// The entry for a launcher: the catalog entry with the launcher as its program, and with the
+    /// files that must be visible in the sandbox.
     ///
     /// # Errors
     ///
-    /// Why the launcher cannot be run.
+    /// Returns why the launcher cannot be run.
     fn launched_by(
         &self,
         launcher: &Path,
@@ -224,7 +226,8 @@ impl AgentResolver {
             ));
         }
         let mut toolchains = self.launcher_toolchains.clone();
-        // A link in the launcher directory may lead anywhere: its target is shown, and nothing beside it.
+        // If the launcher is a link, its target may be anywhere. Make only the target itself
+        // visible, not the directory around it.
         toolchains.extend([launcher.to_owned(), target]);
         if let Some(interpreter) = interpreter {
             toolchains.extend(interpreter.canonicalize());
@@ -233,7 +236,8 @@ impl AgentResolver {
         toolchains.retain(|path| path.exists() && !agent_readiness::is_system(path));
         toolchains.dedup();
         let argv = vec![launcher.to_string_lossy().into_owned()];
-        // An alias names a different program here.
+        // If the name is an alias in the catalog, the launcher is a different program, so the entry
+        // of the catalog is not used.
         let entry = match known.filter(|entry| entry.id == name) {
             Some(entry) => entry.clone(),
             None => AgentCatalogEntry { id: name.to_owned(), ..AgentCatalogEntry::default() },
@@ -244,10 +248,10 @@ impl AgentResolver {
 }
 
 const SUFFIX: &str = "-acp";
-/// The kernel reads this many bytes of a script to find its interpreter.
+/// Number of bytes that the kernel reads of a script to find its interpreter.
 const INTERPRETER_LINE: u64 = 256;
 
-/// The interpreter that the first line of a script names; `None` for other programs.
+/// The interpreter in the first line of a script. `None` for other programs.
 fn interpreter(program: &Path) -> std::io::Result<Option<PathBuf>> {
     let mut start = Vec::new();
     std::fs::File::open(program)?.take(INTERPRETER_LINE).read_to_end(&mut start)?;
@@ -257,7 +261,8 @@ fn interpreter(program: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(path.filter(|path| !path.is_empty()).map(|path| PathBuf::from(OsStr::from_bytes(path))))
 }
 
-/// Why the entry's program cannot be started, as far as this can be checked outside of its sandbox.
+/// Why the entry's program cannot be started, as far as this can be checked outside the sandbox.
+/// `None` if no problem is found.
 fn missing_program(entry: &AgentCatalogEntry) -> Option<String> {
     let program = Path::new(entry.argv.first()?);
     if !program.is_absolute() || program.is_file() {

@@ -1,28 +1,28 @@
-//! Lines of a bounded length from a byte stream.
+//! Reads lines of limited length from a byte stream.
 
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Reads lines. Keeps the bytes of an unfinished line when a read is cancelled.
+/// Reads lines. If a read is cancelled, the bytes of the unfinished line are kept.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     input: BufReader<R>,
     partial: Vec<u8>,
     limit: usize,
-    /// Whether bytes after the last newline are a line.
+    /// Whether bytes after the last newline count as a line.
     has_unterminated_line: bool,
 }
 
-/// What [`Lines::next`] found.
+/// The result of [`Lines::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A line without its line ending.
     Whole(Vec<u8>),
     /// A line that is longer than the limit. The rest of it was not read.
     TooLong,
-    /// The stream ended. Bytes after the last newline are ignored, unless the reader was told
-    /// otherwise.
+    /// The stream ended. Bytes after the last newline are ignored, unless `with_unterminated_line`
+    /// was called.
     End,
 }
 
@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Lines { input, partial: Vec::new(), limit, has_unterminated_line: false }
     }
 
-    /// Reads bytes after the last newline as a line too.
+    /// Makes the reader return bytes after the last newline as a line too.
     pub(crate) fn with_unterminated_line(self) -> Lines<R> {
         Lines { has_unterminated_line: true, ..self }
     }

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-/// Codes of JSON-RPC and of ACP.
+/// Error codes of JSON-RPC and of ACP.
 pub(crate) const PARSE_ERROR: i64 = -32700;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INTERNAL_ERROR: i64 = -32603;
 pub(crate) const AUTH_REQUIRED: i64 = -32000;
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
-/// Our own code: too many requests are pending.
+/// Our own error code: too many requests are pending.
 pub(crate) const TOO_MANY_REQUESTS: i64 = -32001;
 
-/// An error object in a response, in either direction.
+/// An error object in a response of either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcError {
     pub code: i64,
@@ -26,7 +26,7 @@ impl RpcError {
     }
 }
 
-/// A parsed line of the peer.
+/// A parsed line from the peer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Message {
     Request { id: Value, method: String, params: Value },
@@ -35,8 +35,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Parses a line. `None` if it is not a message. Unknown members are ignored, and so is a
-    /// missing `jsonrpc`, which some agents leave out.
+    /// Parses a line. `None` if it is not a message. Unknown members are ignored. The member
+    /// `jsonrpc` may be missing, because some agents omit it.
     pub(crate) fn parse(line: &[u8]) -> Option<Message> {
         let Ok(Value::Object(mut object)) = serde_json::from_slice::<Value>(line) else {
             return None;

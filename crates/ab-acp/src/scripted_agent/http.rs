@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long connecting and the handshake may take.
+/// Timeout of connecting and of the MCP handshake, each.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Size of the buffer in each direction.
 const PIPE: usize = 64 * 1024;
@@ -79,8 +79,8 @@ async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Respon
     let stream = stream.map_err(|error| lost(error.to_string()))?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| lost(error.to_string()))?;
-    // The task ends after its only response, because the sender is dropped at the end of this
-    // function.
+    // The connection task ends after the only response, because the sender is dropped at the end of
+    // this function.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| lost(error.to_string()))
 }

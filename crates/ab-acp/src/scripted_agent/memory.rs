@@ -1,4 +1,4 @@
-//! The scripted agent's memory of its sessions, in files below its home.
+//! Stores the state of the scripted agent's sessions in files below its home.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The directory below the home.
+/// The name of the directory below the home.
 const DIRECTORY: &str = ".agent-backend-script";
 /// Maximum number of turns of a session that are stored.
 const REMEMBERED_TURNS: usize = 200;
-/// Maximum number of bytes of a text that are stored.
+/// Maximum number of bytes of one stored text.
 const REMEMBERED_BYTES: usize = 16 * 1024;
 
-/// The files of all sessions.
+/// The directory with the files of all sessions.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     directory: PathBuf,
@@ -25,10 +25,11 @@ pub(super) struct Remembered {
     /// Number of turns that were started.
     pub(super) turns: usize,
     pub(super) history: Vec<PastTurn>,
-    /// The step of the last turn whose question waits for an answer. A process that is killed meanwhile leaves it.
+    /// The index of the step whose question waits for an answer. It stays set if the process is
+    /// killed while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asking: Option<usize>,
-    /// The kinds of tool calls that the client always allows.
+    /// The kinds of tool calls that the user chose to always allow.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) always: BTreeSet<String>,
 }
@@ -49,12 +50,13 @@ impl Remembered {
         self.history.push(PastTurn { prompt: cut(prompt), answer: String::new() });
     }
 
-    /// The step and the prompt of a turn that was interrupted while it waited for an answer.
+    /// The index of the step and the prompt of a turn that was interrupted while it waited for an
+    /// answer. `None` if no turn was interrupted.
     pub(super) fn interrupted(&self) -> Option<(usize, String)> {
         Some((self.asking?, self.history.last()?.prompt.clone()))
     }
 
-    /// Notes what was answered in the turn that began last, which has ended.
+    /// Records the answer of the most recent turn, which has ended.
     pub(super) fn answered(&mut self, answer: &str) {
         self.asking = None;
         if let Some(turn) = self.history.last_mut() {
@@ -76,7 +78,7 @@ impl Memory {
         Memory { directory: home.join(DIRECTORY) }
     }
 
-    /// The stored state of a session, or `None` if there is none.
+    /// Loads the stored state of a session. `None` if there is none.
     pub(super) async fn load(&self, session: &str) -> io::Result<Option<Remembered>> {
         let Some(path) = self.path(session) else { return Ok(None) };
         match tokio::fs::read(path).await {
@@ -86,7 +88,8 @@ impl Memory {
         }
     }
 
-    /// Replaces the stored state. A crash leaves the old file or the new one.
+    /// Replaces the stored state atomically: after a crash the file contains the old or the new
+    /// state.
     pub(super) async fn save(&self, session: &str, remembered: &Remembered) -> io::Result<()> {
         let Some(path) = self.path(session) else { return Err(io::ErrorKind::InvalidInput.into()) };
         tokio::fs::create_dir_all(&self.directory).await?;
@@ -95,7 +98,7 @@ impl Memory {
         tokio::fs::rename(temporary, path).await
     }
 
-    /// The file of a session. `None` for an id that the agent did not make: its ids are
+    /// The path of a session's file. `None` for an id that this agent did not create: its ids are
     /// hexadecimal.
     fn path(&self, session: &str) -> Option<PathBuf> {
         let ours = !session.is_empty() && session.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 use tokio_util::sync::CancellationToken;
 
-/// Forwards bytes until the last allowed line has been written.
+/// Forwards bytes until the last allowed line has been written. After that every write fails.
 #[derive(Debug)]
 pub(super) struct CountedOutput<W> {
     inner: W,
-    /// Number of lines that may still be written; `None` for no limit.
+    /// Number of lines that may still be written. `None` for no limit.
     left: Option<u64>,
-    /// Cancelled after the last allowed line.
+    /// Cancelled after the last allowed line has been written.
     spent: CancellationToken,
 }
 
@@ -38,7 +38,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for CountedOutput<W> {
         if left == 0 {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // One line at a time.
+        // Write at most one line at a time, so that lines can be counted.
         let end = bytes.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| at + 1);
         let written = Pin::new(&mut self.inner).poll_write(context, &bytes[..end]);
         if let Poll::Ready(Ok(count)) = written

@@ -1,4 +1,5 @@
-//! Scenarios: what the scripted agent does, as TOML. `docs/scripted-agent.md` describes the format.
+//! Scenarios: TOML files that define what the scripted agent does. `docs/scripted-agent.md`
+//! describes the format.
 
 use std::fmt;
 
@@ -8,12 +9,12 @@ use toml::{Table, Value};
 /// The scenario that is played by default.
 const DEFAULT: &str = include_str!("default.toml");
 
-/// What the scripted agent does.
+/// The parsed scenario: a description of the agent, and the steps of each turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentScenario {
     pub(crate) agent: AgentDescription,
     pub(crate) faults: Faults,
-    /// Each is a list of steps. After the last turn, the last one is played again.
+    /// The steps of each turn. After the last turn in the list, that turn is repeated.
     pub(crate) turns: Vec<Vec<Step>>,
 }
 
@@ -22,17 +23,19 @@ pub struct AgentScenario {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AgentDescription {
     pub(crate) name: String,
-    /// Offers `session/load`.
+    /// Whether the agent offers `session/load`.
     pub(crate) load: bool,
-    /// Offers `session/resume`.
+    /// Whether the agent offers `session/resume`.
     pub(crate) resume: bool,
-    /// Supports MCP servers over HTTP.
+    /// Whether the agent supports MCP servers over HTTP.
     pub(crate) mcp_http: bool,
-    /// Works through the MCP servers that the client offers, else in its own working directory.
+    /// Whether the agent works through the MCP servers that the client offers. If not, it works
+    /// directly in its own working directory.
     pub(crate) uses_mcp: bool,
-    /// Requires a login by this method.
+    /// The login method that the agent requires, if any.
     pub(crate) login: Option<String>,
-    /// Answers `initialize` with this version and in its shape.
+    /// The protocol version of the agent. It answers `initialize` with this version and in its
+    /// shape.
     pub(crate) protocol: u64,
 }
 
@@ -50,23 +53,23 @@ impl Default for AgentDescription {
     }
 }
 
-/// Faults outside of the turns.
+/// Faults of the agent that do not belong to a turn.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Faults {
-    /// Lines that are printed first and are not messages.
+    /// Lines that are printed at the start and are not messages.
     pub(crate) noise: Vec<String>,
     /// The agent exits as soon as it has written this many lines.
     pub(crate) exit_after_lines: Option<u64>,
-    /// The exit code for `exit_after_lines`; 1 by default.
+    /// The exit code for `exit_after_lines`. Default: 1.
     pub(crate) exit_code: Option<u8>,
-    /// The agent never answers this method.
+    /// The name of a method that the agent never answers.
     pub(crate) hang_at: Option<String>,
-    /// The agent answers this method with an error.
+    /// The name of a method that the agent answers with an error.
     pub(crate) fail_at: Option<String>,
 }
 
-/// One action of the agent. The variants are the keys of the format.
+/// One action of the agent. The variants are the keys in the scenario file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
@@ -76,7 +79,7 @@ pub(crate) enum Step {
     Think(String),
     /// Sends a plan whose entries are all pending.
     Plan(Vec<String>),
-    /// Sends the plan again with this many entries completed.
+    /// Sends the plan again, with this many of its entries completed.
     Done(usize),
     /// Asks for permission. If it is refused, the steps in `denied` follow, and the turn ends.
     Ask(Ask),
@@ -105,7 +108,7 @@ pub(crate) enum Step {
     LongLine(usize),
     /// Sends pieces of the answer as fast as the client reads them.
     Flood(Flood),
-    /// Waits, in milliseconds.
+    /// Waits this many milliseconds.
     Delay(u64),
     Hang(Hang),
     /// Ends the turn with a stop reason.
@@ -123,7 +126,7 @@ pub(crate) struct Ask {
     #[serde(default = "edit_kind")]
     pub(crate) kind: String,
     pub(crate) path: Option<String>,
-    /// The command that needs permission.
+    /// The command that the permission is requested for.
     pub(crate) command: Option<String>,
     #[serde(default, deserialize_with = "steps_of")]
     pub(crate) denied: Vec<Step>,
@@ -152,7 +155,7 @@ pub(crate) struct EditFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallTool {
     pub(crate) tool: String,
-    /// The MCP server with the tool; the workspace's server by default.
+    /// The name of the MCP server that has the tool. Default: the server of the workspace.
     #[serde(default)]
     pub(crate) server: Option<String>,
     #[serde(default)]
@@ -167,7 +170,7 @@ pub(crate) struct ReportTool {
     pub(crate) kind: String,
     #[serde(default)]
     pub(crate) output: String,
-    /// Reports that the call failed.
+    /// Whether the call is reported as failed.
     #[serde(default)]
     pub(crate) fails: bool,
 }
@@ -203,7 +206,7 @@ pub(crate) struct Notification {
 pub(crate) struct Flood {
     /// The number of pieces.
     pub(crate) pieces: u64,
-    /// Bytes of each piece.
+    /// The number of bytes of each piece.
     #[serde(default = "flood_bytes")]
     pub(crate) bytes: usize,
 }
@@ -215,9 +218,9 @@ fn flood_bytes() -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hang {
-    /// Until the turn is cancelled.
+    /// Hangs until the turn is cancelled.
     UntilCancelled,
-    /// For ever: cancelling has no effect.
+    /// Hangs forever. Cancelling has no effect.
     Forever,
 }
 
@@ -233,7 +236,7 @@ fn internal_error() -> i64 {
     crate::rpc::INTERNAL_ERROR
 }
 
-/// Why a text is not a valid scenario.
+/// The error for a text that is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentScenarioError(String);
 
@@ -263,10 +266,10 @@ struct TurnTable {
 }
 
 impl AgentScenario {
-    /// Reads a scenario. Unknown keys are errors that name the key and where it is.
+    /// Parses a scenario. The error for an unknown key names the key and its position.
     pub fn parse(text: &str) -> Result<AgentScenario, AgentScenarioError> {
         let document: Document = toml::from_str(text).map_err(|error| {
-            // The text contains the line and a caret below the key.
+            // The error text contains the line and marks the position with a caret.
             AgentScenarioError(error.to_string().trim_end().to_owned())
         })?;
         let mut turns = Vec::new();
@@ -295,7 +298,7 @@ fn steps(values: Vec<Value>) -> Result<Vec<Step>, String> {
     numbered.map(read).collect()
 }
 
-/// A step is a table with one key.
+/// Parses a step, which is a table with one key.
 fn step(value: Value) -> Result<Step, String> {
     let Value::Table(table) = value else {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! Plays the steps of one turn of the scripted agent.
+//! Performs the steps of one turn of the scripted agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::scenario::{Ask, Flood, Hang, Step};
 use super::workspace::{Outcome, Workspace};
 use crate::rpc::{Rpc, RpcError};
 
-/// How long the agent waits for a response of its client. A person may have to decide.
+/// How long the agent waits for a response from its client. This is long, because a person may have
+/// to decide.
 const CLIENT_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// A long line is sent in pieces of this size.
 const PIECE: usize = 64 * 1024;
@@ -26,13 +27,14 @@ const CANCELLED: &str = "cancelled";
 pub(super) enum Ended {
     Stop(String),
     Error(RpcError),
-    /// The process ends.
+    /// The agent's process exits with this code.
     Exit(u8),
-    /// The client is gone while a question waits: the turn goes on at the question when the session is loaded again.
+    /// The client disconnected while a question waited for an answer. The turn continues at the
+    /// question when the session is loaded again.
     ClientGone,
 }
 
-/// A turn that is being played.
+/// A turn that is being performed.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) rpc: Rpc,
@@ -40,24 +42,25 @@ pub(super) struct Turn {
     pub(super) cwd: String,
     pub(super) workspace: Arc<Workspace>,
     pub(super) prompt: String,
-    /// Counted from 1, also across restarts.
+    /// The number of the turn, counted from 1 and continued after a restart.
     pub(super) number: usize,
     pub(super) plan: Vec<String>,
     /// The output of the last tool.
     pub(super) output: String,
     /// The answer so far.
     pub(super) answer: String,
-    /// The id of the tool call that permission was requested for. The next tool step uses it.
+    /// The id of the tool call for which permission was requested. The next tool step uses this id.
     pub(super) asked: Option<String>,
     pub(super) calls: u64,
-    /// Set when the turn ignores cancellation.
+    /// Whether the turn ignores cancellation.
     pub(super) deaf: Arc<AtomicBool>,
     pub(super) memory: Memory,
     pub(super) remembered: Remembered,
 }
 
 impl Turn {
-    /// Plays the steps from the one with the index `first` until one of them ends the turn, or `cancel` does.
+    /// Performs the steps from index `first` on, until a step ends the turn or `cancel` is
+    /// cancelled.
     pub(super) async fn play(
         &mut self,
         steps: &[Step],
@@ -80,8 +83,8 @@ impl Turn {
         }
     }
 
-    /// The steps of the turn. Before each question it is noted where the turn waits, so that it can go on there after
-    /// the process was killed.
+    /// Performs the steps of the turn. Before each question its index is stored, so that the turn
+    /// can continue there after the process was killed.
     async fn steps_from(&mut self, steps: &[Step], first: usize) -> Option<Ended> {
         for (index, step) in steps.iter().enumerate() {
             if index < first {
@@ -107,11 +110,12 @@ impl Turn {
 
     async fn note_asking(&mut self, asking: Option<usize>) {
         self.remembered.asking = asking;
-        // Without a memory a killed agent starts the next turn instead; the end of the turn reports the error.
+        // Ignore an error: if the state is not stored, a killed agent starts a new turn instead.
+        // The end of the turn reports the error.
         let _ = self.memory.save(&self.session, &self.remembered).await;
     }
 
-    /// `None` if no step ended the turn.
+    /// Performs steps. Returns `None` if no step ended the turn.
     async fn steps(&mut self, steps: &[Step]) -> Option<Ended> {
         for step in steps {
             if let Some(ended) = self.step(step).await {
@@ -190,7 +194,7 @@ impl Turn {
             }
             Step::Update(body) => self.update(to_json(body)).await,
             Step::Notify(message) => {
-                // If the client is gone, the process ends anyway.
+                // Ignore a failed send: if the client is gone, the process ends anyway.
                 let _ = self.rpc.notify(&message.method, to_json(&message.params)).await;
             }
             Step::Request(message) => {
@@ -256,7 +260,7 @@ impl Turn {
         match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
             (Some("selected"), Some(option @ ("allow" | "always"))) => {
                 if option == "always" {
-                    // It is saved with the end of the question.
+                    // The choice is stored together with the end of the question.
                     self.remembered.always.insert(ask.kind.clone());
                 }
                 self.asked = Some(id);
@@ -295,7 +299,7 @@ impl Turn {
         self.end(&call, outcome, vec![diff]).await;
     }
 
-    /// A tool call that was not reported yet: the one that needed permission, or a new one.
+    /// A tool call that was not reported yet: either the call that needed permission, or a new one.
     fn tool_call(&mut self, name: &str, kind: &str, title: &str, path: Option<&str>) -> Value {
         let id = self.asked.take().unwrap_or_else(|| {
             self.calls += 1;
@@ -341,7 +345,7 @@ impl Turn {
         json!({ "type": "diff", "path": self.absolute(path), "oldText": old, "newText": new })
     }
 
-    /// Paths are absolute in ACP.
+    /// Makes a path absolute, as ACP requires.
     fn absolute(&self, path: &str) -> String {
         Path::new(&self.cwd).join(path).to_string_lossy().into_owned()
     }
@@ -383,7 +387,7 @@ impl Turn {
 
     async fn update(&mut self, body: Value) {
         let params = json!({ "sessionId": self.session, "update": body });
-        // If the client is gone, the process ends anyway.
+        // Ignore a failed send: if the client is gone, the process ends anyway.
         let _ = self.rpc.notify("session/update", params).await;
     }
 
@@ -391,10 +395,11 @@ impl Turn {
         let _ = self.rpc.send(bytes).await;
     }
 
-    /// Replaces `{prompt}`, `{turn}`, `{output}` and `{now}`. Replacements are not expanded again.
+    /// Replaces `{prompt}`, `{turn}`, `{output}` and `{now}`. The inserted text is not expanded
+    /// again.
     fn filled(&self, text: &str) -> String {
         let turn = self.number.to_string();
-        // A clock before 1970 counts as 0.
+        // A clock before 1970 is treated as 0.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = now.as_micros().to_string();
         let names = [

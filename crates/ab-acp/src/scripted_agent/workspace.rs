@@ -1,8 +1,9 @@
-//! Files and commands of the scripted agent: through the MCP server that the client offers, else in
-//! its own working directory.
+//! Access to files and commands for the scripted agent: through the MCP server that the client
+//! offers, or else directly in its own working directory.
 //!
 //! The scripted agent is the program inside the sandbox, not the server. This is the only file of
-//! the crate that opens workspace files and starts processes, and only the agent's process runs it.
+//! the crate that opens workspace files and starts processes, and it runs only in the agent's
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,24 +26,24 @@ const COMMAND_TIME: Duration = Duration::from_secs(600);
 /// How long an MCP server that the agent starts may take for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a session of the agent works, and the other MCP servers that the client offers.
+/// The place where a session of the agent works, and the other MCP servers that the client offers.
 #[derive(Debug)]
 pub(super) struct Workspace {
     place: Place,
     cwd: PathBuf,
-    /// Connected when they are first called.
+    /// MCP servers that are connected when they are first called.
     others: Vec<McpServer>,
 }
 
 #[derive(Debug)]
 enum Place {
     Http(HttpMcp),
-    /// An MCP server that the agent started; it ends with the session.
+    /// An MCP server that the agent started. It ends with the session.
     Stdio {
         client: Client,
         _child: Child,
     },
-    /// The current directory.
+    /// The working directory itself.
     Directory,
 }
 
@@ -95,7 +96,7 @@ impl Place {
 }
 
 impl Workspace {
-    /// Connects to the first of the servers, or uses the directory if there is none.
+    /// Connects to the first of the servers. If there is none, uses the directory.
     pub(super) async fn open(cwd: &str, servers: &[McpServer]) -> Result<Workspace, String> {
         let cwd = PathBuf::from(cwd);
         let place = match servers.first() {
@@ -111,7 +112,7 @@ impl Workspace {
         matches!(self.place, Place::Directory).then_some(self.cwd.as_path())
     }
 
-    /// The text of a file; `None` if it cannot be read.
+    /// Reads a file as text. `None` if it cannot be read.
     pub(super) async fn text(&self, path: &str) -> Option<String> {
         self.read(path).await.ok()
     }
@@ -157,7 +158,7 @@ impl Workspace {
         }
     }
 
-    /// Runs a shell command. An exit status other than 0 is a failure.
+    /// Runs a shell command. A non-zero exit status is an error.
     pub(super) async fn run(&self, command: &str) -> Outcome {
         match self.directory() {
             Some(cwd) => run_in(cwd, command).await,
@@ -170,7 +171,8 @@ impl Workspace {
         self.place.call(tool, arguments).await
     }
 
-    /// Calls a tool of the MCP server with this name, or of the workspace's.
+    /// Calls a tool of the MCP server with this name. Without a name, calls a tool of the
+    /// workspace's server.
     pub(super) async fn call_on(
         &self,
         server: Option<&str>,
@@ -218,11 +220,12 @@ async fn run_in(cwd: &Path, command: &str) -> Outcome {
     if status.success() { Ok(text) } else { Err(format!("{text}\n{status}").trim().to_owned()) }
 }
 
-/// The beginning of a stream. The rest is read and dropped, so that the writer does not block.
+/// Reads the beginning of a stream. The rest is read and discarded, so that the writer does not
+/// block.
 async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let mut bytes = Vec::new();
-    // After an error, the bytes that were read are the output.
+    // After a read error, return the bytes that were read so far.
     let _ = (&mut stream).take(OUTPUT_BYTES).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&bytes).into_owned()

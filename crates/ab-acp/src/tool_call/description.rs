@@ -9,9 +9,9 @@ use super::{ToolCall, ToolCallContent, ToolCallLocation};
 use crate::session_update::ContentBlock;
 
 impl ToolCall {
-    /// Everything that the agent sent about the call, except its title: the command, the content,
-    /// the changes of files, the paths, and the raw input. Nothing is cut. Paths below `tree` are
-    /// relative to it.
+    /// Everything that the agent sent about the call except its title: the command, the content,
+    /// the changes of files, the paths, and the raw input. Nothing is truncated. Paths below `tree`
+    /// are shown relative to it.
     pub fn description(&self, tree: &Path) -> String {
         let input = self.raw_input.as_ref();
         let command = self.command();
@@ -29,7 +29,7 @@ impl ToolCall {
         parts.join("\n")
     }
 
-    /// The command that the call runs, if the agent sent one as a text.
+    /// The command that the call runs, if the agent sent it as a string.
     pub fn command(&self) -> Option<&str> {
         self.raw_input.as_ref()?["command"].as_str()
     }
@@ -43,7 +43,7 @@ fn content_text(part: &ToolCallContent, tree: &Path) -> String {
             let shown = unified_diff(path, old, &diff.new_text);
             match shown.lines {
                 Some(_) => shown.text,
-                // Too long for a diff: both texts whole.
+                // Too large for a diff, so both texts are shown completely.
                 None => {
                     let new = &diff.new_text;
                     format!("{path} contains:\n{old}\n{path} will contain:\n{new}")
@@ -65,7 +65,7 @@ fn location_text(location: &ToolCallLocation, tree: &Path) -> String {
     }
 }
 
-/// A path as people know it: relative to the workspace if it is inside.
+/// The path relative to the workspace if it is inside, otherwise unchanged.
 pub fn path_below<'p>(tree: &Path, path: &'p str) -> &'p str {
     Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str).unwrap_or(path)
 }
