@@ -193,7 +193,7 @@ fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
     assert_eq!(first["isError"], true, "{first:#}");
     let text = first["content"][0]["text"].as_str().unwrap();
     assert!(text.contains(asked["id"].as_str().unwrap()), "{text}");
-    assert!(text.contains("the same call again"), "{text}");
+    assert!(text.contains("repeat the same call"), "{text}");
     // Everything is shown: the digest is of nothing else.
     assert!(asked["detail"].as_str().unwrap().starts_with(&command), "{asked:#}");
     assert_eq!((&asked["describedBy"], &asked["isCut"]), (&json!("server"), &Value::Null));

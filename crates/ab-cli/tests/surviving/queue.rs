@@ -276,7 +276,7 @@ fn stop_asks_a_working_agent_and_ends_a_hung_one() {
         comes("the end", || !server.session(&id)["endReason"].is_null());
         // The bar is 2 s on an idle machine; tests share theirs.
         let took = begun.elapsed();
-        assert!(took < Duration::from_secs(6), "{agent}: {took:?}");
+        assert!(took < Duration::from_secs(15), "{agent}: {took:?}");
         eprintln!("{agent}: stopped after {took:?}");
         let session = server.session(&id);
         assert_eq!(session["status"], "stopped", "{session:#}");

@@ -109,7 +109,7 @@ fn a_space_tells_which_rules_hold_for_commands() {
         )
     });
     let expect = [
-        (json!("restrictive"), json!(true), json!(1_000_000), json!([]), json!(false)),
+        (json!("restrictive"), json!(true), json!(1_000_000), Value::Null, json!(false)),
         (
             json!("standard"),
             json!(false),

@@ -359,8 +359,10 @@ fn a_cancelled_run_stops_what_it_performs() {
     let fixture = fixture();
     let server = fixture.start(&[]);
     let (_, run, _) = parked(&server);
-    let (status, answer) = post(&server, &format!("/v1/runs/{run}/cancel"), "");
-    assert_eq!((status, &answer["data"]["status"]), (200, &json!("cancelled")), "{answer:#}");
+    let cancelled = server.ask("POST", &format!("/v1/runs/{run}/cancel"), "");
+    let answer = cancelled.json();
+    let status = &answer["data"]["status"];
+    assert_eq!((cancelled.status, status), (200, &json!("cancelled")), "{answer:#}");
     let last = answer["data"]["events"].as_array().unwrap().last().unwrap();
     assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("execution")));
     let (status, answer) =
