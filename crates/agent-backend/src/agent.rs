@@ -1,8 +1,9 @@
 //! Your own agent on a workspace: a session owns a backend, and every tool works in it.
 //!
-//! An [`AgentDefinition`] says once where an agent works and which tools it has. Each [`AgentSession`] started from it
-//! gets a backend of its own from the factory. The tools are values: an agent loop lists them to a model and calls what
-//! the model asks for. `examples/agent.rs` is such a loop.
+//! An [`AgentDefinition`] says where an agent works and which tools it has. Each [`AgentSession`]
+//! that is started from it gets its own backend from the factory. The tools are values: an agent
+//! loop lists them to a model and calls the ones that the model asks for. `examples/agent.rs` is
+//! such a loop.
 //!
 //! ```
 //! use agent_backend::agent::{
@@ -15,7 +16,7 @@
 //! let definition = AgentDefinition::builder()
 //!     .backend(MemoryPerSession) // or DirectoryPerSession::new("sandboxes"), or any async closure
 //!     .toolset(FilesystemToolset::new().allow_writes())
-//!     .toolset(ShellToolset::new()) // nothing here: memory runs no commands
+//!     .toolset(ShellToolset::new()) // adds no tools here: a workspace in memory runs no commands
 //!     .build();
 //! let session = definition.start(SessionOptions::default()).await?;
 //! let tools = session.tools().await?;
@@ -26,9 +27,8 @@
 //! # }
 //! ```
 //!
-//! Nothing is attached unless it is configured: a session without a factory has no backend until
-//! [`AgentSession::attach_backend`] gives it one. A session never destroys its backend; the creator of
-//! the backend does.
+//! A session without a factory has no backend until [`AgentSession::attach_backend`] gives it one.
+//! A session never destroys its backend. The creator of the backend does that.
 
 mod approval;
 mod context;

@@ -1,4 +1,4 @@
-//! One HTTP request on its own connection, through the proxy and TLS of the endpoint.
+//! Sends one HTTP request on its own connection, with the proxy and TLS settings of the endpoint.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-/// Sends `request` once to the host of `socket`, which error messages call `name`. Connecting may
-/// take `timeout`.
+/// Sends `request` once to the host of `socket`. Error messages call the host `name`. `timeout` is
+/// the time limit for connecting.
 pub(crate) async fn send(
     socket: &WebSocketEndpoint,
     name: &str,
@@ -26,7 +26,7 @@ pub(crate) async fn send(
     let fails = |error| lost(name, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
     let mut connection: Connection = Box::pin(async move {
-        // The request or its answer reports the error.
+        // An error here is also reported by the request or by its response body.
         let _ = connection.await;
     });
     let sending = sender.send_request(request);
@@ -38,7 +38,7 @@ pub(crate) async fn send(
     Ok(answered.map_err(fails)?.map(|body| Answer { body, connection }))
 }
 
-/// The error for a connection that ended before the answer was complete.
+/// The error for a connection that was lost before the answer was complete.
 pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
     let message = format!("the connection to {name} was lost: {error}");
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_source(error)
@@ -46,7 +46,7 @@ pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
 
 type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The body of an answer. Reading it also drives the connection.
+/// The body of an answer. The connection makes progress while the body is read.
 pub(crate) struct Answer {
     body: Incoming,
     connection: Option<Connection>,

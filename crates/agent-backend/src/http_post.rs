@@ -1,4 +1,4 @@
-//! Posts JSON to an HTTP endpoint of others, such as a collector of traces.
+//! Posts JSON to an external HTTP endpoint, such as a collector of traces.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use http_body_util::{BodyExt, Full};
 
 use crate::exchange;
 
-/// How long the connection may take.
+/// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the whole exchange may take.
+/// Time limit for the whole exchange.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most bytes of an answer that are read.
+/// Maximum number of bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("agent-backend/", env!("CARGO_PKG_VERSION")));
 
-/// An `http` or `https` URL that takes JSON. Every request has a connection of its own.
+/// An `http` or `https` URL that accepts JSON. Every request uses its own connection.
 #[derive(Clone, Debug)]
 pub struct JsonEndpoint {
     socket: WebSocketEndpoint,
     host: HeaderValue,
     path: Uri,
-    /// The URL, for errors.
+    /// The URL as it appears in error messages.
     name: String,
 }
 
@@ -36,7 +36,7 @@ impl JsonEndpoint {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, or contains a user name.
+    /// [`ErrorKind::Invalid`] if the URL is not `http` or `https`, or if it contains a user name.
     pub fn parse(url: &str) -> Result<Self> {
         let refuse = || {
             let message = format!("invalid URL {url:?}: must be like http://127.0.0.1:4318");
@@ -58,7 +58,8 @@ impl JsonEndpoint {
     ///
     /// # Errors
     ///
-    /// The endpoint cannot be reached, does not answer in 10 seconds, or answers with an error.
+    /// Fails if the endpoint cannot be reached, does not answer within 10 seconds, or answers with
+    /// an error.
     pub async fn post(&self, json: Vec<u8>) -> Result<()> {
         let posted = tokio::time::timeout(TIMEOUT, self.exchange(json)).await;
         posted.unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! Journal writers: a console for people, JSON lines for machines.
+//! Journal writers: one for a console that people read, one for JSON lines that programs read.
 //!
 //! ```
 //! use std::sync::Arc;

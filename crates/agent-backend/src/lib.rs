@@ -82,8 +82,8 @@ pub fn local_with(mut config: LocalWorkspaceConfig) -> Result<Backend> {
     Ok(ab_local::open_local_workspace(config)?.backend)
 }
 
-/// How the agent-backend program opens the same workspace; `None` if its flags cannot express the
-/// options.
+/// The options with which the agent-backend program can open the same workspace. `None` if its
+/// flags cannot express these options.
 fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator> {
     let exec = &options.exec;
     let plain = exec.minimum_isolation == Isolation::None

@@ -1,10 +1,10 @@
-//! The MCP tools of a workspace: a connected client, or the bare stream to a server.
+//! The MCP tools of a workspace, as a connected client or as the stream to an MCP server.
 //!
-//! A plain local workspace is opened a second time, by the agent-backend program. A plain remote
-//! workspace has its own MCP server: the setting `mcp` has its address, and every message is one
-//! HTTP request that is sent once. Other workspaces, such as those in memory or with rules, mounts
-//! or restrictions, cannot be opened a second time. For them the program only passes messages on to
-//! the live handle, so that their data and rules apply.
+//! For a plain local workspace, the agent-backend program opens the directory a second time. A
+//! plain remote workspace has its own MCP server, whose address is in the setting `mcp`. Each
+//! message to it is one HTTP request that is sent once. Other workspaces cannot be opened a second
+//! time, for example those in memory or with rules, mounts or restrictions. For them the program
+//! only forwards messages to the live handle, so that the handle's data and rules apply.
 //!
 //! ```no_run
 //! use agent_backend::mcp::{BackendMcpExt, McpOptions};
@@ -49,13 +49,13 @@ const PROGRAM: &str = "agent-backend";
 
 #[derive(Clone, Debug)]
 pub struct McpOptions {
-    /// The agent-backend program: a path, or a name that is looked up in `PATH`.
+    /// The agent-backend program: a path, or a name that is searched in `PATH`.
     pub program: PathBuf,
-    /// Serve only this directory of the workspace.
+    /// If set, only this directory of the workspace is served.
     pub scope: Option<String>,
-    /// How long the program may take to be ready.
+    /// How long the program may take to start and become ready.
     pub start_timeout: Duration,
-    /// The directory for a short-lived socket.
+    /// The directory in which a socket is created for a short time.
     pub temporary_dir: PathBuf,
 }
 
@@ -70,15 +70,15 @@ impl Default for McpOptions {
     }
 }
 
-/// MCP for a [`Backend`]. Everything that is created here ends with the backend.
+/// Adds MCP to a [`Backend`]. Everything that these methods create ends with the backend.
 pub trait BackendMcpExt {
-    /// A stream to an MCP server that works on this workspace.
+    /// Opens a stream to an MCP server that works on this workspace.
     fn mcp_transport(
         &self,
         options: McpOptions,
     ) -> impl Future<Output = Result<McpTransport>> + Send;
 
-    /// A client that is connected to such a server.
+    /// Opens a client that is connected to such a server.
     fn mcp_client(&self, options: McpOptions) -> impl Future<Output = Result<McpClient>> + Send;
 }
 
@@ -121,19 +121,19 @@ impl BackendMcpExt for Backend {
     }
 }
 
-/// Both pipes of the program as one stream.
+/// Joins the output and input of the program to one stream.
 fn joined(pipes: ChildPipes) -> Box<dyn ByteStream> {
     Box::new(tokio::io::join(pipes.output, pipes.input))
 }
 
-/// The program, if there is one, and the task that serves the live handle to it or forwards
+/// The program, if there is one, and the task that connects it to the live handle or forwards
 /// messages.
 struct Server {
     companion: Option<ChildProcess>,
     serving: Option<JoinHandle<()>>,
 }
 
-/// The server, which ends with the backend.
+/// A server that is closed when the backend is destroyed.
 struct Tracked(Mutex<Option<Server>>);
 
 #[async_trait]
@@ -143,7 +143,7 @@ impl Closeable for Tracked {
         if let Some(mut server) = server {
             if let Some(serving) = server.serving.take() {
                 serving.abort();
-                // The task was aborted; its result does not matter.
+                // The task was aborted, so its result does not matter.
                 let _ = serving.await;
             }
             if let Some(mut companion) = server.companion.take() {
@@ -164,7 +164,7 @@ impl Closeable for TrackedClient {
     }
 }
 
-/// Keeps the server alive, and ends it on drop.
+/// Keeps the server running, and ends it on drop.
 struct Held {
     backend: Backend,
     id: CloseableId,
@@ -190,7 +190,7 @@ pub struct McpTransport {
 }
 
 impl McpTransport {
-    /// Ends the server.
+    /// Closes the stream and ends the server.
     pub async fn close(self) -> Result<()> {
         let McpTransport { stream, held } = self;
         drop(stream);
@@ -206,7 +206,7 @@ pub struct McpClient {
 }
 
 impl McpClient {
-    /// Ends the session and the server.
+    /// Ends the MCP session and the server.
     pub async fn close(&self) -> Result<()> {
         self.client.close().await;
         self.held.server.close().await

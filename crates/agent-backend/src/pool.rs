@@ -69,11 +69,11 @@ pub use stats::BackendPoolStats;
 
 type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 
-/// A pool. Share it behind an [`Arc`].
+/// A pool of backends. To share it, put it into an [`Arc`].
 ///
-/// End it with [`destroy_all`](Self::destroy_all). A pool that is only dropped cannot wait: it
-/// drops its backends without destroying them, and aborts creations and destructions in progress.
-/// Existing leases keep working.
+/// Call [`destroy_all`](Self::destroy_all) to end the pool. If the pool is only dropped, it cannot
+/// wait: it drops its backends without destroying them, and aborts creations and destructions in
+/// progress. Existing leases keep working.
 pub struct BackendPool<C> {
     factory: Arc<Factory<C>>,
     config: Arc<C>,
@@ -81,10 +81,10 @@ pub struct BackendPool<C> {
 }
 
 impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
-    /// Creates a pool. `factory` must return a new backend on each call; the pool then owns it.
+    /// Creates a pool. `factory` must return a new backend on each call, which the pool then owns.
     ///
-    /// Fails with `INVALID_CONFIGURATION` if the options are invalid or there is no tokio runtime
-    /// with time. The pool's tasks run on that runtime.
+    /// Fails with `INVALID_CONFIGURATION` if the options are invalid, or if there is no tokio
+    /// runtime with time enabled. The pool's tasks run on that runtime.
     pub fn new<F, Made>(factory: F, options: BackendPoolOptions<C>) -> Result<Self>
     where
         F: Fn(C) -> Made + Send + Sync + 'static,
@@ -100,22 +100,23 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         Ok(Self { factory, config: Arc::new(config), keeper })
     }
 
-    /// A backend to use until the lease is dropped.
+    /// Returns a lease on a backend. The backend is in use until the lease is dropped.
     ///
-    /// With a key, the lease is on the one backend of that key. It is created if none is alive;
-    /// callers that ask meanwhile share it, or the error. The changes of the request apply only if
-    /// the backend is created for it. Without a key, the lease is on a new backend that is
-    /// destroyed with the lease.
+    /// With a key, the lease is on the one backend of that key. If no backend of the key is alive,
+    /// one is created. Other callers that ask for the same key meanwhile share it, or share the
+    /// error. The changes in the request apply only if the backend is created for this request.
+    /// Without a key, the lease is on a new backend that is destroyed with the lease.
     ///
-    /// A full pool destroys the backend that was idle longest. If none is idle, callers wait in
-    /// order, at most [`acquire_timeout`](BackendPoolOptions::acquire_timeout). The creation may take
-    /// [`create_timeout`](BackendPoolOptions::create_timeout) more. It continues if the caller drops the
-    /// future: a backend with a key then becomes idle, and one without is destroyed.
+    /// If the pool is full, it destroys the backend that was idle longest. If no backend is idle,
+    /// callers wait in order, at most [`acquire_timeout`](BackendPoolOptions::acquire_timeout).
+    /// After that, the creation may take [`create_timeout`](BackendPoolOptions::create_timeout).
+    /// The creation continues if the caller drops the future: a backend with a key then becomes
+    /// idle, and one without a key is destroyed.
     ///
     /// # Errors
-    /// The error of the factory. `TIMEOUT` if the creation took too long, if no slot became free in
-    /// time, or if too many callers wait already. `CONNECTION_CLOSED` if the factory panicked, if
-    /// its backend was already destroyed, or if the pool was destroyed.
+    /// Returns the error of the factory. `TIMEOUT` if the creation took too long, if no slot became
+    /// free in time, or if too many callers are already waiting. `CONNECTION_CLOSED` if the factory
+    /// panicked, if its backend was already destroyed, or if the pool was destroyed.
     pub async fn acquire(&self, request: BackendLeaseRequest<C>) -> Result<BackendLease> {
         let BackendLeaseRequest { key, changes } = request;
         if let Some(lease) = key.as_deref().and_then(|key| self.keeper.reuse(key)) {
@@ -130,7 +131,8 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         self.keeper.enter(key, make).wait().await
     }
 
-    /// Runs `work` on a backend and releases it afterwards, also if `work` fails or panics.
+    /// Runs `work` on a backend and releases the backend afterwards, even if `work` fails or
+    /// panics.
     pub async fn with_backend<T, E: From<Error>>(
         &self,
         request: BackendLeaseRequest<C>,
@@ -140,8 +142,9 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         work(&lease).await
     }
 
-    /// Destroys the backends that were idle for [`idle_timeout`](BackendPoolOptions::idle_timeout), and
-    /// unused dead ones. Returns their number when they are destroyed.
+    /// Destroys the backends that were idle for [`idle_timeout`](BackendPoolOptions::idle_timeout),
+    /// and dead backends that are not in use. Waits until they are destroyed and returns their
+    /// number.
     pub async fn destroy_idle(&self) -> usize {
         self.keeper.cleanup().await
     }
@@ -150,12 +153,13 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         self.keeper.stats()
     }
 
-    /// Ends the pool: refuses waiting and later callers, and destroys every backend, also those in
-    /// use. Returns when all are destroyed. Backends that are being created are destroyed as soon
-    /// as the factory returns them. Further calls wait for the same end and return the same result.
+    /// Ends the pool: refuses all waiting and later callers, and destroys every backend, even those
+    /// in use. Returns when all are destroyed. A backend that is being created is destroyed as soon
+    /// as the factory returns it. Further calls wait for the same end and return the same result.
     ///
     /// # Errors
-    /// The first failure to destroy a backend. The others are destroyed nevertheless.
+    /// Returns the first failure to destroy a backend. The other backends are destroyed
+    /// nevertheless.
     pub async fn destroy_all(&self) -> Result<()> {
         self.keeper.destroy_all().await
     }

@@ -1,4 +1,4 @@
-//! Remote workspaces: an agent-backend daemon by its WebSocket, or a host by SSH.
+//! Remote workspaces: the WebSocket of an agent-backend daemon, or a host with SSH.
 //!
 //! ```no_run
 //! use agent_backend::RemoteConfig;
@@ -12,9 +12,10 @@
 //! # }
 //! ```
 //!
-//! A remote backend starts disconnected. When its connection is lost, every call in flight fails at
-//! once with its known [effect](ab_core::Error::lost_call_effect), and the backend reconnects. The
-//! server applies its own rules and isolation, where the files are.
+//! A remote backend starts disconnected and connects with its first call. If the connection is
+//! lost, every call in flight fails at once with an error that says whether the call [took
+//! effect](ab_core::Error::lost_call_effect), and the backend reconnects. The server applies its
+//! own rules and isolation.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,12 +33,12 @@ pub use ab_remote::client::{
     WebSocketEndpoint, WebSocketUrl,
 };
 
-/// The workspace at a URL, see [`ClientSettings::parse`]. Does not connect yet.
+/// Opens the workspace at a URL. See [`ClientSettings::parse`] for URLs. Does not connect yet.
 pub fn remote(url: &str) -> Result<Backend> {
     remote_with(RemoteConfig::parse(url)?)
 }
 
-/// A remote workspace, with all settings. Does not connect yet.
+/// Opens a remote workspace with all settings. Does not connect yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     let RemoteConfig { settings, backend_options: mut assembly } = config;
     assembly.locator = Some(WorkspaceLocator::opened_by_server(Arc::new(Place::of(&settings)?)));
@@ -48,7 +49,8 @@ pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
     pub settings: ClientSettings,
-    /// Actor, journal and other guards on this side. The server's own apply in any case.
+    /// Actor, journal and other guards on the client side. The guards of the server apply in
+    /// addition.
     pub backend_options: BackendOptions,
 }
 
@@ -71,13 +73,14 @@ impl RemoteConfig {
         self
     }
 
-    /// Sets the token of a daemon, for its WebSocket and, on the same host, its MCP server.
+    /// Sets the token of a daemon. It is used for the daemon's WebSocket and for an MCP server on
+    /// the same host.
     pub fn token(mut self, token: impl Into<SecretText>) -> Result<Self> {
         self.web_socket("a token")?.token = Some(token.into());
         Ok(self)
     }
 
-    /// Sets whether the token may be sent to another host without TLS. By default it is refused.
+    /// Sets whether the token may be sent to another host without TLS. By default this is refused.
     pub fn cleartext_token_policy(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
         self.web_socket("a token")?.token_in_clear = choice;
         Ok(self)
@@ -101,13 +104,13 @@ impl RemoteConfig {
         Ok(self)
     }
 
-    /// Adds the password of the SSH user. Credentials are tried in the order in which they are
+    /// Adds the password of the SSH user. Credentials are tried in the order in which they were
     /// added.
     pub fn ssh_password(self, password: impl Into<SecretText>) -> Result<Self> {
         self.ssh_credential(Credential::Password(password.into()))
     }
 
-    /// Adds a private key from a file, which is read now.
+    /// Adds a private key from a file. The file is read immediately.
     pub fn ssh_key_file(
         self,
         path: impl AsRef<Path>,
@@ -170,14 +173,14 @@ impl RemoteConfig {
         self
     }
 
-    /// Sets the URL of the workspace's MCP server, such as `http://127.0.0.1:3001/mcp`. If both are
-    /// on one host, it gets the token of the WebSocket.
+    /// Sets the URL of the workspace's MCP server, such as `http://127.0.0.1:3001/mcp`. If the
+    /// server is on the same host as the WebSocket, the token of the WebSocket is sent to it.
     pub fn mcp_url(mut self, url: impl Into<String>) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: None });
         self
     }
 
-    /// The same, with its own token.
+    /// Sets the URL of the workspace's MCP server, which has its own token.
     pub fn mcp_url_with_token(
         mut self,
         url: impl Into<String>,

@@ -72,24 +72,25 @@ pub use runs::{
     OperationOutput, OperationOutputChannel, RunUpdate, RunUpdateStream, StartedOperation,
 };
 
-/// The largest answer that is read, except event streams.
+/// Maximum size of an answer in bytes, except for event streams.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// How long a server may take to answer, except event streams.
+/// How long a server may take to answer a request, except for event streams.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// How to reach a server.
+/// The settings of a [`ServeClient`].
 #[derive(Clone, Debug)]
 pub struct ServeClientSettings {
     /// The address of the server, such as `http://127.0.0.1:3001`.
     pub url: String,
     pub token: Option<SecretText>,
-    /// Whether the token may be sent without TLS to another machine.
+    /// Whether the token may be sent to another machine without TLS.
     pub token_in_clear: CleartextTokenPolicy,
     /// The certificate authorities that are trusted for an `https` server.
     pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
-    /// How long an event stream, and a question to a person, tries to reach a lost server.
+    /// How long an event stream or a question to a person keeps trying to reach a server that is
+    /// gone.
     pub reconnect_timeout: Duration,
 }
 
@@ -113,29 +114,29 @@ impl ServeClientSettings {
     }
 }
 
-/// Which sessions to list.
+/// Filters and the page of a list of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionQuery {
     pub status: Option<SessionStatus>,
     pub project_id: Option<String>,
     pub agent: Option<String>,
-    /// The address of the repository.
+    /// The URL of the repository.
     pub repo: Option<String>,
-    /// A label and its value, as `name=value`.
+    /// A label as `name=value`.
     pub label: Option<String>,
-    /// The first session of a task with several agents.
+    /// The first session of a task that made several sessions.
     pub task_id: Option<SessionId>,
     pub page: Option<u32>,
     pub per_page: Option<u32>,
 }
 
-/// A client of a server that runs sessions. Cloning it is cheap compared with a request.
+/// A client of a server that runs sessions. Cloning is cheap compared with a request.
 #[derive(Clone, Debug)]
 pub struct ServeClient {
     socket: WebSocketEndpoint,
     /// The name of the server in error messages.
     name: String,
-    /// The path before `/api`, without a slash at its end.
+    /// The part of the URL's path before `/api`, without a slash at the end.
     prefix: String,
     headers: HeaderMap,
     connect_timeout: Duration,
@@ -143,12 +144,12 @@ pub struct ServeClient {
 }
 
 impl ServeClient {
-    /// Creates a client. It does not connect yet.
+    /// Creates a client. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, for a token that no header can carry, and for a
-    /// token that would leave this machine without TLS.
+    /// [`ErrorKind::Invalid`] if the URL is not `http` or `https`, if the token is not a valid
+    /// header value, or if the token would be sent to another machine without TLS.
     pub fn new(settings: ServeClientSettings) -> Result<Self> {
         let url = &settings.url;
         let refuse = |why: &str| {
@@ -189,16 +190,17 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with a message for each field that the server does not accept.
+    /// [`ErrorKind::Invalid`] if the server does not accept the task. The error has a message for
+    /// each wrong field.
     pub async fn create_task(&self, task: &TaskRequest) -> Result<TaskCreatedResponse> {
         self.json(Method::POST, "/api/v1/tasks", body(task)?).await
     }
 
-    /// One page of the sessions, the newest first.
+    /// One page of the sessions, newest first.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn sessions(&self, query: &SessionQuery) -> Result<Page<Session>> {
         let SessionQuery { status, project_id, agent, repo, label, task_id, page, per_page } =
             query;
@@ -223,22 +225,23 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is none with this id.
+    /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn session(&self, id: SessionId) -> Result<Session> {
         self.json(Method::GET, &session_path(id, ""), Bytes::new()).await
     }
 
-    /// The events of a session from its first one, then as they happen, until the session has ended.
+    /// Follows the events of a session: first the stored events, then new ones as they happen,
+    /// until the session has ended.
     pub fn follow_events(&self, id: SessionId) -> SessionEventStream {
         self.follow_events_after(id, 0)
     }
 
-    /// The events of a session after the one with the id `after`.
+    /// Follows the events of a session, starting after the event with the id `after`.
     pub fn follow_events_after(&self, id: SessionId, after: u64) -> SessionEventStream {
         SessionEventStream::new(self.clone(), id, after)
     }
 
-    /// The events of a session so far, the oldest first.
+    /// The events of a session so far, oldest first.
     ///
     /// # Errors
     ///
@@ -257,7 +260,7 @@ impl ServeClient {
         }
     }
 
-    /// The last `tail` log events of a session, at most 1000, the oldest first.
+    /// The last `tail` log events of a session, oldest first. At most 1000.
     ///
     /// # Errors
     ///
@@ -268,7 +271,7 @@ impl ServeClient {
         Ok(page.items)
     }
 
-    /// Asks a session to end; its agent gets time to wrap up.
+    /// Asks a session to end and gives its agent time to finish.
     ///
     /// # Errors
     ///
@@ -277,11 +280,12 @@ impl ServeClient {
         self.answer(Method::POST, &session_path(id, "/stop"), Bytes::new()).await.map(drop)
     }
 
-    /// Starts a session on the workspace of one that was stopped or failed.
+    /// Starts a new session on the workspace of a session that was stopped or failed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] while the session runs; another error if its workspace is gone.
+    /// [`ErrorKind::Conflict`] while the earlier session runs. Also fails if its workspace no
+    /// longer exists.
     pub async fn continue_session(
         &self,
         id: SessionId,
@@ -294,17 +298,17 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn create_login_link(&self) -> Result<LoginLink> {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
-    /// Sends a further prompt to the agent of a session. It is queued after the earlier ones, or cancels the agent's
-    /// turn if it is for now.
+    /// Sends another prompt to the agent of a session. The prompt is queued after earlier ones.
+    /// With `now` it instead cancels the agent's current turn and is sent first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] while the result is delivered; another error if the session has ended.
+    /// [`ErrorKind::Conflict`] while the result is delivered. Also fails if the session has ended.
     pub async fn send_prompt(
         &self,
         id: SessionId,
@@ -313,7 +317,7 @@ impl ServeClient {
         self.json(Method::POST, &session_path(id, "/prompt"), body(follow_up)?).await
     }
 
-    /// One page of the prompts of a session: those that were sent, then the queue in its order.
+    /// One page of the prompts of a session: first the sent prompts, then the queue in its order.
     ///
     /// # Errors
     ///
@@ -323,11 +327,12 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// Changes the text of a prompt that waits in the queue.
+    /// Changes the text of a queued prompt.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is no longer in the queue; [`ErrorKind::NotFound`] if there is none.
+    /// [`ErrorKind::Conflict`] if the prompt is no longer in the queue. [`ErrorKind::NotFound`] if
+    /// there is no such prompt.
     pub async fn change_prompt(
         &self,
         id: SessionId,
@@ -338,21 +343,23 @@ impl ServeClient {
         self.json(Method::PUT, &path, body(edit)?).await
     }
 
-    /// Takes a prompt out of the queue.
+    /// Removes a prompt from the queue.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is no longer in the queue; [`ErrorKind::NotFound`] if there is none.
+    /// [`ErrorKind::Conflict`] if the prompt is no longer in the queue. [`ErrorKind::NotFound`] if
+    /// there is no such prompt.
     pub async fn withdraw_prompt(&self, id: SessionId, number: u32) -> Result<SessionPrompt> {
         let path = session_path(id, &format!("/prompts/{number}"));
         self.json(Method::DELETE, &path, Bytes::new()).await
     }
 
-    /// Delivers the result of a session that waits for a prompt, and completes it.
+    /// Delivers the result of a session that waits for a prompt, and completes the session.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the session does not wait for a prompt; another error if it has ended.
+    /// [`ErrorKind::Conflict`] if the session does not wait for a prompt. Also fails if the session
+    /// has ended.
     pub async fn finish_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/finish"), Bytes::new()).await.map(drop)
     }
@@ -361,7 +368,8 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the session does not run; [`ErrorKind::NotFound`] if there is no such session.
+    /// [`ErrorKind::Conflict`] if the session is not running. [`ErrorKind::NotFound`] if there is
+    /// no such session.
     pub async fn pause_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/pause"), Bytes::new()).await.map(drop)
     }
@@ -370,7 +378,8 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the session is not paused; [`ErrorKind::NotFound`] if there is no such session.
+    /// [`ErrorKind::Conflict`] if the session is not paused. [`ErrorKind::NotFound`] if there is no
+    /// such session.
     pub async fn resume_session(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/resume"), Bytes::new()).await.map(drop)
     }
@@ -384,11 +393,12 @@ impl ServeClient {
         self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
     }
 
-    /// How the workspace of a session is opened in an IDE.
+    /// Asks how the workspace of a session can be opened in an IDE.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the session has no workspace yet; another error if it no longer has one.
+    /// [`ErrorKind::Conflict`] if the session has no workspace yet. Also fails if the workspace no
+    /// longer exists.
     pub async fn open_ide(
         &self,
         id: SessionId,
@@ -401,18 +411,20 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such session, or nothing is left to compare.
+    /// [`ErrorKind::NotFound`] if there is no such session, or if neither its workspace nor a
+    /// stored diff exists.
     pub async fn session_diff(&self, id: SessionId) -> Result<Vec<u8>> {
         let path = session_path(id, "/diff");
         Ok(self.answer(Method::GET, &path, Bytes::new()).await?.body.to_vec())
     }
 
-    /// Sends any request of the API and gives its JSON; `null` for an answer without a body. There is no time limit:
-    /// a run may take as long as its operations.
+    /// Sends any request of the API and returns its JSON answer, or `null` if the answer has no
+    /// body. There is no time limit, because a run may take as long as its operations.
     ///
     /// # Errors
     ///
-    /// The method is not one of HTTP, the server cannot be reached, or it refuses.
+    /// Fails if the method is not an HTTP method, if the server cannot be reached, or if it refuses
+    /// the request.
     pub async fn send_request(
         &self,
         method: &str,
@@ -456,7 +468,7 @@ impl ServeClient {
         })
     }
 
-    /// The whole answer to one request.
+    /// Sends a request and returns the whole answer.
     async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
         self.answer_with(method, path, body, HeaderMap::new()).await
     }
@@ -468,7 +480,7 @@ impl ServeClient {
         body: Bytes,
         more: HeaderMap,
     ) -> Result<WholeAnswer> {
-        // A boxed future keeps the connection's types out of the callers' futures.
+        // The boxed future keeps the connection's types out of the types of the callers' futures.
         let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body, more));
         tokio::time::timeout(ANSWER_TIMEOUT, whole).await.unwrap_or_else(|_| {
             let message = format!("{} did not answer in time", self.name);
@@ -543,7 +555,7 @@ struct Items<T> {
     items: Vec<T>,
 }
 
-/// A part of the events of a session.
+/// The stored events of a session, as the server returns them.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct History {
@@ -564,7 +576,7 @@ fn body(value: &impl serde::Serialize) -> Result<Bytes> {
     Ok(written.into())
 }
 
-/// `path` with the query parameters that have a value.
+/// Appends those query parameters to `path` that have a value.
 fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let mut uri = path.to_owned();
     let mut separator = '?';
@@ -586,7 +598,7 @@ fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     uri
 }
 
-/// Whether the server would refuse this request again if it were repeated.
+/// Whether repeating this request would fail in the same way.
 fn is_final(status: StatusCode) -> bool {
     status.is_client_error()
         && status != StatusCode::REQUEST_TIMEOUT

@@ -27,15 +27,15 @@ use crate::ServeClient;
 
 pub use server::ServerApprover;
 
-/// Maximum number of approvals of a tool that are kept while another approval is missing.
+/// Maximum number of remembered approvals of calls that still wait for another approval.
 const MAX_GIVEN: usize = 1000;
-/// A tool that starts commands, and the one that types into those that it left running.
+/// The tool that starts commands, and the tool that sends input to commands that are still running.
 const EXEC: &str = "exec";
 const PROCESS_INPUT: &str = "process_input";
-/// The rule id of a stored question.
+/// The rule id under which a question is stored.
 const RULE: &str = "agent.approval";
 
-/// Which tools need an approval, and who decides.
+/// The tools that need an approval, and who decides about their calls.
 #[derive(Clone)]
 pub struct ToolApproval {
     names: BTreeSet<String>,
@@ -45,15 +45,15 @@ pub struct ToolApproval {
 #[derive(Clone)]
 enum Route {
     Approver(Arc<dyn Approver>),
-    /// The lock lets questions take turns: an answer must not reach another question that a person
-    /// was asked at the same time.
+    /// The lock ensures that only one question is asked at a time, so that an answer cannot reach
+    /// another question.
     Callback(Arc<Callback>, Arc<Mutex<()>>),
 }
 
 type Deciding = Pin<Box<dyn Future<Output = ToolApprovalDecision> + Send>>;
 type Callback = dyn Fn(ToolApprovalQuestion) -> Deciding + Send + Sync;
 
-/// A call that waits for a decision.
+/// A tool call that waits for a decision.
 #[derive(Clone, Debug)]
 pub struct ToolApprovalQuestion {
     pub session_id: AgentSessionId,
@@ -64,28 +64,27 @@ pub struct ToolApprovalQuestion {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolApprovalDecision {
-    /// This one call may run.
+    /// The call may run. The decision covers only this call.
     Approve,
-    /// The call may not run. The model gets the reason.
+    /// The call must not run. The model gets this reason.
     Refuse(String),
 }
 
 impl ToolApproval {
-    /// Asks an approver. If the approver answers later, the call
-    /// ends and the model is told to repeat it. The stored question covers the tool and all its
-    /// arguments.
+    /// Asks an approver. If the approver does not decide at once, the call ends and the model is
+    /// told to repeat it later. The stored question covers the tool and all its arguments.
     pub fn by_approver(approver: Arc<dyn Approver>) -> Self {
         Self { names: BTreeSet::new(), route: Route::Approver(approver) }
     }
 
-    /// Asks at a server: the question waits in the list of `agent-backend approvals` and on the page, and the call waits for
-    /// the decision. [`ServerApprover`] has settings.
+    /// Asks at a server. The question appears in the list of `agent-backend approvals` and on the
+    /// web page, and the call waits for the decision. [`ServerApprover`] has settings.
     pub fn by_server(client: ServeClient) -> Self {
         Self::by_approver(Arc::new(ServerApprover::new(client)))
     }
 
-    /// Calls your function and waits for its decision. Calls take turns, also if a model calls several
-    /// tools at once.
+    /// Calls your function and waits for its decision. Only one question is asked at a time, even
+    /// if a model calls several tools at once.
     pub fn by_callback<F, Deciding>(decide: F) -> Self
     where
         F: Fn(ToolApprovalQuestion) -> Deciding + Send + Sync + 'static,
@@ -95,16 +94,19 @@ impl ToolApproval {
         Self { names: BTreeSet::new(), route: Route::Callback(callback, Arc::default()) }
     }
 
-    /// The names of the tools that need an approval, with or without the prefix of their toolset. The
-    /// name `exec` stands for `process_input` too, which types into a running command.
+    /// Adds names of tools that need an approval, with or without the prefix of their toolset. The
+    /// name `exec` also covers `process_input`, which sends input to a running command.
     pub fn require<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.names.extend(names.into_iter().map(Into::into));
         self
     }
 
+    /// Checks that every name is the name of a tool. A mistyped name would leave a tool without its
+    /// approval.
+    ///
     /// # Errors
     ///
-    /// A name that no tool can have: a mistyped name must not leave a tool without its question.
+    /// Fails if no tool can have one of the names.
     pub(super) fn check_names(&self, tools: &[AgentTool]) -> Result<()> {
         let known = |name: &str| {
             tools.iter().any(|tool| tool.name() == name)
@@ -124,8 +126,8 @@ impl ToolApproval {
         is_named(tool.name()) || is_named(original) || (original == PROCESS_INPUT && is_named(EXEC))
     }
 
-    /// Whether the approval of a session covers a tool of its sub-agent. Names with a prefix cover the same
-    /// tool with another prefix or none: the toolsets of a sub-agent have prefixes of their own.
+    /// Whether an approval of the parent session covers a tool of its sub-agent. Prefixes of names
+    /// are ignored, because the toolsets of a sub-agent have prefixes of their own.
     fn covers_in_sub_agent(&self, tool: &AgentTool) -> bool {
         let original = tool.original_name();
         let covered = |original: &str| self.names.iter().any(|name| name.ends_with(original));
@@ -134,7 +136,7 @@ impl ToolApproval {
             || tool.origin().is_some() && (covered(original) || is_command && covered(EXEC))
     }
 
-    /// Whether both ask the same approver or callback.
+    /// Whether both approvals ask the same approver or callback.
     fn asks_like(&self, other: &ToolApproval) -> bool {
         match (&self.route, &other.route) {
             (Route::Approver(one), Route::Approver(other)) => Arc::ptr_eq(one, other),
@@ -192,7 +194,8 @@ impl fmt::Debug for ToolApproval {
     }
 }
 
-/// The same tool, which asks every approval of the session and of those that started it, if they cover it.
+/// Wraps a tool, so that each call is first approved by every approval of the session and of its
+/// parent sessions that covers the tool.
 pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentTool {
     let inherited = session.inherited_approvals().iter();
     let inherited = inherited.filter(|approval| approval.covers_in_sub_agent(tool));
@@ -219,11 +222,12 @@ pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentToo
     })
 }
 
-/// The approvals that all have to approve a call of one tool.
+/// The approvals that must all approve a call of one tool.
 struct Questions {
     approvals: Vec<ToolApproval>,
-    /// Approvals of calls that wait for another approval: the number of the approval, and the arguments.
-    /// An approver counts each yes once, so they are kept until the call runs.
+    /// Granted approvals of calls that still wait for another approval, as the index of the
+    /// approval and the arguments of the call. They are remembered until the call runs, because an
+    /// approver's decision can be used only once.
     given: std::sync::Mutex<BTreeSet<(usize, String)>>,
 }
 
@@ -277,7 +281,7 @@ fn request(
     arguments: &Map<String, Value>,
 ) -> ApprovalRequest {
     let principal = &session.context().principal;
-    // All arguments: a person must see what the answer covers.
+    // Include all arguments, because a person must see what the decision covers.
     let whole = sorted(&Value::Object(arguments.clone()));
     let rule = TriggeringRule {
         rule: RULE.to_owned(),
@@ -296,7 +300,8 @@ fn request(
         ..Call::new(&actor, acts.verb)
     };
     let mut request = ApprovalRequest::new(&call, rule);
-    // A yes counts in the session that asked: another one may have other files.
+    // The session is part of the digest, because the same call in another session may affect other
+    // files.
     let session_id = session.context().session_id.to_string();
     let payload = json!([session_id, tool.name(), whole]);
     let payload = payload.to_string();
@@ -304,7 +309,7 @@ fn request(
     request
 }
 
-/// The effect of a tool call, in terms of workspace calls.
+/// The effect of a tool call, in terms of calls on the workspace.
 struct Acts {
     verb: Verb,
     path: Option<WsPath>,
@@ -316,7 +321,7 @@ struct Acts {
 impl Acts {
     fn of(session: &AgentSession, tool: &AgentTool, arguments: &Map<String, Value>) -> Acts {
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
-        // The tool's own directory parses the paths, as it does when the tool runs.
+        // Parse the paths relative to the tool's own directory, as the tool does when it runs.
         let place = match tool.origin() {
             Some(origin) => Some((origin.workspace.clone(), origin.root.clone())),
             None => session.backend().map(|backend| (backend, WsPath::root())),
@@ -351,13 +356,13 @@ impl Acts {
             "move_file" => Acts { to: path("destination"), ..plain(Verb::Rename, "source") },
             "delete" => plain(Verb::Delete, "path"),
             name if WorkspaceTools::is_tool_name(name) => plain(Verb::Read, "path"),
-            // The caller's own tool may do anything.
+            // A tool that the caller wrote may do anything, so it is treated like a command.
             _ => plain(Verb::Exec, "path"),
         }
     }
 }
 
-/// The command as it would run, with its environment and its directory in `backend`.
+/// The command as it would be executed in `backend`, with its environment and working directory.
 fn exec_request(backend: &Backend, arguments: &Map<String, Value>) -> Option<ExecRequest> {
     let command = Command::Shell(arguments.get("command")?.as_str()?.to_owned());
     let variables = arguments.get("env").and_then(Value::as_object);
@@ -371,8 +376,8 @@ fn exec_request(backend: &Backend, arguments: &Map<String, Value>) -> Option<Exe
     backend.build_exec_request(command, options).ok()
 }
 
-/// The same value with the keys of its objects sorted: a model may change their order when it
-/// repeats a call.
+/// Returns the value with the keys of all objects sorted, because a model may change their order
+/// when it repeats a call.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

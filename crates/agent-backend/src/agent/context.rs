@@ -1,4 +1,4 @@
-//! The information about a session that its backend factory gets.
+//! The description of a session that its backend factory receives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,17 @@ use serde_json::Value;
 /// Maximum length of an [`AgentSessionId`] in bytes.
 pub const MAX_AGENT_SESSION_ID_BYTES: usize = 64;
 
-/// Names a session of an agent: 1 to [`MAX_AGENT_SESSION_ID_BYTES`] ASCII letters, digits, `.`, `_`
-/// or `-`, starting with a letter or a digit. So it is always a valid name of one directory.
+/// The id of an agent's session: 1 to [`MAX_AGENT_SESSION_ID_BYTES`] ASCII letters, digits, `.`,
+/// `_` or `-`, starting with a letter or a digit. Such an id is always a valid name of one
+/// directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentSessionId(Arc<str>);
 
 impl AgentSessionId {
+    /// Parses an id.
+    ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a text that is not such a name.
+    /// [`ErrorKind::Invalid`] if the text is not a valid id.
     pub fn parse(text: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -32,7 +35,7 @@ impl AgentSessionId {
         Ok(Self(Arc::from(text)))
     }
 
-    /// A new unique id.
+    /// Generates a new unique id.
     pub fn generate() -> Self {
         Self(Arc::from(ab_api::SessionId::generate().to_string()))
     }
@@ -48,7 +51,7 @@ impl fmt::Display for AgentSessionId {
     }
 }
 
-/// The description of a session for factories and providers.
+/// The description of a session that factories and providers receive.
 #[derive(Clone, Debug)]
 pub struct SessionContext {
     pub session_id: AgentSessionId,
@@ -58,7 +61,7 @@ pub struct SessionContext {
     pub principal: Principal,
     /// The session that started this one as its sub-agent.
     pub parent: Option<AgentSessionId>,
-    /// A value from the caller; null by default.
+    /// Any value from the caller. Null by default.
     pub context: Value,
 }
 

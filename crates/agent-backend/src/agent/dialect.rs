@@ -8,14 +8,15 @@ use super::tool::{AgentTool, ToolContent, ToolResult};
 use super::tools::AgentTools;
 
 const MIB: usize = 1024 * 1024;
-/// Anthropic refuses larger pictures. Wider and higher ones are refused once a conversation has more than 20 pictures.
+/// Limits on a picture for Anthropic's API, which refuses larger ones. The limit on width and
+/// height applies once a conversation has more than 20 pictures.
 const ANTHROPIC_PICTURE: PictureLimits = PictureLimits { base64_bytes: 5 * MIB, side: 2000 };
-/// Maximum length of the pictures of one message in base64. A request may have 32 MB.
+/// Maximum length of all pictures of one message in base64. A whole request may have 32 MB.
 const ANTHROPIC_PICTURES_IN_ALL: usize = 15 * MIB;
-/// OpenAI makes pictures smaller by itself.
+/// Limit on a picture for OpenAI's API, which scales pictures down itself.
 const OPENAI_PICTURE: PictureLimits = PictureLimits { base64_bytes: 20 * MIB, side: u32::MAX };
 const OPENAI_PICTURES_IN_ALL: usize = 30 * MIB;
-/// The text of a result without content.
+/// The text that is sent if a result has no content.
 const NO_CONTENT: &str = "[the result is empty]";
 
 impl AgentTools {
@@ -47,14 +48,14 @@ impl AgentTools {
     }
 
     /// Runs the calls of an OpenAI-style assistant message in parallel and returns the messages to
-    /// send back: one for each call, in the order of the calls, then one with the pictures, if
-    /// there are any. Empty if the message has no calls.
+    /// send back: one for each call, in the order of the calls, and then one with the pictures, if
+    /// there are any. Returns an empty list if the message has no calls.
     pub async fn answer_openai_tool_calls(&self, message: &Value) -> Vec<Value> {
         let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
         let results = join_all(calls.iter().map(|call| async {
             let function = &call["function"];
             let name = function["name"].as_str().unwrap_or_default();
-            // The arguments are JSON in a string; some servers send the object itself.
+            // The arguments are JSON in a string. Some servers send the object itself.
             let arguments = match &function["arguments"] {
                 Value::String(text) if text.trim().is_empty() => Ok(Value::Null),
                 Value::String(text) => serde_json::from_str(text),
@@ -84,7 +85,7 @@ impl AgentTools {
     }
 
     /// Runs the calls in the content of an Anthropic-style assistant message in parallel and
-    /// returns the user message to send back. Null if the content has no calls.
+    /// returns the user message to send back. Returns null if the content has no calls.
     pub async fn answer_anthropic_tool_uses(&self, content: &Value) -> Value {
         let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
         let calls: Vec<&Value> =
@@ -108,7 +109,7 @@ impl AgentTools {
     }
 }
 
-/// The schema of a tool with the field `properties`, which some servers require.
+/// The schema of a tool. A missing field `properties` is added, because some servers require it.
 fn schema(tool: &AgentTool) -> Value {
     let mut schema = tool.input_schema().clone();
     if let Value::Object(fields) = &mut schema {
@@ -117,15 +118,16 @@ fn schema(tool: &AgentTool) -> Value {
     schema
 }
 
-/// Content that the API accepts. It refuses the whole request because of one block, and the block stays in the
-/// conversation: every later request would fail too.
+/// Content that the model API accepts. A single unacceptable block would make the API refuse the
+/// whole request, and all later requests too, because the block stays in the conversation.
 enum Accepted {
     Text(String),
     Picture { mime_type: &'static str, base64: String },
 }
 
-/// The content of a result as the API accepts it: at least one part, texts that are more than white space, pictures
-/// within the limits, and only texts in a failed result. Text takes the place of all other content.
+/// Converts a result to content that the API accepts: at least one part, no text that is only white
+/// space, pictures only within the limits, and only text in a failed result. All other content is
+/// replaced by a text.
 fn accepted(result: ToolResult, limits: PictureLimits, room: &mut usize) -> Vec<Accepted> {
     let ToolResult { content, data, is_error } = result;
     let mut parts = Vec::with_capacity(content.len().max(1));
@@ -161,7 +163,8 @@ fn visible(
     limits: PictureLimits,
     room: usize,
 ) -> Result<&'static str, String> {
-    // A type that is not a picture may have the bytes of one, such as a raw camera file with a preview.
+    // Check the type first: a file of another type may contain the bytes of a picture, such as a
+    // raw camera file with a preview.
     if !mime_type.starts_with("image/") {
         return Err("only pictures can be shown".to_owned());
     }
@@ -172,7 +175,7 @@ fn visible(
     Ok(seen)
 }
 
-/// The text instead of content that a model cannot see.
+/// The text that replaces content that a model cannot see.
 fn unseen(mime_type: &str, base64: &str, why: &str) -> Accepted {
     let bytes = base64.len() / 4 * 3;
     let hint =
@@ -180,7 +183,8 @@ fn unseen(mime_type: &str, base64: &str, why: &str) -> Accepted {
     Accepted::Text(format!("[about {bytes} bytes of {mime_type} are not shown: {why}{hint}]"))
 }
 
-/// The text of a part. Tool messages contain only text, so pictures go to a separate message.
+/// The text of a part. Tool messages can contain only text, so pictures are collected for a
+/// separate message.
 fn openai_text(part: Accepted, pictures: &mut Vec<Value>) -> String {
     match part {
         Accepted::Text(text) => text,

@@ -1,4 +1,4 @@
-//! Backend factories: any async function, or one of the ready-made factories.
+//! Backend factories: any async function, or one of the predefined factories.
 
 use std::fmt;
 use std::future::Future;
@@ -44,19 +44,19 @@ impl BackendFactory for Backend {
     }
 }
 
-/// The backend of a session, with the values that must live as long as the session.
+/// The backend of a session, and the values that must live as long as the session.
 #[derive(Debug)]
 pub struct SessionBackend {
     pub(super) backend: Backend,
     pub(super) overlay: Option<OverlayWorkspace>,
-    /// Counts the backend as in use.
+    /// The lease, if the backend comes from a pool. It counts the backend as in use.
     pub(super) _lease: Option<BackendLease>,
-    /// The backend that this one is a part of.
+    /// The backend of the parent session, if this backend is a part of it.
     pub(super) _parent: Option<Arc<SessionBackend>>,
 }
 
 impl SessionBackend {
-    /// A handle for a sub-agent, which keeps the backend of its parent in use.
+    /// A backend for a sub-agent. It keeps the backend of the parent session alive.
     pub(super) fn part_of(parent: Arc<SessionBackend>, backend: Backend) -> Self {
         Self { _parent: Some(parent), ..backend.into() }
     }
@@ -75,27 +75,27 @@ impl From<OverlayWorkspace> for SessionBackend {
 }
 
 impl From<BackendLease> for SessionBackend {
-    /// The lease ends with the session, its tools and its sub-agents.
+    /// The lease is released when the session, its tools and its sub-agents are dropped.
     fn from(lease: BackendLease) -> Self {
         let backend = Backend::clone(&lease);
         Self { _lease: Some(lease), ..backend.into() }
     }
 }
 
-/// A directory on this machine for each session, named by the session's id. It is created if it is
-/// missing.
+/// Gives each session a directory on this machine, named after the session's id. The directory is
+/// created if it is missing.
 #[derive(Clone, Debug)]
 pub struct DirectoryPerSession {
     config: LocalWorkspaceConfig,
 }
 
 impl DirectoryPerSession {
-    /// Directories below `base`, which is created if it is missing.
+    /// Uses directories below `base`, which is created if it is missing.
     pub fn new(base: impl Into<PathBuf>) -> Self {
         Self::with_config(LocalWorkspaceConfig::new(base))
     }
 
-    /// The same with all settings. The root of `config` is the base.
+    /// Uses directories below the root of `config`, with its other settings.
     pub fn with_config(config: LocalWorkspaceConfig) -> Self {
         Self { config }
     }
@@ -111,7 +111,7 @@ impl BackendFactory for DirectoryPerSession {
     }
 }
 
-/// A subdirectory of one workspace for each session, named by the session's id.
+/// Gives each session a subdirectory of one workspace, named after the session's id.
 #[derive(Clone, Debug)]
 pub struct ScopePerSession {
     workspace: Backend,
@@ -130,7 +130,7 @@ impl BackendFactory for ScopePerSession {
     }
 }
 
-/// One workspace for all sessions, with the changes of each session in a separate layer.
+/// Uses one workspace for all sessions, and keeps the changes of each session in a separate layer.
 /// [`AgentSession::overlay`](super::AgentSession::overlay) shows, commits or discards them.
 #[derive(Clone)]
 pub struct OverlayPerSession {
@@ -139,12 +139,12 @@ pub struct OverlayPerSession {
 }
 
 impl OverlayPerSession {
-    /// Changes are stored in memory.
+    /// Uses `lower` as the shared workspace and stores changes in memory.
     pub fn new(lower: Backend) -> Self {
         Self { lower, uppers: Arc::new(MemoryPerSession) }
     }
 
-    /// Changes are stored in the backends that `uppers` makes.
+    /// Stores changes in the backends that `uppers` makes, instead of in memory.
     pub fn keep_changes_in(mut self, uppers: impl BackendFactory + 'static) -> Self {
         self.uppers = Arc::new(uppers);
         self
@@ -166,7 +166,7 @@ impl fmt::Debug for OverlayPerSession {
     }
 }
 
-/// An empty workspace in memory for each session.
+/// Gives each session an empty workspace in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryPerSession;
 
@@ -177,15 +177,15 @@ impl BackendFactory for MemoryPerSession {
     }
 }
 
-/// A directory of a remote workspace for each session, named by the session's id. Each session has
-/// its own connection.
+/// Gives each session a directory of a remote workspace, named after the session's id. Each session
+/// has its own connection.
 #[derive(Clone, Debug)]
 pub struct RemotePerSession {
     config: RemoteConfig,
 }
 
 impl RemotePerSession {
-    /// Directories in the workspace of `config`: a daemon, or any SSH server.
+    /// Uses directories in the workspace of `config`, which is a daemon or any SSH server.
     pub fn new(config: RemoteConfig) -> Self {
         Self { config }
     }
@@ -200,8 +200,8 @@ impl BackendFactory for RemotePerSession {
     }
 }
 
-/// The backend of a pool with the session's id as the key. The session, its tools and its sub-agents
-/// hold a lease: the pool cleans up backends that none of them uses.
+/// Gives each session the backend of a pool whose key is the session's id. The session, its tools
+/// and its sub-agents hold a lease. The pool may destroy a backend once none of them uses it.
 #[derive(Debug)]
 pub struct PooledPerSession<C> {
     pool: Arc<BackendPool<C>>,
@@ -222,9 +222,9 @@ impl<C: Clone + Send + Sync + 'static> BackendFactory for PooledPerSession<C> {
     }
 }
 
-/// The workspace of a session of `agent-backend serve` on this machine, for example to inspect or
-/// continue the work of a coding agent. Commands run in a sandbox of this process, not in that of
-/// the coding agent.
+/// Uses the workspace of a session of `agent-backend serve` on this machine, for example to inspect
+/// or continue the work of a coding agent. Commands run in a sandbox of this process, not in that
+/// of the coding agent.
 #[derive(Clone, Debug)]
 pub struct ServeSessionWorkspace {
     client: ServeClient,

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use super::session::AgentSession;
 use super::toolset::{SessionToolset, Toolset, ToolsetRoot, workspace_tools};
 
-/// An older name of `read_text_file`, for MCP clients that still use it.
+/// An older name of `read_text_file`, which some MCP clients still use.
 pub(super) const OLD_NAME: &str = "read_file";
 
 /// Tools that read files and, if allowed, change them.
 ///
-/// An existing file must have been read in the session before it is overwritten or edited, and must
-/// not have changed since. Calls may run in parallel.
+/// A file that exists can be overwritten or edited only if it was read in the session and has not
+/// changed since. Calls may run in parallel.
 #[derive(Clone, Debug, Default)]
 pub struct FilesystemToolset {
     root: Option<String>,
@@ -29,7 +29,7 @@ enum FileWrites {
 }
 
 impl FilesystemToolset {
-    /// Tools that read everything in the session's backend.
+    /// Creates a toolset that can read everything in the session's backend.
     pub fn new() -> Self {
         Self::default()
     }

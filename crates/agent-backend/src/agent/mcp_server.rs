@@ -1,4 +1,4 @@
-//! The tools of a session as an MCP server.
+//! Serves the tools of a session as an MCP server.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use super::tool::{AgentTool, ToolContent, ToolResult};
 use super::tools::AgentTools;
 
 impl AgentTools {
-    /// Serves the tools to one MCP client over a pair of streams, as JSON lines. Returns when the client is gone.
+    /// Serves the tools to one MCP client over a pair of streams, as JSON lines. Returns when the
+    /// client has disconnected.
     ///
     /// # Errors
-    /// The streams failed, or the client did not speak the protocol.
+    /// Fails if the streams fail or the client violates the protocol.
     pub async fn serve_mcp<R, W>(&self, input: R, output: W) -> io::Result<()>
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -60,7 +61,7 @@ impl ServerHandler for McpTools {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
-        // If the client stops waiting, the call is dropped and its process is ended.
+        // If the client stops waiting, the call is dropped, which ends its process.
         tokio::select! {
             result = self.tools.call_tool(&request.name, arguments) => Ok(answer(result).into()),
             () = context.ct.cancelled() => Err(cancelled()),
@@ -83,7 +84,7 @@ fn answer(result: ToolResult) -> CallToolResult {
     let content: Vec<ContentBlock> = content.into_iter().map(block).collect();
     let mut answer =
         if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    // The protocol allows only objects here.
+    // The protocol allows only objects here, so other values are omitted.
     answer.structured_content = data.filter(Value::is_object);
     answer
 }

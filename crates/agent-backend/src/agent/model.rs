@@ -1,4 +1,4 @@
-//! A model behind an OpenAI-compatible HTTP API, for agent loops without another client library.
+//! A model behind an OpenAI-compatible HTTP API, for agent loops that use no other client library.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// Maximum number of characters of a failed answer in an error.
+/// Maximum number of characters of a failed answer that an error quotes.
 const SHOWN_FAILURE: usize = 500;
 
-/// The address and credentials of a model. Cheap to clone in comparison with a request.
+/// The URL and credentials of a model. Cloning is cheap compared with a request.
 #[derive(Clone, Debug)]
 pub struct ModelEndpoint {
     socket: WebSocketEndpoint,
@@ -32,13 +32,13 @@ pub struct ModelEndpoint {
 }
 
 impl ModelEndpoint {
-    /// The model called `model` at `base_url`, such as `https://api.openai.com/v1`. Does not
-    /// connect yet.
+    /// The model named `model` at `base_url`, such as `https://api.openai.com/v1`. Does not connect
+    /// yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, and for a key that is not a
-    /// valid header value or would be sent to another machine without TLS.
+    /// [`ErrorKind::Invalid`] if the URL is not `http` or `https`, or if the key is not a valid
+    /// header value or would be sent to another machine without TLS.
     pub fn new(base_url: &str, model: &str, key: Option<&str>) -> Result<Self> {
         let refuse = |why: &str| {
             let message = format!("invalid model URL {base_url:?}: {why}");
@@ -75,15 +75,16 @@ impl ModelEndpoint {
         })
     }
 
-    /// The next message of the model after `messages`. It may call `tools`.
+    /// Requests the model's next message after `messages`. The message may call `tools`. The
+    /// request is sent only once.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, refuses the request, or its answer does not follow the API.
-    /// The request is sent once.
+    /// Fails if the server cannot be reached or refuses the request, or if its answer does not
+    /// follow the API.
     pub async fn next_message(&self, messages: &[Value], tools: &AgentTools) -> Result<Value> {
         let mut request = json!({ "model": self.model, "messages": messages });
-        // Some servers refuse an empty list.
+        // Omit an empty list, because some servers refuse it.
         if !tools.all_tools().is_empty() {
             request["tools"] = tools.openai_tools();
         }

@@ -1,5 +1,5 @@
-//! Limits long results: a model gets both ends, and the whole result is stored in a file of the
-//! workspace.
+//! Shortens long results: a model gets the beginning and the end, and the whole result is stored in
+//! a file of the workspace.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::places::ToolPlaces;
 use super::shell::LONG_OUTPUT_DIRECTORY;
 use super::tool::{AgentTool, ToolContent, ToolResult};
 
-/// Room for notes below a text of the maximum length, in bytes.
+/// Number of bytes that notes may add to a text of the maximum length.
 const NOTES: usize = 4 * 1024;
 
-/// Where long results of a session are stored, if it has a backend.
+/// Where long results of a session are stored. Without a backend they are not stored.
 #[derive(Clone, Debug)]
 pub(super) struct ResultStore {
     place: Option<(Backend, OutputFileStore)>,
 }
 
 impl ResultStore {
-    /// A directory that the tools of the session read, if they read any.
+    /// Chooses a directory that the tools of the session can read, if any of them reads files.
     pub(super) fn of(backend: Option<Backend>, places: &Arc<ToolPlaces>) -> ResultStore {
         let place = backend.and_then(|backend| {
             let directory = places.readable_root().child(LONG_OUTPUT_DIRECTORY).ok()?;
@@ -32,7 +32,8 @@ impl ResultStore {
         ResultStore { place }
     }
 
-    /// The same tool with results of limited length. Without a backend the rest is dropped.
+    /// Wraps a tool, so that long results are shortened. Without a backend the rest of a long
+    /// result is lost.
     pub(super) fn bounded(&self, tool: &AgentTool) -> AgentTool {
         let store = self.clone();
         tool.wrapped(move |tool, arguments| {
@@ -64,16 +65,17 @@ impl ResultStore {
         );
         let media = result.content.into_iter().filter(|it| matches!(it, ToolContent::Media { .. }));
         let content = std::iter::once(ToolContent::Text(shown)).chain(media).collect();
-        // The value is often the same as the text, and then the file has it.
+        // Drop the value if it equals the text, which is stored in the file.
         let is_same = |data: &Value| serde_json::to_string(data).is_ok_and(|data| data == text);
         let data = result.data.filter(|data| !is_same(data));
         ToolResult { content, data, is_error: result.is_error }
     }
 
-    /// Some clients show a model the value too.
+    /// Shortens the value of a result too, because some clients also show it to the model.
     async fn with_short_data(&self, mut result: ToolResult, name: &str) -> ToolResult {
         let Some(long) = result.data.as_ref().map(Value::to_string) else { return result };
-        // A value may contain a text of the maximum length, escaped.
+        // The limit is larger here, because a value may contain a text of the maximum length in
+        // escaped form.
         if long.len() <= 2 * DEFAULT_MAX_RESULT_BYTES + NOTES {
             return result;
         }
@@ -83,7 +85,7 @@ impl ResultStore {
         result
     }
 
-    /// Stores a text, and tells where it is.
+    /// Stores a text and returns a note that says where it is.
     async fn keep(&self, name: &str, text: &str) -> String {
         let length = text.len();
         match &self.place {

@@ -1,12 +1,12 @@
-//! Decides whether a model API accepts a picture. The bytes decide, not the name of the file.
+//! Checks whether a model API accepts a picture, by its bytes and not by the name of the file.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The limits of an API for one picture.
+/// The limits of an API on one picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PictureLimits {
-    /// Maximum length in base64.
+    /// Maximum length in bytes, encoded in base64.
     pub(super) base64_bytes: usize,
     /// Maximum width and height in pixels.
     pub(super) side: u32,
@@ -16,7 +16,7 @@ pub(super) struct PictureLimits {
 ///
 /// # Errors
 ///
-/// The reason why it cannot be shown, for a model.
+/// Returns the reason why the picture cannot be shown, as a text for a model.
 pub(super) fn visible_type(base64: &str, limits: PictureLimits) -> Result<&'static str, String> {
     let PictureLimits { base64_bytes, side } = limits;
     if base64.len() > base64_bytes {
@@ -35,13 +35,13 @@ pub(super) fn visible_type(base64: &str, limits: PictureLimits) -> Result<&'stat
     }
 }
 
-/// The type of a picture, and its width and height if it is complete.
+/// The type of a picture, and its width and height if the data is complete.
 struct Header {
     mime: &'static str,
     size: Option<(u32, u32)>,
 }
 
-/// Reads the width and height of a picture of one type; `None` if it is not complete.
+/// Reads the width and height of a picture of one type. Returns `None` if the data is not complete.
 type ReadSize = fn(&[u8]) -> Option<(u32, u32)>;
 
 impl Header {
@@ -74,7 +74,7 @@ fn little_endian(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
 }
 
 fn png(bytes: &[u8]) -> Option<(u32, u32)> {
-    // The first chunk is the header, the last one has the type IEND.
+    // In a complete PNG the first chunk is the header and the last one has the type IEND.
     let has_header = bytes.get(12..16) == Some(b"IHDR");
     let has_end = bytes.windows(4).any(|word| word == b"IEND");
     let size = (big_endian(bytes, 16, 4)?, big_endian(bytes, 20, 4)?);
@@ -87,7 +87,7 @@ fn gif(bytes: &[u8]) -> Option<(u32, u32)> {
     bytes.get(10..)?.contains(&TRAILER).then_some(size)
 }
 
-/// The size is in a segment of a frame, behind segments of other kinds.
+/// In a JPEG the size is in a frame segment, which comes after segments of other kinds.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -95,13 +95,13 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
             return None;
         }
         match *bytes.get(at + 1)? {
-            // Padding.
+            // Padding between segments.
             0xff => at += 1,
             // Segments without a length.
             0x01 | 0xd0..=0xd8 => at += 2,
-            // The data begins before a frame, or the picture ends.
+            // The picture data begins before a frame was found, or the picture ends.
             0xd9 | 0xda => return None,
-            // Frames. The three exceptions are tables.
+            // Frame segments. The three exceptions in this range contain tables.
             kind @ 0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
                 let size = (big_endian(bytes, at + 7, 2)?, big_endian(bytes, at + 5, 2)?);
                 let has_end = bytes.get(at..)?.windows(2).any(|pair| pair == [0xff, 0xd9]);

@@ -1,6 +1,8 @@
-//! Where the tools of a session work, so that a model is told a path as its tools take it.
+//! Maps paths of the workspace to paths that the tools of a session accept, for texts that a model
+//! reads.
 //!
-//! Toolsets may have different roots and prefixes: the same file has another path in each of them.
+//! Toolsets may have different roots and prefixes, so the same file has a different path in each of
+//! them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,11 +10,11 @@ use ab_core::WsPath;
 
 use super::tool::{AgentTool, ToolOrigin};
 
-/// The tool whose path a model is told.
+/// The tool that a model is told to use to read a file.
 const READ: &str = "read_text_file";
 const EXEC: &str = "exec";
 
-/// The places of the tools of a session. Known when all its toolsets are open.
+/// The tools of a session and their directories. Empty until all toolsets of the session are open.
 #[derive(Debug, Default)]
 pub(super) struct ToolPlaces(Mutex<Vec<Arc<ToolOrigin>>>);
 
@@ -21,19 +23,20 @@ impl ToolPlaces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the places by those of `tools`.
+    /// Replaces the stored tools by `tools`.
     pub(super) fn set(&self, tools: &[AgentTool]) {
         *self.lock() = tools.iter().filter_map(|tool| tool.origin().cloned()).collect();
     }
 
-    /// A tool that reads the file `path` of the workspace, and the path that it takes.
+    /// The name of a tool that can read the file `path` of the workspace, and the path that this
+    /// tool accepts.
     pub(super) fn reader(&self, path: &WsPath) -> Option<(String, WsPath)> {
         let places = self.lock();
         let mut readers = places.iter().filter(|place| place.name == READ);
         readers.find_map(|place| Some((place.called.clone(), path.strip_prefix(&place.root)?)))
     }
 
-    /// The absolute path under which commands of the session find `path`.
+    /// The absolute path by which commands of the session can access `path`.
     pub(super) fn command_path(&self, path: &WsPath) -> Option<String> {
         let places = self.lock();
         let mut shells = places.iter().filter(|place| place.name == EXEC);
@@ -44,14 +47,14 @@ impl ToolPlaces {
         })
     }
 
-    /// A directory that a tool of the session reads.
+    /// A directory that one of the session's tools can read.
     pub(super) fn readable_root(&self) -> WsPath {
         let places = self.lock();
         let reader = places.iter().find(|place| place.name == READ);
         reader.map(|place| place.root.clone()).unwrap_or_default()
     }
 
-    /// Tells a model where the file `path` is and how to read it.
+    /// A text that tells a model the path of a file and how to read it.
     pub(super) fn describe(&self, path: &WsPath) -> String {
         if let Some((reader, below)) = self.reader(path) {
             let prefix = reader.strip_suffix(READ).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Sandboxes of other providers: found by the session's id and started, or created.
+//! Sandboxes of other providers. The sandbox of a session is found by the session's id and started,
+//! or it is created.
 //!
-//! Implement [`SandboxProvider`] and [`ExternalSandbox`] for your own provider;
-//! `examples/sandbox_provider.rs` shows how.
+//! To use your own provider, implement [`SandboxProvider`] and [`ExternalSandbox`], as
+//! `examples/sandbox_provider.rs` shows.
 
 mod daemon;
 mod ssh;
@@ -17,33 +18,34 @@ use super::factory::{BackendFactory, SessionBackend};
 pub use daemon::DaemonSandboxProvider;
 pub use ssh::SshSandboxProvider;
 
-/// Provides sandboxes that outlive their sessions.
+/// A provider of sandboxes that can outlive their sessions.
 #[async_trait]
 pub trait SandboxProvider: fmt::Debug + Send + Sync {
-    /// The sandbox of this session, if it exists, running or not.
+    /// Finds the sandbox of this session, running or not. Returns `None` if the session has none.
     async fn find_existing(
         &self,
         session: &SessionContext,
     ) -> Result<Option<Box<dyn ExternalSandbox>>>;
 
-    /// Creates a sandbox that [`find_existing`](Self::find_existing) finds from now on.
+    /// Creates a sandbox for this session. From now on [`find_existing`](Self::find_existing) finds
+    /// it.
     async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>>;
 }
 
-/// A sandbox of another provider.
+/// A sandbox of an external provider.
 #[async_trait]
 pub trait ExternalSandbox: fmt::Debug + Send + Sync {
     /// Starts the sandbox. Does nothing if it is running.
     async fn start(&self) -> Result<()>;
 
-    /// The directory in which a session works, as a path inside the sandbox.
+    /// The working directory of the session, as a path inside the sandbox.
     fn working_directory(&self) -> &str;
 
-    /// A backend for the home directory. The sandbox must be running.
+    /// Opens a backend on the home directory. The sandbox must be running.
     async fn backend(&self) -> Result<Backend>;
 }
 
-/// The factory for a provider: it starts the session's sandbox, or creates one.
+/// A backend factory that starts the session's sandbox, or creates one if there is none.
 #[derive(Debug)]
 pub struct SandboxPerSession<P> {
     provider: P,

@@ -1,4 +1,5 @@
-//! Agents and their sessions: a definition is made once, a session has at most one backend.
+//! Agents and their sessions. A definition is shared by many sessions, and each session has at most
+//! one backend.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +22,10 @@ use super::tool::AgentTool;
 use super::tools::AgentTools;
 use super::toolset::{SessionToolset, Toolset};
 
-/// Default time limit of a factory.
+/// Default time limit for a factory to make a backend.
 pub const DEFAULT_FACTORY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What all sessions of an agent have in common. Cheap to clone.
+/// What all sessions of an agent have in common, such as factory and tools. Cheap to clone.
 #[derive(Clone)]
 pub struct AgentDefinition(Arc<Definition>);
 
@@ -41,7 +42,7 @@ struct Definition {
 }
 
 impl AgentDefinition {
-    /// A definition without a backend and without tools.
+    /// Starts to build a definition, at first without a backend and without tools.
     pub fn builder() -> AgentDefinitionBuilder {
         AgentDefinitionBuilder(Definition {
             factory: None,
@@ -53,13 +54,15 @@ impl AgentDefinition {
         })
     }
 
-    /// Starts a session. The factory, if there is one, is called once and its backend is attached.
+    /// Starts a session. If the definition has a factory, it is called once and its backend is
+    /// attached.
     ///
-    /// Dropping the future ends the factory's work and starts no session.
+    /// Dropping the future cancels the factory, and no session is started.
     ///
     /// # Errors
     ///
-    /// The error of the factory, or `TIMEOUT` if it took longer than the definition allows.
+    /// Returns the error of the factory, or `TIMEOUT` if the factory took longer than the
+    /// definition allows.
     pub async fn start(&self, options: SessionOptions) -> Result<AgentSession> {
         self.start_with(options, Inherited::default()).await
     }
@@ -115,13 +118,13 @@ impl AgentDefinitionBuilder {
         self
     }
 
-    /// Adds your own tool to those of the toolsets.
+    /// Adds your own tool.
     pub fn tool(self, tool: AgentTool) -> Self {
         self.tool_for_session(move |_| tool.clone())
     }
 
-    /// Adds your own tool that needs its session, for example to use its backend or to start a sub-agent.
-    /// `make` is called for each session, when its tools are listed.
+    /// Adds your own tool that needs the session, for example to use its backend or to start a
+    /// sub-agent. `make` is called for each session when its tools are listed.
     pub fn tool_for_session<F>(mut self, make: F) -> Self
     where
         F: Fn(&AgentSession) -> AgentTool + Send + Sync + 'static,
@@ -156,20 +159,20 @@ impl fmt::Debug for AgentDefinitionBuilder {
     }
 }
 
-/// Which session to start. The default is a new one.
+/// Options for a new or resumed session. The default is a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// The id; generated if absent.
+    /// The id of the session. If absent, it is generated.
     pub session_id: Option<AgentSessionId>,
     pub snapshot_id: Option<String>,
-    /// The principal; if absent, an agent named by the session's id.
+    /// The principal of the session. If absent, an agent that is named after the session's id.
     pub principal: Option<Principal>,
-    /// Any information for the factory.
+    /// Any information for the backend factory.
     pub context: Value,
 }
 
 impl SessionOptions {
-    /// The session with this id, new or resumed.
+    /// Options for the session with this id, new or resumed.
     pub fn for_session(id: AgentSessionId) -> Self {
         Self { session_id: Some(id), ..Self::default() }
     }
@@ -180,18 +183,18 @@ impl SessionOptions {
 pub enum SubAgentBackend {
     /// The workspace of the parent session.
     Inherit,
-    /// The workspace of the parent session. Files cannot be changed, and there are no commands: without
+    /// The workspace of the parent session, read-only. Commands are not available, because without
     /// isolation a command could change files.
     ReadOnly,
-    /// A directory of the parent's workspace, and nothing else.
+    /// Only this directory of the parent's workspace.
     Scope(String),
-    /// The same without changes and commands.
+    /// Only this directory of the parent's workspace, read-only and without commands.
     ReadOnlyScope(String),
-    /// The backend from the factory of its own definition.
+    /// The backend that the factory of the sub-agent's own definition makes.
     Own,
 }
 
-/// One conversation of an agent, with its workspace. Cheap to clone; clones are the same session.
+/// One conversation of an agent, with its workspace. Cheap to clone: clones are the same session.
 #[derive(Clone)]
 pub struct AgentSession(Arc<Session>);
 
@@ -204,12 +207,12 @@ struct Session {
     inherited: Inherited,
 }
 
-/// What a sub-agent gets from the session that started it.
+/// What a sub-agent inherits from the session that started it.
 #[derive(Debug, Default)]
 struct Inherited {
     parent: Option<AgentSessionId>,
     approvals: Vec<ToolApproval>,
-    /// The directory of the sub-agent in the workspace that the outermost session has.
+    /// The directory of the sub-agent, relative to the workspace of the outermost session.
     directory: WsPath,
     access: SubAgentAccess,
 }
@@ -242,7 +245,7 @@ impl AgentSession {
         &self.0.context.session_id
     }
 
-    /// The description that the factory got.
+    /// The description of the session that its factory received.
     pub fn context(&self) -> &SessionContext {
         &self.0.context
     }
@@ -251,12 +254,12 @@ impl AgentSession {
         self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches a backend to the session. The session acts on it as its own principal, through a
+    /// Attaches a backend to the session. The session uses it as its own principal, through a
     /// handle that cannot destroy it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the session already has one, and an error if `backend` was
+    /// [`ErrorKind::Conflict`] if the session already has a backend. Also fails if `backend` was
     /// destroyed.
     pub fn attach_backend(&self, backend: impl Into<SessionBackend>) -> Result<()> {
         let mut attaching: SessionBackend = backend.into();
@@ -272,8 +275,8 @@ impl AgentSession {
         Ok(())
     }
 
-    /// The backend of the session, if it has one. A handle that you keep does not keep the backend of a
-    /// pool in use; the session, its tools and its sub-agents do.
+    /// The backend of the session, if it has one. If the backend comes from a pool, the returned
+    /// handle alone does not keep it in use. The session, its tools and its sub-agents do.
     pub fn backend(&self) -> Option<Backend> {
         self.attached().as_ref().map(|attached| attached.backend.clone())
     }
@@ -281,7 +284,7 @@ impl AgentSession {
     /// The backend of the session.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if none was attached.
+    /// [`ErrorKind::Unavailable`] if no backend was attached.
     pub fn require_backend(&self) -> Result<Backend> {
         self.backend().ok_or_else(|| {
             let message = format!("session {} has no backend", self.id());
@@ -290,18 +293,19 @@ impl AgentSession {
         })
     }
 
-    /// The changes of the session, if its factory stores them in a separate layer.
+    /// The overlay with the changes of the session, if its factory stores changes in a separate
+    /// layer.
     pub fn overlay(&self) -> Option<OverlayWorkspace> {
         self.attached().as_ref().and_then(|attached| attached.overlay.clone())
     }
 
-    /// The current tools of the session. Tools that the backend does not support are left out.
+    /// The current tools of the session. Tools that the backend does not support are omitted.
     ///
     /// # Errors
     ///
-    /// A toolset needs a backend and there is none, its directory is outside the workspace, two
-    /// tools have the same name, the schema of a tool is invalid, or an approval names a tool that does
-    /// not exist.
+    /// Fails if a toolset needs a backend and there is none, if a toolset's directory is outside
+    /// the workspace, if two tools have the same name, if the schema of a tool is invalid, or if an
+    /// approval names a tool that does not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![SessionToolset {
@@ -330,38 +334,39 @@ impl AgentSession {
         AgentTools::assemble(tools.collect(), instructions)
     }
 
-    /// The approvals of the sessions that started this one, the outermost first.
+    /// The approvals of the parent sessions, the outermost first.
     pub(super) fn inherited_approvals(&self) -> &[ToolApproval] {
         &self.0.inherited.approvals
     }
 
-    /// The approval of its own definition.
+    /// The approval of the session's own definition.
     pub(super) fn own_approval(&self) -> Option<&ToolApproval> {
         self.0.definition.0.approval.as_ref()
     }
 
-    /// The directory of this session in the workspace that the outermost session has.
+    /// The directory of this session, relative to the workspace of the outermost session.
     pub(super) fn directory(&self) -> &WsPath {
         &self.0.inherited.directory
     }
 
-    /// Whether this session, or one that started it, was started without changes and commands.
+    /// Whether this session or one of its parents was started as read-only.
     pub(super) fn is_read_only(&self) -> bool {
         self.0.inherited.access == SubAgentAccess::ReadOnly
     }
 
-    /// Where the tools of this session work.
+    /// The tools of this session and their directories.
     pub(super) fn places(&self) -> Arc<ToolPlaces> {
         self.0.places.clone()
     }
 
-    /// Starts a session of `definition` as a sub-agent of this one. The approvals of this session apply to
-    /// the tools of the sub-agent too, before those of `definition`.
+    /// Starts a session of `definition` as a sub-agent of this one. The approvals of this session
+    /// also apply to the tools of the sub-agent, before those of `definition`.
     ///
     /// # Errors
     ///
-    /// Those of [`AgentDefinition::start`]. If the sub-agent uses the workspace of this session:
-    /// this session has no backend, or the directory is outside.
+    /// The same as for [`AgentDefinition::start`]. If the sub-agent uses the workspace of this
+    /// session, it also fails if this session has no backend or the directory is outside the
+    /// workspace.
     pub async fn start_sub_agent(
         &self,
         definition: &AgentDefinition,
@@ -403,7 +408,7 @@ impl AgentSession {
         Ok(session)
     }
 
-    /// The files that the tools of this session have read.
+    /// Records which files the tools of this session have read.
     pub(super) fn ledger(&self) -> Arc<FilesReadTracker> {
         self.0.ledger.clone()
     }

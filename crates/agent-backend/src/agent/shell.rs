@@ -10,22 +10,23 @@ use super::toolset::{SessionToolset, Toolset, ToolsetRoot, workspace_tools};
 /// The directory of the workspace in which long output of commands is stored.
 pub const LONG_OUTPUT_DIRECTORY: &str = ".agent-output";
 
-/// Tools that run commands. Empty if the session's backend cannot run commands.
+/// Tools that run commands. The toolset is empty if the session's backend cannot run commands.
 ///
-/// If output is too long, a model gets its beginning, its end, and the path of a file in
-/// [`LONG_OUTPUT_DIRECTORY`] with all of it.
+/// If the output of a command is too long, the model gets its beginning, its end, and the path of a
+/// file in [`LONG_OUTPUT_DIRECTORY`] that contains the whole output.
 #[derive(Clone, Debug, Default)]
 pub struct ShellToolset {
     root: Option<String>,
 }
 
 impl ShellToolset {
-    /// Commands start in the root of the session's backend and see all of it.
+    /// Creates a toolset whose commands start in the root of the session's backend and can access
+    /// all of it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Commands see only this directory of the backend.
+    /// Limits commands to this directory of the backend.
     pub fn rooted_at(mut self, directory: impl Into<String>) -> Self {
         self.root = Some(directory.into());
         self

@@ -1,8 +1,8 @@
 //! Skills: instructions with additional files, which a model reads when it needs them.
 //!
-//! A skill is a directory with a `SKILL.md` in the Agent Skills format. The model gets the names
-//! and descriptions; `use_skill` returns the body. The shell toolset runs the scripts of a skill,
-//! in the same backend.
+//! A skill is a directory with a `SKILL.md` file in the Agent Skills format. The model is told the
+//! names and descriptions of the skills. The tool `use_skill` returns the instructions of one
+//! skill. The shell toolset can run the scripts of a skill in the same backend.
 
 mod discovery;
 mod frontmatter;
@@ -25,36 +25,36 @@ use discovery::{Missing, SKILL_FILE};
 pub use discovery::{DiscoveredSkills, MAX_SKILL_BYTES, Skill, SkillProblem};
 
 pub(super) const USE_SKILL: &str = "use_skill";
-/// The default directory of skills.
+/// The directory of skills that is used by default.
 const DEFAULT_DIRECTORY: &str = "skills";
-/// Maximum number of problems that a model gets.
+/// Maximum number of problems that a model is told about.
 const MAX_TOLD_PROBLEMS: usize = 20;
 /// Maximum number of files of a skill that are listed.
 const MAX_NAMED_FILES: usize = 50;
-/// Depth of directories below a skill that are searched for its files.
+/// How many levels of directories below a skill are searched for its files.
 const FILE_DEPTH: usize = 3;
 
-/// The skills in some directories of the session's backend. They are searched when the tools of a
-/// session are listed.
+/// A toolset for the skills in some directories of the session's backend. The directories are
+/// searched whenever the tools of a session are listed.
 #[derive(Clone, Debug, Default)]
 pub struct SkillsToolset {
     directories: Vec<String>,
 }
 
 impl SkillsToolset {
-    /// The skills in `skills`, if there is such a directory.
+    /// Uses the skills in the directory `skills`, if it exists.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The skills in these directories, which must exist. If two have the same name, the one of the
-    /// later directory is used. Paths are relative to the root of the backend: `./skills` in a
-    /// backend at `/foo` is `/foo/skills`.
+    /// Uses the skills in these directories, which must exist. If two skills have the same name,
+    /// the one in the later directory is used. Paths are relative to the root of the backend:
+    /// `./skills` in a backend at `/foo` is `/foo/skills`.
     pub fn in_directories<T: Into<String>>(directories: impl IntoIterator<Item = T>) -> Self {
         Self { directories: directories.into_iter().map(Into::into).collect() }
     }
 
-    /// The skills in a session's backend, and all problems with them.
+    /// Finds the skills in a session's backend, and all problems with them.
     pub async fn discover(&self, backend: &Backend) -> DiscoveredSkills {
         if self.directories.is_empty() {
             return DiscoveredSkills::find_in(backend, &[(DEFAULT_DIRECTORY, Missing::Fine)]).await;
@@ -78,7 +78,7 @@ impl Toolset for SkillsToolset {
     }
 }
 
-/// The instructions for a model about the skills, and about those that it cannot use.
+/// The instructions for a model: the skills that it can use, and the problems with other skills.
 fn instructions(discovery: &DiscoveredSkills) -> Option<String> {
     let DiscoveredSkills { skills, problems } = discovery;
     let mut text = String::new();
@@ -148,7 +148,8 @@ async fn used(
     }
 }
 
-/// The body of a skill, truncated if it is too long, and a note about the rest.
+/// The instructions of a skill. If they are too long, they are truncated and a note about the rest
+/// is added.
 async fn body(backend: &Backend, places: &ToolPlaces, skill: &Skill) -> Result<String> {
     let file = skill.directory.child(SKILL_FILE)?;
     let range = Some(ByteRange { start: 0, length: DEFAULT_MAX_RESULT_BYTES as u64 });
@@ -159,7 +160,7 @@ async fn body(backend: &Backend, places: &ToolPlaces, skill: &Skill) -> Result<S
     if content.stat.size <= content.bytes.len() as u64 {
         return Ok(body.to_owned());
     }
-    // Whole lines only, so that the model can continue to read at the next line.
+    // Cut at the end of a line, so that the model can continue to read at the next line.
     let whole = &body[..body.rfind('\n').map_or(body.len(), |at| at + 1)];
     let line = text[..text.len() - (body.len() - whole.len())].lines().count() + 1;
     let rest = match (places.reader(&file), places.command_path(&file)) {
@@ -175,7 +176,7 @@ async fn body(backend: &Backend, places: &ToolPlaces, skill: &Skill) -> Result<S
 async fn answer(backend: &Backend, places: &ToolPlaces, skill: &Skill, body: String) -> ToolResult {
     let options =
         ListOptions { depth: FILE_DEPTH, limit: MAX_NAMED_FILES + 1, ..ListOptions::default() };
-    // An error is ignored: the instructions are useful without the list.
+    // Ignore an error: the instructions are useful without the list of files.
     let listed = backend.list(&skill.directory, options).await;
     let files: Vec<WsPath> = listed
         .map(|listing| listing.entries)
@@ -204,7 +205,7 @@ async fn answer(backend: &Backend, places: &ToolPlaces, skill: &Skill, body: Str
             write!(text, "[the files of this skill, in '{path}', cannot be read by other tools")
         }
     };
-    // Paths as the tool that reads them takes them, else relative to the skill.
+    // Show paths as the reading tool accepts them. Without such a tool, relative to the skill.
     let shown = |file: &WsPath| match places.reader(file) {
         Some((_, path)) => path.to_string(),
         None => file.strip_prefix(&skill.directory).unwrap_or_default().to_string(),

@@ -1,4 +1,4 @@
-//! A tool as a value: its description for a model, and its call.
+//! A tool as a value: a description for a model, and a function to call.
 
 use std::fmt;
 use std::future::Future;
@@ -22,22 +22,22 @@ pub struct AgentTool {
     origin: Option<Arc<ToolOrigin>>,
 }
 
-/// The workspace of a tool.
+/// Where a tool of a workspace comes from.
 #[derive(Debug)]
 pub(super) struct ToolOrigin {
     /// The name of the tool in the workspace.
     pub(super) name: String,
-    /// The name by which a model knows it, with the prefix of its toolset.
+    /// The name that a model sees, with the prefix of the toolset.
     pub(super) called: String,
-    /// The directory of the session's backend in which it works.
+    /// The path of the tool's directory in the session's backend.
     pub(super) root: WsPath,
-    /// That directory.
+    /// A backend that is limited to the tool's directory.
     pub(super) workspace: Backend,
 }
 
 impl AgentTool {
-    /// Creates your own tool. `schema` is the JSON schema of its arguments, an object. Dropping the
-    /// future ends the call.
+    /// Creates your own tool. `schema` is the JSON schema of its arguments, which are an object.
+    /// Dropping the future ends the call.
     pub fn new<F, Running>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -67,7 +67,7 @@ impl AgentTool {
         self.origin.as_ref()
     }
 
-    /// The name in the workspace, or its own name.
+    /// The tool's name in the workspace. For other tools, the name of the tool.
     pub(super) fn original_name(&self) -> &str {
         self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
     }
@@ -85,18 +85,18 @@ impl AgentTool {
         &self.schema
     }
 
-    /// Calls the tool. A call that fails is a result that a model can read.
+    /// Calls the tool. A failed call returns a result that a model can read.
     pub async fn run(&self, arguments: Map<String, Value>) -> ToolResult {
         (self.run)(arguments).await
     }
 
-    /// The same tool under another name.
+    /// Changes the name of the tool.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Arc::from(name.into());
         self
     }
 
-    /// The same tool, which keeps `value` as long as it exists and as long as a call runs.
+    /// Wraps a tool, so that `value` lives as long as the tool and its running calls.
     pub(super) fn keeping<T: Send + Sync + 'static>(&self, value: Arc<T>) -> Self {
         self.wrapped(move |tool, arguments| {
             let value = value.clone();
@@ -108,7 +108,7 @@ impl AgentTool {
         })
     }
 
-    /// The same tool with a wrapper around its calls.
+    /// Wraps a tool with a function that runs around each call.
     pub(super) fn wrapped<F, Running>(&self, around: F) -> Self
     where
         F: Fn(AgentTool, Map<String, Value>) -> Running + Send + Sync + 'static,
@@ -131,16 +131,16 @@ impl fmt::Debug for AgentTool {
 pub struct ToolResult {
     /// The content for a model.
     pub content: Vec<ToolContent>,
-    /// The same as a value for programs, if there is one.
+    /// The result as a value for programs, if there is one.
     pub data: Option<Value>,
-    /// Whether the call failed. The content says why and what to do instead.
+    /// Whether the call failed. In this case the content says why and what to do instead.
     pub is_error: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolContent {
     Text(String),
-    /// The bytes of a picture, of sound or of any other file, in base64.
+    /// The bytes of a picture, a sound or any other file, in base64.
     Media {
         mime_type: String,
         base64: String,
@@ -152,17 +152,17 @@ impl ToolResult {
         Self { content: vec![ToolContent::Text(text.into())], ..Self::default() }
     }
 
-    /// A value, which a model reads as JSON.
+    /// A result with a value, which a model reads as JSON.
     pub fn data(value: Value) -> Self {
         Self { data: Some(value.clone()), ..Self::text(value.to_string()) }
     }
 
-    /// A failed call, with a message that helps a model to correct it.
+    /// The result of a failed call. The message should help a model to correct the call.
     pub fn error(message: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(message) }
     }
 
-    /// All text of the result, in order.
+    /// All text of the result, in order, as one string.
     pub fn all_text(&self) -> String {
         let texts = self.content.iter().filter_map(|content| match content {
             ToolContent::Text(text) => Some(text.as_str()),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::tool::{AgentTool, ToolResult};
 
-/// Maximum length of a tool name that models accept, in bytes.
+/// Maximum length of a tool name in bytes. Model APIs refuse longer names.
 const MAX_NAME_BYTES: usize = 64;
 
 /// The tools of a session. Cheap to clone.
@@ -44,12 +44,13 @@ impl AgentTools {
         self.tools.iter().find(|tool| tool.name() == name)
     }
 
-    /// What a model must know before it uses the tools, for its system prompt. May be empty.
+    /// What a model must know before it uses the tools. This belongs into its system prompt. May be
+    /// empty.
     pub fn instructions(&self) -> &str {
         &self.instructions
     }
 
-    /// Calls a tool with its arguments, an object. Every problem with the call becomes a result
+    /// Calls a tool. `arguments` must be an object. Every problem with the call becomes a result
     /// that a model can read.
     pub async fn call_tool(&self, name: &str, arguments: Value) -> ToolResult {
         let Some(tool) = self.find_tool(name) else {
@@ -81,7 +82,8 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks what model APIs require of a schema. They refuse a whole request because of one tool.
+/// Checks a schema against the requirements of model APIs, which refuse a whole request because of
+/// one invalid tool.
 fn check_schema(tool: &AgentTool) -> Result<()> {
     let Err(problem) = schema_problem(tool.input_schema()) else { return Ok(()) };
     let message = format!("invalid schema of the tool {}: {problem}", tool.name());

@@ -1,4 +1,4 @@
-//! Toolsets turn the backend of a session into tools.
+//! Toolsets create tools that work on the backend of a session.
 
 use std::fmt;
 
@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use super::session::AgentSession;
 use super::tool::{AgentTool, ToolOrigin, ToolResult};
 
-/// Makes the tools of a session. A toolset holds no backend: all sessions of a definition share it.
+/// Creates the tools of a session. A toolset has no backend of its own: all sessions of a
+/// definition share the toolset.
 #[async_trait]
 pub trait Toolset: fmt::Debug + Send + Sync {
-    /// The current tools of this set for `session`.
+    /// Creates the current tools of this toolset for `session`.
     async fn open(&self, session: &AgentSession) -> Result<SessionToolset>;
 }
 
@@ -20,20 +21,20 @@ pub trait Toolset: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct SessionToolset {
     pub tools: Vec<AgentTool>,
-    /// What a model must know to use them.
+    /// What a model must know to use the tools.
     pub instructions: Option<String>,
 }
 
 /// The directory of a session's backend in which a toolset works.
 #[derive(Clone, Debug)]
 pub(super) struct ToolsetRoot {
-    /// Its path in the session's backend.
+    /// The path of the directory in the session's backend.
     pub(super) path: WsPath,
     pub(super) workspace: Backend,
 }
 
 impl ToolsetRoot {
-    /// The directory `path` of `backend`, or all of it.
+    /// Opens the directory `path` of `backend`. Without a path, uses the whole backend.
     pub(super) fn open(backend: Backend, path: Option<&str>) -> Result<ToolsetRoot> {
         let path = backend.parse_path(path.unwrap_or("."))?;
         let workspace =
@@ -41,7 +42,8 @@ impl ToolsetRoot {
         Ok(ToolsetRoot { path, workspace })
     }
 
-    /// Tells a model that paths of `tools` are relative to this directory, if it is not the root.
+    /// A text that tells a model that paths of `tools` are relative to this directory. `None` if it
+    /// is the root.
     pub(super) fn instructions(&self, tools: &str) -> Option<String> {
         let path = &self.path;
         (!path.is_root()).then(|| {
@@ -50,7 +52,7 @@ impl ToolsetRoot {
     }
 }
 
-/// The tools of a workspace as values, with `prefix` before each name.
+/// The tools of a workspace as [`AgentTool`] values. `prefix` is added before each name.
 pub(super) async fn workspace_tools(
     tools: WorkspaceTools,
     prefix: &str,

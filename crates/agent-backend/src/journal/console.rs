@@ -22,7 +22,7 @@ impl ConsoleJournalWriter {
         Self(Sink::new(writer))
     }
 
-    /// How many lines could not be written.
+    /// The number of lines that could not be written.
     pub fn lost_line_count(&self) -> u64 {
         self.0.lost()
     }

@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::sink::Sink;
 
-/// Writes records as JSON lines. Absent fields are left out.
+/// Writes each record as one line of JSON. Absent fields are omitted.
 #[derive(Debug)]
 pub struct JsonLinesJournalWriter(Sink);
 
 impl JsonLinesJournalWriter {
-    /// Appends to a file, and creates it if it is missing. Lines stay whole even if several
-    /// processes append to one file.
+    /// Appends to a file. Creates the file if it is missing. Lines are not mixed even if several
+    /// processes append to the same file.
     pub fn open_append(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
@@ -32,7 +32,7 @@ impl JsonLinesJournalWriter {
         Self(Sink::new(writer))
     }
 
-    /// How many lines could not be written.
+    /// The number of lines that could not be written.
     pub fn lost_line_count(&self) -> u64 {
         self.0.lost()
     }

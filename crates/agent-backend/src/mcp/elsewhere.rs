@@ -22,25 +22,26 @@ const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 /// The default path of a daemon's MCP server.
 const PATH: &str = "/mcp";
-/// Most bytes in flight to and from the caller.
+/// Maximum number of bytes that are buffered in each direction.
 const PIPE: usize = 64 * 1024;
 
-/// The MCP server of a remote workspace, for its locator.
+/// The MCP server of a remote workspace. Kept in the locator of the workspace.
 pub(crate) struct Place {
-    /// `None` if the setting is missing.
+    /// `None` if the settings contain no MCP server.
     found: Option<Found>,
 }
 
 #[derive(Clone)]
 struct Found {
-    /// Its address, proxy and TLS settings. It may be another machine than the workspace's.
+    /// The address, proxy and TLS settings of the MCP server. It may run on another machine than
+    /// the workspace.
     socket: WebSocketEndpoint,
     target: McpHttpRequestTarget,
     time_limit: Duration,
 }
 
 impl Place {
-    /// Reads the settings of the MCP server. Fails if they are invalid.
+    /// Reads the MCP server from the settings. Fails if the settings are invalid.
     pub(crate) fn of(settings: &ClientSettings) -> Result<Place> {
         let found = settings.mcp.as_ref().map(|mcp| found(settings, mcp)).transpose()?;
         Ok(Place { found })
@@ -60,7 +61,8 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(&mcp.url)?);
     let mut headers = HeaderMap::new();
     let mut token = mcp.token.as_ref();
-    // The same host needs the same proxy, TLS settings and headers. Another host gets none of them.
+    // If both are on the same host, the MCP server needs the proxy, TLS settings and headers of the
+    // daemon. They are not sent to another host.
     if let RemoteEndpoint::WebSocket(daemon) = &settings.endpoint
         && daemon.address.host().host() == socket.address.host().host()
     {
@@ -96,7 +98,8 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     Ok(Found { socket, target, time_limit: settings.connect_timeout })
 }
 
-/// A stream to the MCP server, for the directory `scope` of the workspace.
+/// Opens a stream to the MCP server. If `scope` is set, only this directory of the workspace is
+/// served.
 pub(super) fn start(
     place: &(dyn Any + Send + Sync),
     scope: &WsPath,

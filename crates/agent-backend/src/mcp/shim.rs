@@ -1,8 +1,8 @@
-//! Runs the program as a shim: it passes messages between its client and a live handle of this
+//! Starts the program so that it forwards messages between its client and a live handle of this
 //! process.
 //!
-//! It connects through a socket in a private directory. The first connection must come from the
-//! process that was started here; then the socket is removed.
+//! The program connects through a socket in a private directory. The first connection must come
+//! from the process that was started here. After that the socket is removed.
 
 use std::ffi::OsString;
 
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use super::{McpOptions, Server};
 
-/// `options` are those of the transport. `backend` is already narrowed to its scope.
+/// Starts the program and serves `backend` to it. `backend` is already limited to the scope of the
+/// options.
 pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
     let McpOptions { program, start_timeout: time_limit, temporary_dir: temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
@@ -48,13 +49,13 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     };
     let (input, output) = stream.into_split();
     let serving = tokio::spawn(async move {
-        // The program sees the end, because its stream is closed.
+        // Ignore the error: the stream is closed, so the program sees the end.
         let _ = ab_mcp::serve_mcp_over_streams(backend, input, output).await;
     });
     Ok((Server { companion: Some(companion), serving: Some(serving) }, pipes))
 }
 
-/// Waits for the connection of the program itself and rejects others.
+/// Waits for the connection of the program with the process id `id`, and rejects others.
 async fn connection(listener: &UnixListener, id: Option<u32>) -> std::io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;

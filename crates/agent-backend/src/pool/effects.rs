@@ -1,4 +1,5 @@
-//! The consequences of a change of the ledger, carried out after its lock is released.
+//! Actions that follow from a change of the ledger. They are performed after the ledger's lock is
+//! released.
 
 use ab_core::{Backend, Error, Result};
 use tokio::sync::oneshot;
@@ -6,7 +7,7 @@ use tokio::sync::oneshot;
 use super::lease::BackendLease;
 use super::member::{Held, Make, MemberId};
 
-/// The channel for the answer to a waiting caller.
+/// The channel on which a waiting caller receives its answer.
 pub(super) type Answer = oneshot::Sender<Result<BackendLease>>;
 
 #[derive(Default)]
@@ -15,8 +16,8 @@ pub(super) struct Effects {
     pub(super) create: Vec<(MemberId, Make)>,
     pub(super) grant: Vec<(Answer, MemberId, Backend)>,
     pub(super) refuse: Vec<(Answer, Error)>,
-    /// To be dropped.
+    /// Values to drop after the lock is released.
     pub(super) discard: Vec<Box<dyn Send>>,
-    /// The number of members has decreased, which a caller may wait for.
+    /// Whether the number of members has decreased. Callers may be waiting for that.
     pub(super) fewer: bool,
 }

@@ -1,7 +1,7 @@
-//! Carries out what the ledger decides: creates and destroys backends and answers waiting callers.
+//! Performs what the ledger decides: creates and destroys backends and answers waiting callers.
 //!
-//! The ledger's lock is never held while code of the caller runs or its values are dropped: a
-//! driver, a factory or a status listener may call back.
+//! While the ledger's lock is held, no code of the caller runs and none of its values is dropped,
+//! because a driver, a factory or a status listener may call the pool again.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(super) struct Keeper {
     limits: Limits,
     ledger: Mutex<Ledger>,
     tasks: Tasks,
-    /// Notified when there are fewer members.
+    /// Notified when the number of members decreases.
     fewer: Notify,
 }
 
@@ -64,7 +64,8 @@ impl Keeper {
         self.act(|ledger, effects| ledger.release(member, effects));
     }
 
-    /// Checks again which callers can be served, because something outside the pool has changed.
+    /// Checks again which callers can be served. Called when something outside the pool has
+    /// changed, such as the status of a backend.
     pub(super) fn settle(self: &Arc<Self>) {
         self.act(|_, _| ());
     }
@@ -106,7 +107,7 @@ impl Keeper {
         self.fewer.notify_waiters();
     }
 
-    /// Changes the ledger, then carries out the consequences.
+    /// Changes the ledger, then performs the resulting actions.
     fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Ledger, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let answer = {
@@ -130,7 +131,8 @@ impl Keeper {
             self.tasks.spawn(birth.attend(make));
         }
         for (answer, id, backend) in grant {
-            // If the caller is gone, the lease comes back and is dropped, which releases it.
+            // If the caller has gone, sending returns the lease. It is then dropped, which releases
+            // the backend.
             let _ = answer.send(Ok(BackendLease::new(backend, id, self.clone())));
         }
         for (answer, error) in refuse {
@@ -159,7 +161,7 @@ impl Keeper {
     }
 }
 
-/// Reports the end of a creation to the ledger, also if the factory panics.
+/// Reports the result of a creation to the ledger, even if the factory panics.
 struct Birth {
     keeper: Arc<Keeper>,
     id: MemberId,
@@ -183,14 +185,14 @@ impl Drop for Birth {
             Some(Ok(backend)) => Ok(Held::new(backend, Arc::downgrade(&self.keeper))),
             Some(Err(error)) => Err(error),
             None if thread::panicking() => Err(failure::factory_panicked()),
-            // The runtime has ended, so no caller can be served any more.
+            // The runtime has shut down, so no caller can be served any more.
             None => return self.keeper.abandon(),
         };
         self.keeper.act(|ledger, effects| ledger.made(self.id, made, effects));
     }
 }
 
-/// Reports the end of a destruction to the ledger, also if the driver panics.
+/// Reports the end of a destruction to the ledger, even if the driver panics.
 struct End {
     keeper: Arc<Keeper>,
     id: MemberId,

@@ -9,10 +9,10 @@ use ab_core::Backend;
 use super::keeper::Keeper;
 use super::member::MemberId;
 
-/// A backend of a pool, counted as in use until this is dropped.
+/// A backend of a pool. It counts as in use until this value is dropped.
 ///
-/// A clone of the [`Backend`] inside is not counted: the pool may destroy the backend while the
-/// clone is in use.
+/// A clone of the [`Backend`] inside does not count as a use: the pool may destroy the backend
+/// while the clone still exists.
 #[must_use = "dropping the lease gives the backend back"]
 pub struct BackendLease {
     backend: Backend,

@@ -3,9 +3,9 @@
 //! - A key has at most one member, which is being created, live, or being destroyed.
 //! - The number of seated members is limited. Retired members are dead, have no key and do not
 //!   count. They stay until their last user releases them and they are destroyed.
-//! - No caller is in the queue whose key has a member that is being created or live.
-//! - No code of the caller runs here, and none of its values is dropped here: the consequences are
-//!   returned as [`Effects`].
+//! - If the member of a key is being created or live, no caller with this key is in the queue.
+//! - No code of the caller runs here, and none of its values is dropped here. Actions that follow
+//!   from a change are returned as [`Effects`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
 use super::stats::BackendPoolStats;
 
-/// A caller that waits for a slot to create a backend in.
+/// A caller that waits for a free slot, in which its backend can be created.
 struct Ticket {
     id: TicketId,
     key: Option<Arc<str>>,
@@ -33,12 +33,12 @@ pub(super) struct Ledger {
     seated: BTreeMap<MemberId, Member>,
     retired: BTreeMap<MemberId, Member>,
     keys: HashMap<Arc<str>, MemberId>,
-    /// In order of arrival, which is also the order of ids.
+    /// The queue, in order of arrival, which is also the order of the ids.
     line: VecDeque<Ticket>,
-    /// All waiting callers, in the queue or for a creation.
+    /// All waiting callers: those in the queue, and those whose backend is being created.
     asking: HashMap<TicketId, Answer>,
     failed_destroys: u64,
-    /// The number of failures since the pool was closed, and the first of them.
+    /// The number of failures since the pool was closed, and the first failure.
     failures: Option<(usize, Error)>,
 }
 
@@ -58,7 +58,8 @@ impl Ledger {
         }
     }
 
-    /// Counts one more user of the key's backend, if it is alive. A dead one is retired.
+    /// Counts one more user of the key's backend, if the backend is alive. A dead backend is
+    /// retired.
     pub(super) fn reuse(
         &mut self,
         key: &str,
@@ -85,7 +86,7 @@ impl Ledger {
         effects: &mut Effects,
     ) -> TicketId {
         let id = TicketId(self.next_id());
-        // It may have been created since the caller last checked.
+        // The backend may have been created since the caller last checked.
         if let Some((member, backend)) = key.as_deref().and_then(|key| self.reuse(key, effects)) {
             effects.grant.push((answer, member, backend));
             effects.discard.push(Box::new(make));
@@ -107,7 +108,8 @@ impl Ledger {
         id
     }
 
-    /// Removes a caller from the queue. Returns false if its backend is being created already.
+    /// Removes a caller from the queue. Returns `false` if the caller is not in the queue, because
+    /// its backend is already being created.
     pub(super) fn give_up(&mut self, id: TicketId, effects: &mut Effects) -> bool {
         let Ok(at) = self.line.binary_search_by_key(&id, |ticket| ticket.id) else { return false };
         if let Some(ticket) = self.line.remove(at) {
@@ -161,7 +163,7 @@ impl Ledger {
         let Phase::Live { held, users, idle_since } = &mut member.phase else { return };
         *users = users.saturating_sub(1);
         *idle_since = Instant::now();
-        // A backend without a key, new or retired, was only for its users.
+        // A backend without a key is not reused, whether it is for a single use or retired.
         if *users == 0 && (member.key.is_none() || held.is_dead()) {
             self.dismiss(id, effects);
         }
@@ -183,7 +185,8 @@ impl Ledger {
         self.remove(id, effects);
     }
 
-    /// Starts to destroy backends that were idle long enough, and unused dead ones.
+    /// Starts to destroy backends that were idle long enough, and dead backends that are not in
+    /// use.
     pub(super) fn expire(&mut self, now: Instant, effects: &mut Effects) -> Vec<MemberId> {
         let expired = |member: &Member| {
             let idle = member.idle_since().map(|since| now.saturating_duration_since(since));
@@ -211,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets everything and destroys nothing.
+    /// Clears the state without destroying backends.
     pub(super) fn abandon(&mut self, effects: &mut Effects) {
         self.closed = true;
         self.keys.clear();
@@ -234,7 +237,8 @@ impl Ledger {
         }
         let mut at = 0;
         while let Some(ticket) = self.line.get(at).filter(|_| !self.is_full()) {
-            // The key's last backend is still being destroyed. Two for one key are not allowed.
+            // The key's previous backend is still being destroyed. A key must not have two
+            // backends.
             if ticket.key.as_deref().is_some_and(|key| self.keys.contains_key(key)) {
                 at += 1;
             } else if let Some(ticket) = self.line.remove(at) {
@@ -252,7 +256,7 @@ impl Ledger {
         ids.iter().any(|id| self.seated.contains_key(id) || self.retired.contains_key(id))
     }
 
-    /// The result of a closed pool.
+    /// The result of closing the pool.
     pub(super) fn verdict(&self) -> Result<()> {
         match &self.failures {
             None => Ok(()),
@@ -287,7 +291,8 @@ impl Ledger {
         stats
     }
 
-    /// Starts to create a backend for a ticket, and for all others in the queue with the same key.
+    /// Starts to create a backend for a caller, and for all other callers in the queue with the
+    /// same key.
     fn begin(&mut self, ticket: Ticket, effects: &mut Effects) {
         let id = MemberId(self.next_id());
         let mut asked = BTreeSet::from([ticket.id]);
@@ -306,7 +311,8 @@ impl Ledger {
         effects.create.push((id, ticket.make));
     }
 
-    /// Starts to destroy as many idle backends as needed, those that were idle longest first.
+    /// Starts to destroy as many idle backends as needed. The ones that were idle longest come
+    /// first.
     fn make_room(&mut self, effects: &mut Effects) {
         if !self.is_full() || self.line.is_empty() {
             return;
@@ -333,7 +339,7 @@ impl Ledger {
         }
     }
 
-    /// Takes key and slot from a dead member, which is destroyed when its last user releases it.
+    /// Removes a dead member from its key and slot. It is destroyed when its last user releases it.
     fn retire(&mut self, id: MemberId, effects: &mut Effects) {
         let Some(mut member) = self.seated.remove(&id) else { return };
         if let Some(key) = member.key.take() {
@@ -346,7 +352,8 @@ impl Ledger {
         }
     }
 
-    /// Starts to destroy an unused member. Dead ones do not keep their slot meanwhile.
+    /// Starts to destroy a member that is not in use. A dead member does not occupy its slot
+    /// meanwhile.
     fn dismiss(&mut self, id: MemberId, effects: &mut Effects) {
         if self.seated.get(&id).is_some_and(Member::is_dead) {
             self.retire(id, effects);
@@ -370,7 +377,7 @@ impl Ledger {
         effects.fewer = true;
     }
 
-    /// Why no further caller can be added, if so.
+    /// The error for a new caller, if the pool is closed or too many callers wait.
     fn refusal(&self) -> Option<Error> {
         if self.closed {
             return Some(failure::closed());

@@ -1,4 +1,4 @@
-//! A backend of a pool, from the moment a slot is taken for it until it is destroyed.
+//! A backend of a pool, from the moment when a slot is reserved for it until it is destroyed.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::keeper::Keeper;
 
-/// The future of the factory.
+/// The future that the factory returns.
 pub(super) type Making = Pin<Box<dyn Future<Output = Result<Backend>> + Send>>;
 
-/// Starts the factory, with the configuration of the first caller.
+/// Calls the factory with the configuration of the first caller.
 pub(super) type Make = Box<dyn FnOnce() -> Making + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,22 +29,22 @@ pub(super) struct Member {
 }
 
 pub(super) enum Phase {
-    /// The factory is running for these callers.
+    /// The factory is running, and these callers wait for its backend.
     Creating { asked: BTreeSet<TicketId> },
     Live {
         held: Held,
         users: usize,
-        /// When the last user released it.
+        /// When the last user released the backend.
         idle_since: Instant,
     },
-    /// Being destroyed by a task that has the backend.
+    /// A task is destroying the backend.
     Ending,
 }
 
 /// A backend that the pool owns.
 pub(super) struct Held {
     pub(super) backend: Backend,
-    /// Whether it has ever been connected.
+    /// Whether the backend has ever been connected.
     connected: Arc<AtomicBool>,
     _listening: StatusSubscription,
 }
@@ -56,7 +56,7 @@ impl Held {
         let listening = backend.on_status_change(move |change| match change.to {
             ConnectionStatus::Connected => seen.store(true, Ordering::Release),
             ConnectionStatus::Connecting | ConnectionStatus::Reconnecting => {}
-            // A caller may wait for its slot.
+            // A caller may be waiting for the slot of this backend.
             ConnectionStatus::Disconnected | ConnectionStatus::Destroyed => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.settle();
@@ -90,7 +90,7 @@ impl Member {
         matches!(&self.phase, Phase::Live { held, .. } if held.is_dead())
     }
 
-    /// Ends the creation and returns the callers that wait for it.
+    /// Ends the creation and returns the callers that wait for the backend.
     pub(super) fn take_asked(&mut self) -> Option<BTreeSet<TicketId>> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Creating { asked } => Some(asked),
@@ -101,7 +101,7 @@ impl Member {
         }
     }
 
-    /// Ends the member's life and returns the backend, to be destroyed.
+    /// Marks the member as ending and returns its backend, which the caller must destroy.
     pub(super) fn take_held(&mut self) -> Option<Held> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Live { held, .. } => Some(held),
@@ -112,7 +112,7 @@ impl Member {
         }
     }
 
-    /// When it became idle; `None` while it is in use.
+    /// Since when the backend is idle. `None` while it is in use.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Live { users: 0, idle_since, .. } => Some(*idle_since),

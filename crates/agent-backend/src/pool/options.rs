@@ -1,4 +1,4 @@
-//! The options of a pool, and the requests for a lease.
+//! The options of a pool, and requests for a lease.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-/// Default limit of the backends in a pool.
+/// Default of the maximum number of backends in a pool.
 pub const DEFAULT_MAX_BACKENDS: usize = 1024;
-/// Default limit of the callers that wait at a time.
+/// Default of the maximum number of callers that wait at the same time.
 pub const DEFAULT_MAX_WAITING_CALLERS: usize = 16_384;
-/// Default time that an idle backend is kept.
+/// Default of how long an idle backend is kept.
 pub const DEFAULT_BACKEND_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval of [`IdleBackendCleanup::at_default_interval`].
 pub const DEFAULT_IDLE_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
-/// Default time that a caller waits for a slot in a full pool.
+/// Default of how long a caller waits for a slot in a full pool.
 pub const DEFAULT_BACKEND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Default time limit of the factory.
 pub const DEFAULT_BACKEND_CREATE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Default time limit of a destruction, after which the pool drops the backend.
+/// Default time limit of a destruction. After that the pool drops the backend.
 pub const DEFAULT_BACKEND_DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct BackendPoolOptions<C> {
-    /// The configuration for the factory, before the changes of a request.
+    /// The configuration for the factory. Requests can change a copy of it.
     pub config: C,
-    /// Most backends at a time: live, being created, or being destroyed.
+    /// Maximum number of backends at the same time, including those that are being created or
+    /// destroyed.
     pub max_backends: usize,
-    /// Most callers that wait for an answer. One more is refused at once.
+    /// Maximum number of callers that wait for an answer. Further callers are refused at once.
     pub max_waiting_callers: usize,
     /// How long a backend must be idle before a cleanup destroys it.
     pub idle_timeout: Duration,
@@ -37,18 +38,18 @@ pub struct BackendPoolOptions<C> {
     pub destroy_timeout: Duration,
 }
 
-/// Who destroys backends that are idle too long.
+/// Who destroys backends that have been idle for too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleBackendCleanup {
-    /// Only calls of [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
+    /// Only the caller, with [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
-    /// The pool itself as well, at this interval.
+    /// The pool itself at this interval, in addition to such calls.
     Every(Duration),
 }
 
 impl IdleBackendCleanup {
-    /// Every [`DEFAULT_IDLE_CLEANUP_INTERVAL`].
+    /// Cleans up every [`DEFAULT_IDLE_CLEANUP_INTERVAL`].
     pub fn at_default_interval() -> Self {
         Self::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
     }
@@ -111,25 +112,25 @@ pub(super) struct Limits {
 
 type Change<C> = Box<dyn FnOnce(&mut C) + Send>;
 
-/// Which backend is wanted, and how it differs from the pool's configuration.
+/// A request for a backend: its key, and changes of the pool's configuration.
 pub struct BackendLeaseRequest<C> {
     pub(super) key: Option<Arc<str>>,
     pub(super) changes: Vec<Change<C>>,
 }
 
 impl<C> BackendLeaseRequest<C> {
-    /// The one backend of `key`.
+    /// Requests the one backend of `key`.
     pub fn for_key(key: impl Into<String>) -> Self {
         Self { key: Some(Arc::from(key.into())), changes: Vec::new() }
     }
 
-    /// A backend for this caller alone, destroyed when the lease is dropped.
+    /// Requests a backend for this caller alone. It is destroyed when the lease is dropped.
     pub fn single_use() -> Self {
         Self { key: None, changes: Vec::new() }
     }
 
-    /// Changes a copy of the pool's configuration, if a backend is created for this request. Other
-    /// values stay as in the pool. A later change overrides an earlier one.
+    /// Changes a copy of the pool's configuration if a backend is created for this request. Values
+    /// that are not changed stay as in the pool. A later change overrides an earlier one.
     pub fn configure_if_created(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
         self.changes.push(Box::new(change));
         self

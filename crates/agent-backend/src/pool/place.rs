@@ -1,4 +1,4 @@
-//! A caller's place in the queue. It is given up when the caller drops its future.
+//! A caller's place in the queue. If the caller drops its future, the place is given up.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub(super) keeper: Arc<Keeper>,
     pub(super) ticket: TicketId,
     pub(super) key: Option<Arc<str>>,
-    /// Dropping this drops a lease inside it, so none is lost.
+    /// Dropping the receiver also drops a lease that was already sent, so that no lease is lost.
     pub(super) answer: oneshot::Receiver<Result<BackendLease>>,
 }
 
@@ -27,7 +27,7 @@ impl Place {
             Err(_) if self.keeper.give_up(self.ticket) => {
                 return Err(failure::no_room(&limits));
             }
-            // The creation has started, and has its own time limit.
+            // The creation has started. From here on its own time limit applies.
             Err(_) => (&mut self.answer).await,
         };
         answer.unwrap_or_else(|_| Err(failure::closed()))

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// The state of a pool at one moment.
+/// The state of a pool at a point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendPoolStats {
-    /// Usable backends: active and idle ones.
+    /// Usable backends, both active and idle.
     pub total: usize,
     /// Backends in use, including dead ones that were replaced.
     pub active: usize,
@@ -17,7 +17,7 @@ pub struct BackendPoolStats {
     pub destroying: usize,
     /// Callers that wait for an answer.
     pub waiting: usize,
-    /// How many users the backend of each key has.
+    /// The number of users of the backend of each key.
     pub by_key: BTreeMap<String, usize>,
     /// Backends that could not be destroyed. The pool has dropped them.
     pub failed_destroys: u64,

@@ -7,7 +7,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Number of tasks at which finished ones are first removed.
+/// The list of tasks is first cleaned up when it reaches this length.
 const SORT_AT_LEAST: usize = 64;
 
 pub(super) struct Tasks {
@@ -17,7 +17,7 @@ pub(super) struct Tasks {
 
 struct State {
     running: Vec<JoinHandle<()>>,
-    /// Number of tasks at which finished ones are removed next.
+    /// The list is next cleaned up when it reaches this length.
     sort_at: usize,
     ended: bool,
 }
@@ -34,8 +34,8 @@ impl Tasks {
     }
 
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Spawn before locking: a runtime that has ended drops the work at once, which may call
-        // back into the pool.
+        // Spawn before locking: if the runtime has shut down, it drops the work at once, which may
+        // call the pool again.
         let task = self.runtime.spawn(work);
         let mut finished = Vec::new();
         let mut state = self.lock();
@@ -49,11 +49,12 @@ impl Tasks {
         }
         state.running.push(task);
         drop(state);
-        // Drop after unlocking, because the payload of a panicked task is a value of the caller.
+        // Drop after unlocking, because the payload of a panicked task is a value of the caller's
+        // code.
         drop(finished);
     }
 
-    /// Aborts running tasks. No more can be started.
+    /// Aborts running tasks. No task can be started afterwards.
     pub(super) fn abort(&self) -> Vec<JoinHandle<()>> {
         let mut state = self.lock();
         state.ended = true;
@@ -66,7 +67,7 @@ impl Tasks {
     /// Aborts running tasks and waits until they have stopped.
     pub(super) async fn join(&self) {
         for task in self.abort() {
-            // The task itself has already reported its result.
+            // Ignore the result, because the task has already reported it.
             let _ = task.await;
         }
     }

@@ -8,27 +8,28 @@ use http::Method;
 use super::{ServeClient, body};
 
 impl ServeClient {
-    /// Creates an API key. The answer is the only one with its secret.
+    /// Creates an API key. Only this answer contains the secret of the key.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if a key that is not revoked has this name.
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if a key that is not revoked has this
+    /// name.
     pub async fn create_api_key(&self, name: &str) -> Result<ApiKeyCreatedResponse> {
         let request = ApiKeyRequest { name: name.to_owned() };
         self.json(Method::POST, "/api/v1/keys", body(&request)?).await
     }
 
-    /// One page of all API keys, the newest first. Revoked keys are included.
+    /// One page of all API keys, newest first. Revoked keys are included.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn api_keys(&self, page: u32) -> Result<Page<ApiKey>> {
         let path = format!("/api/v1/keys?page={page}&perPage=200");
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// Revokes an API key at once.
+    /// Revokes an API key. Takes effect immediately.
     ///
     /// # Errors
     ///

@@ -15,10 +15,11 @@ use super::stream::MessageStream;
 use super::{ServeClient, body, with_query};
 
 const PATH: &str = "/v1/approvals";
-/// The longest that one request waits for a decision: shorter than the time that a server may take to answer.
+/// Maximum time that one request waits for a decision. Must be shorter than the time limit for an
+/// answer of the server.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Which approvals to list.
+/// Filters and the page of a list of approvals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApprovalQuery {
     pub status: Option<ApprovalStatus>,
@@ -43,20 +44,20 @@ impl ApprovalQuery {
 }
 
 impl ServeClient {
-    /// One page of the approvals, the newest first.
+    /// One page of the approvals, newest first.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn approvals(&self, query: &ApprovalQuery) -> Result<Page<Approval>> {
         self.json(Method::GET, &query.path(), Bytes::new()).await
     }
 
-    /// The approvals of a session that wait for a decision.
+    /// The pending approvals of a session.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn pending_approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
         let query = ApprovalQuery {
             status: Some(ApprovalStatus::Pending),
@@ -71,17 +72,17 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is none with this id.
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is no such approval.
     pub async fn approval(&self, id: ApprovalId) -> Result<Approval> {
         self.json(Method::GET, &format!("{PATH}/{id}"), Bytes::new()).await
     }
 
-    /// Decides an approval, and returns it as it is then.
+    /// Decides an approval, and returns it with the decision.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if it was decided before, has expired, or cannot be shown
-    /// whole and is to be approved.
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if the approval was already decided or
+    /// has expired, or if it would be granted although it cannot be shown completely.
     pub async fn decide_approval(
         &self,
         id: ApprovalId,
@@ -90,63 +91,67 @@ impl ServeClient {
         self.json(Method::POST, &format!("{PATH}/{id}"), body(decision)?).await
     }
 
-    /// Asks for an approval. Asked again with the same requester and digest, it is the same approval until its answer
-    /// is used.
+    /// Requests an approval. A repeated request with the same requester and digest returns the same
+    /// approval, until its decision is used.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with a message for each field that the server does not
-    /// accept; [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if an open approval has the digest and another
-    /// text.
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) if the server does not accept the
+    /// question. The error has a message for each wrong field.
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if an open approval has the same
+    /// digest and a different text.
     pub async fn request_approval(&self, question: &ApprovalQuestion) -> Result<Approval> {
         self.json(Method::POST, PATH, body(question)?).await
     }
 
-    /// Waits until the approval is decided or has expired, for at most `wait` and at most 30 seconds, and returns it.
+    /// Waits until the approval is decided or has expired, and returns it. Waits at most `wait`,
+    /// and never longer than 30 seconds.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is none with this id.
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is no such approval.
     pub async fn wait_for_approval(&self, id: ApprovalId, wait: Duration) -> Result<Approval> {
         let seconds = wait.min(LONGEST_WAIT).as_millis().div_ceil(1000);
         self.json(Method::GET, &format!("{PATH}/{id}?wait={seconds}"), Bytes::new()).await
     }
 
-    /// Uses the answer to a question of this client, which works once. Only if the status of the returned approval is
-    /// approved may the caller do what it asked about.
+    /// Uses the decision about a question of this client. A decision can be used once. The caller
+    /// may do what it asked about only if the status of the returned approval is approved.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if the approval is pending, was used before, is about
-    /// another digest, or another caller asked.
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if the approval is pending, was used
+    /// before, is about a different digest, or was requested by another caller.
     pub async fn use_approval(&self, id: ApprovalId, digest: &str) -> Result<Approval> {
         let digest = digest.to_owned();
         let path = format!("{PATH}/{id}/use");
         self.json(Method::POST, &path, body(&ApprovalUse { digest })?).await
     }
 
-    /// The approvals that pass the filter, then every approval that is made or changes.
+    /// Returns first the approvals that match the filter, and then every approval that is created
+    /// or changed.
     pub fn follow_approvals(&self, query: &ApprovalQuery) -> ApprovalStream {
         ApprovalStream { messages: MessageStream::new(self.clone(), query.path(), None) }
     }
 }
 
-/// Approvals as they change. After a lost connection it continues behind the last one that it returned.
+/// A stream of approvals as they change. After a lost connection it continues after the last
+/// approval that it returned.
 pub struct ApprovalStream {
     messages: MessageStream,
 }
 
 impl ApprovalStream {
-    /// The next approval, as it is after its change. The future may be dropped: no approval is lost.
+    /// Returns the next approval in its state after the change. Cancel safe.
     ///
     /// # Errors
     ///
-    /// What the server answers instead of a stream, and
-    /// [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) once the server has been out of reach for the
-    /// client's reconnect timeout.
+    /// Fails if the server answers with an error instead of a stream.
+    /// [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) if the server could not be
+    /// reached for the client's reconnect timeout.
     pub async fn next(&mut self) -> Result<Option<Approval>> {
         while let Some(message) = self.messages.next().await? {
-            // One of a kind that this version does not know is skipped.
+            // Skip messages that this version cannot parse.
             if let Ok(approval) = serde_json::from_str(&message.data) {
                 return Ok(Some(approval));
             }

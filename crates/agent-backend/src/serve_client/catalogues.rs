@@ -1,4 +1,5 @@
-//! What a server offers and what it has worked with.
+//! Lists of a server: the agents, runtimes and executors that it offers, and the projects,
+//! repositories and workspaces that it has used.
 
 use ab_api::{
     AgentDescription, ExecutorDescription, Page, ProjectSummary, RepoImportRequest, RepoRefs,
@@ -10,7 +11,7 @@ use http::Method;
 
 use super::{Items, ServeClient, body, with_query};
 
-/// Which repositories or projects to list.
+/// Filters and the page of a list of repositories or projects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepoCatalogueQuery {
     pub tenant_id: Option<String>,
@@ -35,7 +36,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn agents(&self) -> Result<Vec<AgentDescription>> {
         let all: Items<_> = self.json(Method::GET, "/api/v1/agents", Bytes::new()).await?;
         Ok(all.items)
@@ -45,7 +46,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn runtimes(&self) -> Result<Vec<RuntimeDescription>> {
         let all: Items<_> = self.json(Method::GET, "/api/v1/runtimes", Bytes::new()).await?;
         Ok(all.items)
@@ -55,7 +56,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn executors(&self) -> Result<Vec<ExecutorDescription>> {
         let all: Items<_> = self.json(Method::GET, "/api/v1/executors", Bytes::new()).await?;
         Ok(all.items)
@@ -65,7 +66,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn projects(&self, query: &RepoCatalogueQuery) -> Result<Page<ProjectSummary>> {
         self.json(Method::GET, &query.on("/api/v1/projects"), Bytes::new()).await
     }
@@ -74,7 +75,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn repos(&self, query: &RepoCatalogueQuery) -> Result<Page<RepoSummary>> {
         self.json(Method::GET, &query.on("/api/v1/repos"), Bytes::new()).await
     }
@@ -83,26 +84,28 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// The server cannot read the repository.
+    /// Fails if the server cannot read the repository.
     pub async fn import_repo(&self, request: &RepoImportRequest) -> Result<RepoSummary> {
         self.json(Method::POST, "/api/v1/repos", body(request)?).await
     }
 
-    /// The branches of a repository, at most a minute old if the server can read it.
+    /// The branches of a repository. If the server can read the repository, they are at most one
+    /// minute old.
     ///
     /// # Errors
     ///
-    /// The server cannot read the repository, and never could.
+    /// Fails if the server has never been able to read the repository.
     pub async fn repo_refs(&self, url: &str) -> Result<RepoRefs> {
         let path = with_query("/api/v1/git/refs", &[("url", Some(url.to_owned()))]);
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One page of the workspaces that exist, the newest first; only those with `status` if one is given.
+    /// One page of the workspaces that exist, newest first. If `status` is given, only workspaces
+    /// with this status.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn workspaces(
         &self,
         status: Option<&str>,
@@ -117,11 +120,12 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One workspace with its storage use and the sessions that worked in it.
+    /// One workspace with its disk use and the sessions that worked in it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if it was removed, or never existed.
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if the workspace was removed or never
+    /// existed.
     pub async fn session_workspace(&self, id: SessionId) -> Result<WorkspaceDetail> {
         self.json(Method::GET, &format!("/api/v1/workspaces/{id}"), Bytes::new()).await
     }

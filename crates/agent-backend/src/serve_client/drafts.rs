@@ -14,16 +14,16 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn create_draft(&self, content: &DraftContent) -> Result<DraftCreatedResponse> {
         self.json(Method::POST, "/api/v1/drafts", body(content)?).await
     }
 
-    /// One page of the caller's drafts, the newest first.
+    /// One page of the caller's drafts, newest first.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn drafts(&self, page: u32) -> Result<Page<Draft>> {
         let path = format!("/api/v1/drafts?page={page}&perPage=200");
         self.json(Method::GET, &path, Bytes::new()).await
@@ -56,12 +56,13 @@ impl ServeClient {
         self.answer(Method::DELETE, &format!("/api/v1/drafts/{id}"), Bytes::new()).await.map(drop)
     }
 
-    /// Creates the task of a draft, and then removes the draft. Starting the same draft again after a lost answer
-    /// creates no second session.
+    /// Creates the task of a draft, and then removes the draft. If the answer is lost, the call can
+    /// be repeated without creating a second session.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with a message for each field that the server does not accept.
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) if the server does not accept the task.
+    /// The error has a message for each wrong field.
     pub async fn start_draft(&self, id: DraftId) -> Result<TaskCreatedResponse> {
         let draft = self.draft(id).await?;
         let mut more = HeaderMap::new();

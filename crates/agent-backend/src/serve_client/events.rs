@@ -9,15 +9,16 @@ use tokio::sync::watch;
 use super::stream::MessageStream;
 use super::{ServeClient, session_path};
 
-/// An event and its place in the stream of its session.
+/// An event and its position in the stream of its session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionEventStreamItem {
-    /// The cursor: [`ServeClient::follow_events_after`] continues behind it.
+    /// The cursor of the event. [`ServeClient::follow_events_after`] continues after it.
     pub id: u64,
     pub event: Event,
 }
 
-/// The events of one session. After a lost connection it continues behind the last event that it returned.
+/// The events of one session. After a lost connection the stream continues after the last event
+/// that it returned.
 pub struct SessionEventStream {
     session: SessionId,
     messages: MessageStream,
@@ -31,19 +32,20 @@ impl SessionEventStream {
         Self { session, messages, has_ended: false }
     }
 
-    /// The status of the connection and its changes: [`ConnectionStatus::Reconnecting`] while the server is out of reach.
-    /// It changes only while [`next`](Self::next) waits.
+    /// A receiver of the status of the connection. The status is [`ConnectionStatus::Reconnecting`]
+    /// while the server cannot be reached. It changes only while [`next`](Self::next) waits.
     pub fn watch_status(&self) -> watch::Receiver<ConnectionStatus> {
         self.messages.watch_status()
     }
 
-    /// The next event; `None` after the one that says how the session ended. Events of types that this version
-    /// does not know are skipped. The future may be dropped: no event is lost.
+    /// Returns the next event, or `None` after the event that reports the end of the session.
+    /// Events of types that this version does not know are skipped. Cancel safe.
     ///
     /// # Errors
     ///
-    /// What the server answers instead of events, and [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) once
-    /// the server has been out of reach for [`reconnect_for`](super::ServeClientSettings::reconnect_timeout).
+    /// Fails if the server answers with an error instead of events.
+    /// [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) if the server could not be
+    /// reached for [`reconnect_for`](super::ServeClientSettings::reconnect_timeout).
     pub async fn next(&mut self) -> Result<Option<SessionEventStreamItem>> {
         while !self.has_ended {
             let Some(message) = self.messages.next().await? else { return Ok(None) };
@@ -64,7 +66,7 @@ impl fmt::Debug for SessionEventStream {
     }
 }
 
-/// Whether no event follows this one.
+/// Whether this is the last event of a session.
 fn is_last(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Status { status, .. } if status.is_terminal())
 }

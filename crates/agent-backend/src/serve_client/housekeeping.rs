@@ -8,11 +8,11 @@ use http::Method;
 use super::{ServeClient, session_path, with_query};
 
 impl ServeClient {
-    /// Removes what the retention settings of the server allow to remove.
+    /// Removes everything that the retention settings of the server allow to remove.
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn clean_up(&self) -> Result<CleanupReport> {
         self.json(Method::POST, "/api/v1/cleanup", Bytes::new()).await
     }
@@ -21,13 +21,13 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// Errors of the connection and of the server, as for every call.
+    /// Fails if the server cannot be reached or reports an error.
     pub async fn preview_clean_up(&self) -> Result<CleanupReport> {
         let path = with_query("/api/v1/cleanup", &[("dryRun", Some("true".to_owned()))]);
         self.json(Method::POST, &path, Bytes::new()).await
     }
 
-    /// One page of the record of who did what to a session, the oldest first.
+    /// One page of the audit of a session, which records which caller did what, oldest first.
     ///
     /// # Errors
     ///

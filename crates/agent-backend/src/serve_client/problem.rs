@@ -7,23 +7,23 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Longest body that is quoted if it is not JSON.
+/// Maximum length of a body that is quoted although it is not JSON.
 const MAX_TEXT: usize = 300;
 
-/// The fields of the three forms of error answers.
+/// The fields of the three kinds of error bodies.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
-    /// RFC 9457.
+    /// A problem document (RFC 9457).
     title: Option<String>,
     detail: Option<String>,
     errors: BTreeMap<String, Vec<String>>,
-    /// The envelope of `/v1`: an object. The daemon's routes: a title.
+    /// Routes below `/v1` send an object here. Routes of the daemon send a title.
     error: Option<Value>,
     message: Option<String>,
 }
 
-/// The error for an answer of `server` with this status.
+/// The error for an answer with this status. `server` is the name of the server in the message.
 pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
     let (code, kind) = classify(status);
     let mut envelope_code = None;
@@ -58,7 +58,7 @@ fn described(body: &ErrorBody) -> Option<String> {
     match (text, fields.is_empty()) {
         (text, true) => text.map(str::to_owned),
         (None, false) => Some(fields.join("; ")),
-        // The server may have put the messages into its detail.
+        // The detail already contains the messages of the fields.
         (Some(text), false) if fields.iter().all(|field| text.contains(field.as_str())) => {
             Some(text.to_owned())
         }
@@ -77,7 +77,7 @@ fn bare(server: &str, status: StatusCode) -> String {
     format!("{server} answered {status}")
 }
 
-/// A short body of plain text.
+/// The body, if it is short plain text.
 fn text(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let text = std::str::from_utf8(body).ok()?.trim();
@@ -107,7 +107,7 @@ fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
     }
 }
 
-/// What the user can do. The routes of spaces have codes of their own.
+/// A hint about what the user can do. The routes of spaces have their own error codes.
 fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
     match code {
         Some("SPACE_NOT_FOUND") => return Some("list the spaces: agent-backend space list"),

@@ -1,4 +1,4 @@
-//! Runs in spaces of a server: started, and followed as they happen.
+//! Starts runs in spaces of a server, and follows them as they happen.
 
 use std::fmt;
 
@@ -18,19 +18,20 @@ const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunUpdate {
-    /// An operation is performed now.
+    /// An operation is being performed.
     Operation(StartedOperation),
-    /// A command wrote output. Its event has all of it, and begins with the texts of these updates.
+    /// A command wrote output. The command's event has the whole output, which begins with the text
+    /// of these updates.
     Output(OperationOutput),
     /// An event of the operations protocol.
     Event(Value),
     /// The run waits for an approval.
     Parked(Run),
-    /// The run has ended. Nothing follows.
+    /// The run has ended. This is the last update.
     Complete(Run),
 }
 
-/// An operation that is performed.
+/// An operation that is being performed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StartedOperation {
@@ -61,11 +62,12 @@ struct Enveloped<T> {
 }
 
 impl ServeClient {
-    /// Starts a run of an operations message, and returns while it is performed.
+    /// Starts a run of an operations message. Returns without waiting for the operations.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with every issue of the message; nothing is performed then.
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with every issue of the message if it is
+    /// not valid. In this case nothing is performed.
     pub async fn start_run(&self, space: SpaceId, message: &Value) -> Result<Run> {
         let headers = HeaderMap::from_iter([(PREFER, RESPOND_ASYNC)]);
         let path = format!("/v1/spaces/{space}/runs");
@@ -78,21 +80,23 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is none with this id.
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is no such run.
     pub async fn run(&self, id: RunId) -> Result<Run> {
         let path = format!("/v1/runs/{id}");
         let Enveloped { data } = self.json(Method::GET, &path, Bytes::new()).await?;
         Ok(data)
     }
 
-    /// The updates of a run from its start, then as they happen, until the run has ended.
+    /// Follows the updates of a run: first those since its start, then new ones as they happen,
+    /// until the run has ended.
     pub fn follow_run(&self, run: RunId) -> RunUpdateStream {
         let messages = MessageStream::new(self.clone(), format!("/v1/runs/{run}/stream"), None);
         RunUpdateStream { run, messages, has_ended: false }
     }
 }
 
-/// The updates of one run. After a lost connection it continues behind the last update that it returned.
+/// The updates of one run. After a lost connection the stream continues after the last update that
+/// it returned.
 pub struct RunUpdateStream {
     run: RunId,
     messages: MessageStream,
@@ -100,14 +104,14 @@ pub struct RunUpdateStream {
 }
 
 impl RunUpdateStream {
-    /// The next update; `None` after the end. Updates of kinds that this version does not know are skipped. The future
-    /// may be dropped: no update is lost.
+    /// Returns the next update, or `None` after the end of the run. Updates of kinds that this
+    /// version does not know are skipped. Cancel safe.
     ///
     /// # Errors
     ///
-    /// What the server answers instead of a stream, and
-    /// [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) once the server has been out of reach for the
-    /// client's reconnect timeout.
+    /// Fails if the server answers with an error instead of a stream.
+    /// [`ErrorKind::Disconnected`](ab_core::ErrorKind::Disconnected) if the server could not be
+    /// reached for the client's reconnect timeout.
     pub async fn next(&mut self) -> Result<Option<RunUpdate>> {
         while !self.has_ended {
             let Some(message) = self.messages.next().await? else { return Ok(None) };

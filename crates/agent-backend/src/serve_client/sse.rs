@@ -1,26 +1,26 @@
-//! The parser of `text/event-stream`.
+//! Parses `text/event-stream`.
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-/// Longest event: the events of runs have at most 16 MiB.
+/// Maximum length of an event in bytes. Events of runs have at most 16 MiB.
 const MAX_EVENT: usize = 17 * 1024 * 1024;
 
 /// One event with data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SseMessage {
     pub(super) id: Option<String>,
-    /// The field `event`.
+    /// The value of the field `event`.
     pub(super) kind: Option<String>,
     pub(super) data: String,
 }
 
-/// Parses bytes into events. Comments, and events without data, are dropped.
+/// Parses bytes into events. Comments and events without data are ignored.
 #[derive(Debug, Default)]
 pub(super) struct SseParser {
     /// The start of an incomplete line.
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return. It ends a line by itself and may be followed by
-    /// a newline.
+    /// Whether the last byte was a carriage return. A carriage return ends a line and may be
+    /// followed by a newline.
     after_return: bool,
     id: Option<String>,
     kind: Option<String>,
@@ -28,11 +28,11 @@ pub(super) struct SseParser {
 }
 
 impl SseParser {
-    /// The events that end within `bytes`.
+    /// Adds bytes and returns the events that they complete.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] for an event that is longer than 17 MiB.
+    /// [`ErrorKind::TooLarge`] if an event is longer than 17 MiB.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseMessage>> {
         let mut messages = Vec::new();
         for byte in bytes {

@@ -1,4 +1,5 @@
-//! Messages of an event stream that survives lost connections: after one, it continues behind the last message.
+//! The messages of an event stream. After a lost connection the stream reconnects and continues
+//! after the last message.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,29 +19,31 @@ use crate::exchange::{self, Answer};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-/// A server sends a comment every 15 seconds. A connection that is silent for longer than this is dead.
+/// A connection that is silent for this long is considered dead. A server sends a comment every 15
+/// seconds.
 const SILENCE: Duration = Duration::from_secs(45);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// A message with its place in the stream.
+/// A message with its position in the stream.
 pub(super) struct NumberedMessage {
     pub(super) id: u64,
-    /// The type of the message, if it names one.
+    /// The type of the message, if it has one.
     pub(super) kind: Option<String>,
     pub(super) data: String,
 }
 
-/// The messages of one path. Messages without a number are skipped.
+/// Reads the messages of the stream at one path. Messages without a number are skipped.
 pub(super) struct MessageStream {
     client: ServeClient,
     path: String,
-    /// The last message that was returned, if there is one.
+    /// The number of the last message that was returned. `None` if no message was returned yet.
     pub(super) after: Option<u64>,
     connection: Option<Connection>,
     ready: VecDeque<NumberedMessage>,
     has_ended: bool,
-    /// When the server was first found gone, and how long to wait before the next attempt.
+    /// When the server became unreachable, and how long to wait before the next attempt. `None`
+    /// while it can be reached.
     outage: Option<Outage>,
     status: watch::Sender<ConnectionStatus>,
 }
@@ -63,17 +66,18 @@ impl MessageStream {
         Self { client, path, after, connection, ready, has_ended: false, outage, status }
     }
 
-    /// The status of the connection and its changes.
+    /// A receiver of the status of the connection.
     pub(super) fn watch_status(&self) -> watch::Receiver<ConnectionStatus> {
         self.status.subscribe()
     }
 
-    /// The next message; `None` once the server says that none follows. The future may be dropped: no message is lost.
+    /// Returns the next message, or `None` once the server says that there are no more messages.
+    /// Cancel safe.
     ///
     /// # Errors
     ///
-    /// What the server answers instead of a stream, and [`ErrorKind::Disconnected`] once the server has been out of
-    /// reach for the client's reconnect timeout.
+    /// Fails if the server answers with an error instead of a stream. [`ErrorKind::Disconnected`]
+    /// if the server could not be reached for the client's reconnect timeout.
     pub(super) async fn next(&mut self) -> Result<Option<NumberedMessage>> {
         loop {
             if let Some(message) = self.ready.pop_front() {
@@ -92,7 +96,7 @@ impl MessageStream {
         }
     }
 
-    /// Waits for bytes, and for a connection if there is none.
+    /// Waits until bytes arrive. Connects first if there is no connection.
     async fn receive(&mut self) -> Result<(), StreamError> {
         if self.connection.is_none() {
             self.connection = connect(&self.client, &self.path, self.after).await?;
@@ -121,11 +125,13 @@ impl MessageStream {
         Ok(())
     }
 
-    /// Waits before the next attempt, or gives up with `error`.
+    /// Waits before the next attempt to connect. Fails with `error` if the reconnect timeout is
+    /// over.
     async fn pause(&mut self, error: Error) -> Result<()> {
         let now = Instant::now();
         let first = Outage { since: now, pause: FIRST_PAUSE };
-        // A server that only closed the stream is reached by the next attempt.
+        // Change the status only at the second failure: if the server merely closed the stream, the
+        // next attempt succeeds.
         if self.outage.is_some() {
             self.status.send_replace(ConnectionStatus::Reconnecting);
         }
@@ -140,7 +146,7 @@ impl MessageStream {
     }
 }
 
-/// A connection that carries messages; `None` if the server says that none follows.
+/// Opens a connection. `None` if the server says that there are no more messages.
 async fn connect(
     client: &ServeClient,
     path: &str,
@@ -165,13 +171,13 @@ async fn connect(
     Err(if refused { StreamError::Refused(error) } else { StreamError::Lost(error) })
 }
 
-/// A boxed future keeps the types of the connection out of those of the callers' futures.
+/// The boxed future keeps the types of the connection out of the types of the callers' futures.
 type Received<'a> = Pin<Box<dyn Future<Output = Result<(), StreamError>> + Send + 'a>>;
 
 enum StreamError {
-    /// Another attempt may succeed.
+    /// The connection was lost. Another attempt may succeed.
     Lost(Error),
-    /// Another attempt would fail in the same way.
+    /// The server refused the request. Another attempt would fail in the same way.
     Refused(Error),
 }
 

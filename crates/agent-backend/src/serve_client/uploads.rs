@@ -12,17 +12,18 @@ const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 impl ServeClient {
-    /// Announces an upload.
+    /// Creates an upload. The content is sent afterwards.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with a message for each field that the server does not accept; [`ErrorKind::NoSpace`] if too
-    /// many uploads wait for their tasks.
+    /// [`ErrorKind::Invalid`] if the server does not accept the request. The error has a message
+    /// for each wrong field. [`ErrorKind::NoSpace`] if too many uploads are waiting for their
+    /// tasks.
     pub async fn create_upload(&self, request: &UploadRequest) -> Result<Upload> {
         self.json(Method::POST, "/api/v1/uploads", body(request)?).await
     }
 
-    /// An upload, with its offset and, until it is complete, a new signed address.
+    /// An upload with its offset and, if it is not complete, a new signed URL.
     ///
     /// # Errors
     ///
@@ -31,13 +32,14 @@ impl ServeClient {
         self.json(Method::GET, &format!("/api/v1/uploads/{id}"), Bytes::new()).await
     }
 
-    /// Sends the piece of an upload that begins at its offset. The answer has the new offset. The last piece, or an
-    /// empty one after it, completes the upload.
+    /// Sends the piece of an upload that begins at its offset. Returns the upload with the new
+    /// offset. The last piece, or an empty piece after it, completes the upload.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the content continues elsewhere, or the earlier request is still being written. After a
-    /// lost connection a part of the piece may have arrived: [`upload`](ServeClient::upload) tells the offset.
+    /// [`ErrorKind::Conflict`] if the content must continue at a different offset, or if an earlier
+    /// request is still being written. After a lost connection a part of the piece may have
+    /// arrived. [`upload`](ServeClient::upload) returns the current offset.
     pub async fn send_upload_piece(&self, upload: &Upload, piece: Bytes) -> Result<Upload> {
         let Some(url) = &upload.upload_url else {
             let message = format!("the upload {} takes no content", upload.id);
@@ -48,7 +50,7 @@ impl ServeClient {
         more.insert(OFFSET, HeaderValue::from(upload.offset));
         let answer = self.answer_with(Method::PATCH, url, piece, more).await?;
         let sent: Upload = self.parsed(&answer)?;
-        // The same address takes the next piece.
+        // Keep the URL, because the next piece is sent to it too.
         let upload_url = upload.upload_url.clone();
         Ok(Upload { upload_url, upload_url_expires_at: upload.upload_url_expires_at, ..sent })
     }
@@ -57,7 +59,8 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if a task has used it; [`ErrorKind::NotFound`] if there is none.
+    /// [`ErrorKind::Conflict`] if a task has used the upload. [`ErrorKind::NotFound`] if there is
+    /// no such upload.
     pub async fn remove_upload(&self, id: UploadId) -> Result<()> {
         self.answer(Method::DELETE, &format!("/api/v1/uploads/{id}"), Bytes::new()).await.map(drop)
     }

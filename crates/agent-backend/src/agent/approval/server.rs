@@ -1,4 +1,4 @@
-//! Approvals of a server: the questions of tools wait in its list.
+//! Asks a server for approvals. The questions of tools appear in the server's list of approvals.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,16 +14,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::ServeClient;
 
-/// Maximum number of characters of a title.
+/// Maximum number of characters of a question's title.
 const MAX_TITLE: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// Asks at `agent-backend serve`.
+/// Asks `agent-backend serve` for approvals.
 ///
-/// A question is an approval of the server: it is in the list of `agent-backend approvals` and on the page, and a person
-/// decides it there. A call of the tool waits for the decision, also while the server is started again. The answer
-/// counts once, for the same tool with the same arguments. A question whose caller is gone expires.
+/// A question is stored as an approval of the server. It appears in the list of `agent-backend
+/// approvals` and on the web page, where a person decides it. The tool call waits for the decision,
+/// even if the server restarts in between. A decision can be used once, for the same tool with the
+/// same arguments. A question whose caller has gone expires.
 #[derive(Clone, Debug)]
 pub struct ServerApprover {
     client: ServeClient,
@@ -36,14 +37,16 @@ impl ServerApprover {
         Self { client, expires_after: None, wait_at_most: None }
     }
 
-    /// When a question expires, which counts as a no. The server has a default, and a maximum of a week.
+    /// Sets the time after which a question expires, which counts as a refusal. The server has a
+    /// default, and a maximum of one week.
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
         self
     }
 
-    /// How long a call waits for the decision. After that the model is told to repeat the call when it is decided.
-    /// Without this a call waits until the question is decided or expires.
+    /// Sets how long a call waits for the decision. After that the model is told to repeat the call
+    /// once the question is decided. By default a call waits until the question is decided or
+    /// expires.
     pub fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = Some(time);
         self
@@ -71,14 +74,16 @@ impl ServerApprover {
             }
             match self.reaching(|| self.client.use_approval(id, &digest)).await {
                 Ok(used) => return Ok(answer_of(&used)),
-                // Another call with the same arguments has used the answer, or it came too late to be used.
+                // Ask again: another call with the same arguments has used the decision, or the
+                // decision expired before it was used.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The approval once it is no longer pending; `None` if that takes too long.
+    /// Waits until the approval is decided. Returns `None` if it is still pending at the time
+    /// `until`.
     async fn decided(&self, asked: Approval, until: Option<Instant>) -> Result<Option<Approval>> {
         let id: ApprovalId = asked.id;
         let mut approval = asked;
@@ -92,7 +97,8 @@ impl ServerApprover {
         Ok(Some(approval))
     }
 
-    /// Repeats a request while the server cannot be reached, for as long as the client's settings say.
+    /// Repeats a request while the server cannot be reached, until the reconnect timeout of the
+    /// client is over.
     async fn reaching<F>(&self, request: impl Fn() -> F) -> Result<Approval>
     where
         F: Future<Output = Result<Approval>>,
@@ -145,11 +151,11 @@ fn answer_of(decided: &Approval) -> ApprovalAnswer {
     }
 }
 
-/// One line for people: the command, or the first line of what the call does.
+/// The title of the question: the command, or the first line of the description of the call.
 fn title(asked: &ApprovalRequest) -> String {
     let line = match asked.call.command() {
         Some(command) => format!("Run {command}"),
-        // A tool of the caller: only the rule names it.
+        // For a tool that the caller wrote, only the rule's reason names the tool.
         None if asked.call.verb == Verb::Exec => asked.rule.reason.clone(),
         None => asked.call.describe().trim_end().to_owned(),
     };
@@ -161,7 +167,7 @@ fn title(asked: &ApprovalRequest) -> String {
     title
 }
 
-/// The word by which the page describes the act.
+/// The word with which the web page describes the kind of action.
 fn action(asked: &ApprovalRequest) -> Option<&'static str> {
     match asked.call.verb {
         Verb::Exec if asked.call.request.is_some() => Some("execute"),

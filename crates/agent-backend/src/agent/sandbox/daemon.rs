@@ -1,4 +1,4 @@
-//! Local sandboxes: a daemon for each session, started when the session needs it.
+//! Local sandboxes: one daemon for each session, which is started when the session needs it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -26,19 +26,21 @@ use crate::agent::{AgentSessionId, SessionContext};
 
 /// How long a daemon may take to report its address.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long another process may take to start the daemon of a session.
+/// How long to wait while another process starts the daemon of the same session.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a lock that another process has is tried.
+/// The pause between two attempts to take a lock that another process holds.
 const LOCK_PACE: Duration = Duration::from_millis(20);
-/// The directory of a sandbox that its daemon serves.
+/// The name of the directory in a sandbox that its daemon serves.
 const HOME: &str = "home";
 
-/// A process of `agent-backend daemon` for each session, with its own directory and token, on a
+/// Runs one `agent-backend daemon` process for each session, with its own directory and token, on a
 /// loopback port.
 ///
-/// A daemon continues when its session ends; the next session with the same id uses it again, also in another
-/// process. This process stops using a daemon with [`stop_daemon`](Self::stop_daemon), when the last clone of this value is dropped,
-/// and when it ends, also if it is killed. The daemon ends when no process uses it. The directories are kept.
+/// A daemon keeps running when its session ends. The next session with the same id uses it again,
+/// even in another process. This process stops using a daemon when
+/// [`stop_daemon`](Self::stop_daemon) is called, when the last clone of this value is dropped, and
+/// when the process ends or is killed. The daemon ends when no process uses it any more. The
+/// directories are kept.
 #[derive(Clone, Debug)]
 pub struct DaemonSandboxProvider {
     program: PathBuf,
@@ -47,20 +49,20 @@ pub struct DaemonSandboxProvider {
     running: Running,
 }
 
-/// One slot for each session that had a sandbox, with its daemon while it runs. Starts for one
-/// session run one at a time.
+/// For each session that had a sandbox, a slot with its daemon while it runs. The lock of the slot
+/// ensures that only one task starts the daemon.
 type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
 type Slot = Arc<Mutex<Option<RunningDaemon>>>;
 
 impl DaemonSandboxProvider {
-    /// Sandboxes in directories below `base`, served by `program`: the path of agent-backend, or a
-    /// name that is looked up in `PATH`.
+    /// Uses directories below `base`, served by `program`: the path of agent-backend, or a name
+    /// that is searched in `PATH`.
     pub fn new(program: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         let (program, base) = (program.into(), base.into());
         Self { program, base, arguments: Vec::new(), running: Arc::default() }
     }
 
-    /// More flags for every daemon, such as `--isolation` and `--network`.
+    /// Adds command-line arguments for every daemon, such as `--isolation` and `--network`.
     pub fn add_program_arguments<T: Into<OsString>>(
         mut self,
         more: impl IntoIterator<Item = T>,
@@ -69,7 +71,7 @@ impl DaemonSandboxProvider {
         self
     }
 
-    /// Stops using the daemon of a session, which ends unless another process uses it.
+    /// Stops using the daemon of a session. The daemon ends unless another process uses it.
     pub async fn stop_daemon(&self, session: &AgentSessionId) {
         self.slot(session).lock().await.take();
     }
@@ -79,7 +81,7 @@ impl DaemonSandboxProvider {
         running.entry(session.clone()).or_default().clone()
     }
 
-    /// The base directory as a workspace, which creates and finds the directories.
+    /// Opens the base directory as a workspace, to create and find directories in it.
     fn directories(&self) -> Result<Backend> {
         let mut config = LocalWorkspaceConfig::new(&self.base);
         config.options.missing_root = MissingRootPolicy::Create;
@@ -133,7 +135,7 @@ impl ExternalSandbox for DaemonSandbox {
         if running.as_ref().is_some_and(|daemon| daemon.held.is_running()) {
             return Ok(());
         }
-        // Dropped first: the new daemon must not wait for the end of this use.
+        // Drop the old use first, so that the new daemon does not have to wait for its end.
         *running = None;
         let lock = self.lock().await?;
         *running = match RunningDaemon::join(&lock).await? {
@@ -164,7 +166,8 @@ impl ExternalSandbox for DaemonSandbox {
 }
 
 impl DaemonSandbox {
-    /// The right to start or join the daemon, which other agents with this session may have.
+    /// Takes the lock that is needed to start or join the daemon. Other processes with the same
+    /// session may hold it.
     async fn lock(&self) -> Result<ProgramLock> {
         let start = Instant::now();
         loop {
@@ -188,20 +191,22 @@ impl DaemonSandbox {
 struct RunningDaemon {
     held: ProgramUse,
     config: RemoteConfig,
-    /// Of a daemon that this process has started.
+    /// Set if this process has started the daemon.
     _started: Option<Started>,
 }
 
 #[derive(Debug)]
 struct Started {
-    /// Kept, so that the process is reaped when it has ended.
+    /// Kept, so that the process is reaped when it ends.
     _process: ChildProcess,
-    /// Keeps reading the daemon's log, so that it never blocks on a full pipe.
+    /// The task that keeps reading the daemon's log, so that the daemon never blocks on a full
+    /// pipe.
     reading: JoinHandle<()>,
 }
 
 impl RunningDaemon {
-    /// Joins a daemon that another process has started. `None` if none runs, or if it is about to end.
+    /// Joins a daemon that another process has started. `None` if no daemon runs, or if it is about
+    /// to end.
     async fn join(lock: &ProgramLock) -> Result<Option<RunningDaemon>> {
         let Some((held, record)) = lock.join()? else { return Ok(None) };
         let record: Value = serde_json::from_str(&record).unwrap_or_default();
@@ -239,7 +244,7 @@ impl RunningDaemon {
         arguments.extend(sandboxes.arguments.iter().cloned());
         let StartedProgram { mut process, log, mut held } =
             lock.start(&sandboxes.program, &arguments)?;
-        // 80 random bits each.
+        // Each id has 80 random bits.
         let token = format!("{}{}", SessionId::generate(), SessionId::generate());
         let fails = |error: std::io::Error| {
             let message = format!("cannot send the token to the daemon: {error}");
@@ -278,7 +283,8 @@ impl Drop for Started {
     }
 }
 
-/// The log line with the daemon's address, or its output if it ended before.
+/// The log line with the daemon's address. If the daemon ended first, the error contains its
+/// output.
 async fn notice<R>(lines: &mut Lines<BufReader<R>>) -> Result<Value, String>
 where
     R: tokio::io::AsyncRead + Unpin,

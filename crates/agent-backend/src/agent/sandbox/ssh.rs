@@ -1,4 +1,4 @@
-//! Sandboxes on an SSH host: a directory for each session.
+//! Sandboxes on an SSH host: one directory for each session.
 
 use ab_core::{Backend, FileKind, Result};
 use async_trait::async_trait;
@@ -7,8 +7,9 @@ use super::{ExternalSandbox, SandboxProvider};
 use crate::RemoteConfig;
 use crate::agent::SessionContext;
 
-/// Directories on any SSH host, named by the ids of the sessions. The host and its user decide what
-/// a session may do there: a plain SSH server has no jail.
+/// Gives each session a directory on an SSH host, named after the session's id. The permissions of
+/// the SSH user limit what a session can do: a plain SSH server does not restrict it to its
+/// directory.
 #[derive(Clone, Debug)]
 pub struct SshSandboxProvider {
     config: RemoteConfig,
@@ -16,7 +17,7 @@ pub struct SshSandboxProvider {
 }
 
 impl SshSandboxProvider {
-    /// Directories below `base`, an absolute path on the host of `config`.
+    /// Uses directories below `base`, an absolute path on the host of `config`.
     pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
         let base = base.into();
         Self { config, base: base.trim_end_matches('/').to_owned() }
@@ -68,7 +69,7 @@ struct SshSandbox {
 
 #[async_trait]
 impl ExternalSandbox for SshSandbox {
-    /// The host is already running.
+    /// Does nothing, because the host is already running.
     async fn start(&self) -> Result<()> {
         Ok(())
     }

@@ -10,33 +10,34 @@ use serde_json::Value;
 
 use super::frontmatter::{self, Frontmatter};
 
-/// A directory with this file is a skill.
+/// The name of the file that marks a directory as a skill.
 pub(super) const SKILL_FILE: &str = "SKILL.md";
 /// Maximum size of a `SKILL.md` in bytes.
 pub const MAX_SKILL_BYTES: u64 = 10 * 1024 * 1024;
-/// The frontmatter of a `SKILL.md` must end within this many bytes. Discovery reads no more.
+/// Maximum number of bytes that discovery reads of a `SKILL.md`. Its frontmatter must end within
+/// them.
 const HEAD_BYTES: u64 = 64 * 1024;
 /// Maximum number of entries of one directory that are examined.
 const MAX_ENTRIES: usize = 1000;
-/// Maximum number of characters of a problem.
+/// Maximum number of characters in the message about a problem.
 const MAX_PROBLEM: usize = 1000;
 
 /// A skill that can be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skill {
     pub name: String,
-    /// When to use it.
+    /// A description of when to use the skill.
     pub description: String,
-    /// Where its files are.
+    /// The directory with the files of the skill.
     pub directory: WsPath,
     pub license: Option<String>,
     pub compatibility: Option<String>,
-    /// The tools that it declares.
+    /// The tools that the skill declares in its frontmatter.
     pub allowed_tools: Vec<String>,
     pub metadata: BTreeMap<String, Value>,
 }
 
-/// Why a skill cannot be used, or is not used as intended.
+/// A reason why a skill cannot be used, or is not used as intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillProblem {
     /// The directory or file with the problem.
@@ -50,10 +51,10 @@ impl fmt::Display for SkillProblem {
     }
 }
 
-/// The skills that were found, and the problems.
+/// The skills that were found, and the problems with others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiscoveredSkills {
-    /// Sorted by name.
+    /// The skills, sorted by name.
     pub skills: Vec<Skill>,
     pub problems: Vec<SkillProblem>,
 }
@@ -61,7 +62,7 @@ pub struct DiscoveredSkills {
 /// How a missing directory is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// The caller named it, so it must exist.
+    /// The caller named the directory, so it must exist. If it is missing, a problem is reported.
     Problem,
     Fine,
 }
@@ -132,7 +133,7 @@ impl Search<'_> {
         let options = ReadOptions { range, ..ReadOptions::default() };
         let content = match self.backend.read_with(&file, options).await {
             Ok(content) => content,
-            // A directory without the file, or a link to a file.
+            // The directory has no such file, or the entry is a link to a file.
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
@@ -177,11 +178,11 @@ impl Search<'_> {
     }
 }
 
-/// The frontmatter at the beginning of a file.
+/// Reads the frontmatter from the first bytes of a file.
 fn head(bytes: &[u8]) -> Result<String, String> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // The last character may be incomplete at the end of the read.
+        // The read may have ended in the middle of a character.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
         }

@@ -1,4 +1,5 @@
-//! The head of a `SKILL.md`: YAML between two lines of three dashes, as in the Agent Skills format.
+//! Parses the frontmatter of a `SKILL.md`: YAML between two lines of three dashes, as in the Agent
+//! Skills format.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 const MAX_NAME: usize = 64;
 /// Maximum number of characters of a description.
 const MAX_DESCRIPTION: usize = 1024;
-/// Maximum number of characters of the note about compatibility.
+/// Maximum number of characters of the compatibility note.
 const MAX_COMPATIBILITY: usize = 500;
 const FENCE: &str = "---";
 
@@ -31,7 +32,7 @@ pub(super) struct Frontmatter {
 #[serde(untagged)]
 pub(super) enum AllowedTools {
     List(Vec<String>),
-    /// Separated by spaces.
+    /// The names in one text, separated by spaces.
     Text(String),
 }
 
@@ -44,14 +45,15 @@ impl AllowedTools {
     }
 }
 
-/// The two parts of a `SKILL.md`.
+/// The frontmatter and the body of a `SKILL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts<'a> {
     pub(super) frontmatter: &'a str,
     pub(super) body: &'a str,
 }
 
-/// Splits a file. Both kinds of line endings are accepted, and a byte order mark at the start.
+/// Splits a file into frontmatter and body. Accepts both kinds of line endings, and a byte order
+/// mark at the start.
 pub(super) fn split(text: &str) -> Result<Parts<'_>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.split_inclusive('\n');
