@@ -1,4 +1,5 @@
-//! Who may call a route, declared where the route is added and enforced by the gate.
+//! Which callers may use a route. The access is declared where the route is added, and the gate
+//! enforces it.
 //!
 //! The declaration is stored in the route's description, so the published description and the check
 //! cannot differ.
@@ -14,12 +15,12 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use crate::app::HttpApp;
 use crate::problem::Rendering;
 
-/// Who may call a route. A smaller value admits more callers.
+/// Which callers may use a route. A smaller value admits more callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     /// Every caller that passes the Host and Origin checks.
     Public,
-    /// The admin, and the agent of the session in the path parameter `id`.
+    /// The admin, and the agent of the session whose id is in the path parameter `id`.
     SessionAgent,
     /// Callers with the admin's token, and browsers that are logged in as the admin.
     Admin,
@@ -28,7 +29,7 @@ pub(crate) enum Access {
 impl Access {
     const ALL: [Access; 3] = [Access::Public, Access::SessionAgent, Access::Admin];
 
-    /// Declares the access of routes and describes the gate's refusals.
+    /// Declares the access of routes, and adds the gate's refusals to their descriptions.
     pub(crate) fn to(self, routes: UtoipaMethodRouter<HttpApp>) -> UtoipaMethodRouter<HttpApp> {
         let (schemas, mut paths, router) = routes;
         for (path, item) in &mut paths.paths {
@@ -98,8 +99,8 @@ impl AccessTable {
         AccessTable(paths.map(|(path, item)| (path.clone(), of_item(item))).collect())
     }
 
-    /// The access of a route. If the path does not have the method, the access of its most open
-    /// method; if no route matches, the admin's.
+    /// The access of a route. If the route does not support the method, the access of its most open
+    /// method. If no route matches, the access of the admin.
     pub(crate) fn of(&self, template: Option<&str>, method: &Method) -> Access {
         let Some(methods) = template.and_then(|template| self.0.get(template)) else {
             return Access::Admin;

@@ -1,5 +1,5 @@
-//! The state of the router: one optional field for each surface, the access policy, and the
-//! shutdown token.
+//! The state of the router: one optional field for each surface (a group of routes), the access
+//! policy, and the shutdown token.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::routes::{
     AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
 };
 
-/// What a port serves. A port does not have the routes of an absent surface.
+/// The surfaces that a port serves. The port has no routes for an absent surface.
 #[derive(Clone)]
 pub struct HttpApp {
     control: Option<Arc<ControlPlaneRoutes>>,
@@ -27,7 +27,7 @@ pub struct HttpApp {
     guesses: Arc<Guesses>,
     http_metrics: Arc<HttpMetrics>,
     shutdown: CancellationToken,
-    /// Writes of request bodies.
+    /// Tasks that are writing request bodies.
     writes: TaskTracker,
 }
 
@@ -72,35 +72,35 @@ impl HttpApp {
         self
     }
 
-    /// The surface of spaces, or the 404 that its routes answer without one.
+    /// The surface of spaces, or a 404 problem if it is absent.
     pub(crate) fn spaces(&self) -> Result<&Arc<SpacesRoutes>, Problem> {
         self.spaces.as_ref().ok_or_else(|| not_served("spaces are not enabled on this server"))
     }
 
-    /// The control plane's surface, or the 404 of its routes if it is absent.
+    /// The control plane's surface, or a 404 problem if it is absent.
     pub(crate) fn control(&self) -> Result<&Arc<ControlPlaneRoutes>, Problem> {
         self.control.as_ref().ok_or_else(|| not_served("sessions are not enabled on this server"))
     }
 
-    /// The daemon's surface, or the 404 of its routes if it is absent.
+    /// The daemon's surface, or a 404 problem if it is absent.
     pub(crate) fn daemon(&self) -> Result<&Arc<DaemonRoutes>, Problem> {
         self.daemon.as_ref().ok_or_else(|| not_served("this server serves no workspace"))
     }
 
-    /// The gateway's surface, or the 404 of its routes if it is absent.
+    /// The gateway's surface, or a 404 problem if it is absent.
     pub(crate) fn gateway(&self) -> Result<&Arc<AgentGatewayRoutes>, Problem> {
         self.gateway.as_ref().ok_or_else(|| not_served("agents are not enabled on this server"))
     }
 
-    /// The gateway's files, or the 404 of their routes if there is no served root.
+    /// The gateway's files, or a 404 problem if no directory is served.
     pub(crate) fn files(&self) -> Result<&ServedDirectory, Problem> {
         let files = self.gateway()?.files.as_ref();
         files
             .ok_or_else(|| not_served("files are not available: this server has no root directory"))
     }
 
-    /// Makes a one-time link to the page. It works once and for a few minutes. The cookie that it
-    /// sets is valid only under the host name of the link.
+    /// Makes a one-time link to the web page. The link expires after a few minutes. The cookie that
+    /// it sets is valid only for the host name of the link.
     pub fn create_login_link(&self, scheme: &str, port: u16) -> io::Result<String> {
         let (host, path) = self.identity.login_link()?;
         Ok(format!("{scheme}://{host}:{port}{path}"))
@@ -123,17 +123,18 @@ impl HttpApp {
         &self.http_metrics
     }
 
-    /// Cancelled when the port begins to close. Streams then end at once.
+    /// A token that is cancelled when the port begins to close. Streams then end at once.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
 
-    /// Runs a write of a request body in its own task. If the caller is gone, the body ends, and the
-    /// write removes its temporary file; a write that is dropped with its request would leave it.
+    /// Runs a write of a request body in its own task. If the caller disconnects, the body ends and
+    /// the write removes its temporary file. If the write were dropped together with its request,
+    /// the file would stay.
     ///
     /// # Errors
     ///
-    /// The write panicked.
+    /// Fails if the write panicked.
     pub(crate) async fn finish_write<T: Send + 'static>(
         &self,
         write: impl Future<Output = T> + Send + 'static,
@@ -142,13 +143,13 @@ impl HttpApp {
         written.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))
     }
 
-    /// Waits for writes in progress.
+    /// Waits until all running writes have ended.
     pub(crate) async fn writes_ended(&self) {
         self.writes.close();
         self.writes.wait().await;
     }
 
-    /// Ends everything that outlives its request, and waits for writes in progress.
+    /// Ends everything that outlives its request, and waits for running writes.
     pub(crate) async fn close(&self) {
         self.shutdown.cancel();
         let daemon = async {

@@ -1,4 +1,4 @@
-//! A connection after an HTTP upgrade, which any runtime can serve.
+//! A connection after an HTTP upgrade. It can be served by any tokio runtime.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub(crate) struct Beyond {
 enum Stream {
     Plain(Watched),
     Encrypted(Box<TlsStream<Watched>>),
-    /// A stream that this server did not make.
+    /// A stream of another type than this server's own connections.
     Foreign(TokioIo<Upgraded>),
 }
 
@@ -53,7 +53,7 @@ impl Beyond {
         match &mut self.stream {
             Stream::Plain(socket) => socket.settle(),
             Stream::Encrypted(stream) => stream.get_mut().0.settle(),
-            // Works from any runtime, but slower.
+            // Such a stream works in any runtime, but more slowly.
             Stream::Foreign(_) => Ok(()),
         }
     }

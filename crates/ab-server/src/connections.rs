@@ -1,4 +1,4 @@
-//! Connections, each in its own task. All tasks are joined at shutdown.
+//! Accepts connections and serves each in its own task. All tasks are joined at shutdown.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::routes::Peer;
 use crate::tls::TlsConfig;
 use crate::watched::{Watch, Watched};
 
-/// Delay after a failed accept, which usually means that we are out of file descriptors.
+/// Delay after a failed accept. The usual cause is that the process has no free file descriptors.
 const BREATH: Duration = Duration::from_millis(50);
 /// Maximum size of the head of a request in bytes.
 const LARGEST_HEAD: usize = 64 * 1024;
@@ -78,19 +78,20 @@ const TOO_MANY: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\
     content-type: application/json\r\ncontent-length: 83\r\n\r\n\
     {\"error\":\"Too many connections\",\"message\":\"your address has too many connections\"}\n";
 
-/// Refuses a connection. Without TLS it sends the reason first.
+/// Refuses a connection. If it is not encrypted, the reason is sent first.
 fn turn_away(stream: &TcpStream, encrypted: bool) {
     if !encrypted {
-        // Nothing was sent yet, so the send buffer has room.
+        // Nothing was sent yet, so the response fits in the send buffer.
         let _ = stream.try_write(TOO_MANY.as_bytes());
     }
 }
 
-/// What is needed to answer the requests of a connection.
+/// Everything that is needed to answer the requests of a connection.
 struct Answering {
     router: Router,
     peer: Peer,
-    /// Held until the connection has ended; an upgraded WebSocket keeps it.
+    /// The connection's place in the limits. It is held until the connection has ended. An upgraded
+    /// WebSocket takes it over.
     place: Place,
 }
 
@@ -101,7 +102,7 @@ async fn connection(
     bounds: HttpServerLimits,
     closing: CancellationToken,
 ) {
-    // Responses are written as a whole, so delaying small segments has no use.
+    // Responses are written as a whole, so delaying small segments would bring nothing.
     let _ = stream.set_nodelay(true);
     let (stream, watch) = Watched::new(stream, bounds.write_timeout);
     match tls {
@@ -145,7 +146,7 @@ async fn requests<S>(
         .header_read_timeout(bounds.handshake_timeout)
         .max_buf_size(LARGEST_HEAD)
         // A client that closed its sending side may still wait for the response. The watch detects
-        // clients that do not.
+        // clients that have disconnected.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -161,7 +162,7 @@ async fn requests<S>(
     };
     tokio::select! {
         ended = served => match ended {
-            // After an upgrade the connection is no longer HTTP.
+            // After an upgrade the connection no longer carries HTTP.
             Ok(()) => watch.let_go(),
             Err(error) => tracing::debug!(%error, "a connection was lost"),
         },

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// The bytes of a body with a JSON content type: at most axum's 2 MiB, unless the route has another
-/// limit. `ab-api` parses them, so that its errors name the field.
+/// The bytes of a body with a JSON content type. At most axum's default of 2 MiB, unless the route
+/// has another limit. `ab-api` parses the bytes, so that its errors name the field.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonBytes(pub(crate) Bytes);
 
@@ -74,8 +74,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     }
 }
 
-/// Refuses parameters that are not UTF-8. Parsers of queries replace such bytes, and two names would
-/// become one.
+/// Refuses parameters that are not UTF-8. Query parsers replace invalid bytes, so two different
+/// names could become equal.
 fn check_encoding(query: &str) -> Result<(), Problem> {
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -88,9 +88,9 @@ fn check_encoding(query: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The problem of a query string, by its parameter where that is known.
+/// The problem of a query string. It names the parameter if the parameter is known.
 fn invalid_query(said: &str) -> Problem {
-    // axum's words name its own act first.
+    // Remove axum's own description of what failed.
     let why = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
     let problem = |text: &str| format!("invalid query: {text}");
     match why.split_once(": ") {
@@ -105,7 +105,7 @@ fn invalid_query(said: &str) -> Problem {
 
 /// Parses a JSON body. The error names the invalid field.
 pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // serde reads an array as the fields of a struct by their order.
+    // serde would read an array as the fields of a struct, in their order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::new(ProblemKind::Invalid, "the body must be a JSON object"));
     }
@@ -127,7 +127,7 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem
     Ok(value)
 }
 
-/// A message of serde in terms of JSON: it names types of Rust.
+/// Rewrites an error message of serde in terms of JSON, because it names Rust types.
 pub(crate) fn json_terms(said: &str) -> String {
     const UNTAGGED: &str = "data did not match any variant of untagged enum ";
     if let Some(rest) = said.strip_prefix(UNTAGGED) {

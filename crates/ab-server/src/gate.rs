@@ -1,11 +1,11 @@
-//! The one check before every route: Host, Origin and token.
+//! Checks Host, Origin and token before every route.
 //!
-//! A host name that anybody can point at this server proves nothing (DNS rebinding). So the Host
-//! header must be an address, `localhost`, or an allowed name. Only a caller with the token may use
-//! any name, because no foreign page knows the token. A web page must come from our own origin or
-//! from an allowed one, with or without the token; this also applies to WebSocket upgrades. A route
-//! declares its access where it is added, and a path without a route requires the admin. Callers
-//! with wrong tokens are slowed down.
+//! With DNS rebinding, an attacker can make any host name point at this server. Therefore the Host
+//! header must be an address, `localhost`, or an allowed name. A caller with the token may use any
+//! name, because no foreign page knows the token. A request from a web page must come from our own
+//! origin or from an allowed one, with or without the token. This also applies to WebSocket
+//! upgrades. A route declares its access where it is added, and a path without a route requires the
+//! admin. Responses to wrong tokens are delayed.
 
 mod browser;
 mod guesses;
@@ -27,23 +27,24 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::problem::{Problem, ProblemKind};
 
-/// Who may use the port.
+/// Decides which callers may use the port.
 #[derive(Clone, Debug, Default)]
 pub struct HttpAccessPolicy {
-    /// If there is none, every caller that passes the other checks is trusted.
+    /// The token of the admin. If `None`, every caller that passes the other checks is trusted.
     pub token: Option<AccessToken>,
-    /// Host names of this server, beside `localhost` and addresses.
+    /// Host names of this server, in addition to `localhost` and addresses.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the port.
     pub origins: Vec<AllowedWebOrigin>,
-    /// Signs the cookies of browsers. Without it, cookies are valid only until the process ends.
+    /// The key that signs the cookies of browsers. If `None`, a random key is used, and cookies are
+    /// valid only until the process ends.
     pub browser_key: Option<CookieSigningKey>,
 }
 
-/// Which page the response may be shown to.
+/// The kind of page that the response may be shown to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// The request does not come from a page, or comes from one of ours.
+    /// The request does not come from a page, or it comes from a page of our own origin.
     Own,
     /// A page of another, allowed origin.
     Foreign,
@@ -80,7 +81,7 @@ impl HttpAccessPolicy {
     }
 }
 
-/// The host name in the request.
+/// The Host of a request.
 #[derive(Debug)]
 pub(crate) struct Host {
     name: String,
@@ -88,7 +89,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// An address cannot be redirected by DNS.
+    /// Whether the host is an IP address. An address cannot be redirected by DNS.
     fn is_address(&self) -> bool {
         let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         match bare {
@@ -127,7 +128,7 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
     if value.as_str().contains('@') || value.host().is_empty() {
         return Err(malformed("is invalid"));
     }
-    // Only a port may follow the name.
+    // Only a port may follow the host name.
     let rest = &value.as_str()[value.host().len()..];
     if !rest.is_empty() && value.port_u16().is_none() {
         return Err(malformed("is invalid"));
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(status(&gate(None), "/mcp", &[]), 400);
         let twice = [("host", "localhost"), ("host", "evil.example")];
         assert_eq!(status(&gate(None), "/mcp", &twice), 400);
-        // An address in the request line takes precedence over the Host header.
+        // The host in the request line takes precedence over the Host header.
         let absolute = "http://evil.example/mcp";
         assert_eq!(status(&gate(None), absolute, &[("host", "localhost")]), 403);
     }

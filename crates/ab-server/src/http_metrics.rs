@@ -8,26 +8,27 @@ use axum::http::Method;
 
 /// Upper bounds of the buckets of durations, in seconds.
 pub(crate) const REQUEST_BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
-/// The label of what is not known in advance, so that callers cannot make labels.
+/// The label for unknown values, so that callers cannot create labels.
 pub(crate) const OTHER: &str = "other";
 
-/// The requests since the process started. Streams count when they begin.
+/// Counts of the requests since the process started. A stream is counted when it begins.
 #[derive(Debug, Default)]
 pub(crate) struct HttpMetrics(Mutex<HttpCounts>);
 
-/// The counts of [`HttpMetrics`] at one moment.
+/// The counts of [`HttpMetrics`] at a point in time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HttpCounts {
-    /// By route, method and status.
+    /// The number of requests by route, method and status.
     pub(crate) requests: BTreeMap<(String, &'static str, u16), u64>,
-    /// The number of durations up to each bound, without those of the bounds before it.
+    /// For each bound of [`REQUEST_BUCKETS`], the number of durations that are at most this bound
+    /// and greater than the one before it.
     pub(crate) buckets: [u64; REQUEST_BUCKETS.len()],
     pub(crate) count: u64,
     pub(crate) sum: f64,
 }
 
 impl HttpMetrics {
-    /// Counts a request. `route` is the template of its path; `None` if no route matched.
+    /// Counts a request. `route` is the template of its path. `None` if no route matched.
     pub(crate) fn add(&self, route: Option<&str>, method: &Method, status: u16, time: Duration) {
         let key = (route.unwrap_or(OTHER).to_owned(), name(method), status);
         let seconds = time.as_secs_f64();
@@ -45,7 +46,7 @@ impl HttpMetrics {
     }
 }
 
-/// A known method; callers can send any word as a method.
+/// The name of a known method, or [`OTHER`], because callers can send any word as a method.
 fn name(method: &Method) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER)

@@ -1,9 +1,10 @@
-//! The HTTP server: one port, one check before every route, every route described.
+//! The HTTP server. One port serves all routes, every request passes one check first, and every
+//! route has a description.
 //!
-//! [`HttpServer`] owns a listener and serves an [`HttpApp`] on it. The [`HttpAccessPolicy`] decides
-//! first whether a caller may use the port at all. Then the route handles the request; each route
-//! is registered together with its description. Nothing here opens files or runs commands: the
-//! surfaces use a [`Backend`](ab_core::Backend).
+//! [`HttpServer`] owns a listener and serves an [`HttpApp`] on it. First the [`HttpAccessPolicy`]
+//! decides whether a caller may use the port at all. Then the route handles the request. Each route
+//! is registered together with its description. This crate does not open files or run commands
+//! itself: the routes use a [`Backend`](ab_core::Backend).
 
 mod access;
 mod app;

@@ -1,4 +1,4 @@
-//! Logs and counts each request, with an id that the response also carries.
+//! Logs and counts each request. The request has an id, which the response also carries.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,7 +17,7 @@ use crate::routes::Peer;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
 
-/// The id of a request, in its extensions.
+/// The id of a request, which is stored in the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(HeaderValue);
 
@@ -35,12 +35,12 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Set if the WebSocket is closed with this code right after the upgrade.
+/// Set if the WebSocket is closed with this code right after the upgrade, to log the refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentAway(pub(crate) u16);
 
-/// Uses the caller's request id if it is valid. The query is never logged, because it may contain a
-/// token.
+/// Logs a request. Uses the caller's request id if it is valid. The query is never logged, because
+/// it may contain a token.
 pub(crate) async fn logged(
     State(metrics): State<Arc<HttpMetrics>>,
     mut request: Request,
@@ -59,7 +59,7 @@ pub(crate) async fn logged(
     metrics.add(route.as_ref().map(MatchedPath::as_str), &method, status, time);
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let closed = response.extensions().get::<SentAway>().map(|sent_away| sent_away.0);
-    // The same text at every level.
+    // Logs the same text at a given level.
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -84,8 +84,8 @@ fn brought(headers: &HeaderMap) -> Option<HeaderValue> {
     fits.then(|| value.clone())
 }
 
-/// A request id that is unique in this process and very likely across processes. It does not have
-/// to be unpredictable, so it avoids the delay of gathering real randomness.
+/// Makes a request id that is unique in this process and very likely across processes. It need not
+/// be unpredictable, so it does not wait for random numbers from the system.
 fn made() -> HeaderValue {
     static PROCESS: LazyLock<u32> =
         LazyLock::new(|| (RandomState::new().build_hasher().finish() >> 32) as u32);

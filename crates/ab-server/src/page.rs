@@ -1,10 +1,11 @@
-//! The web page of `serve`, rendered on the server: sessions, one session, the inbox, a form for a
-//! new task.
+//! The web page of `serve`, rendered on the server: the list of sessions, a single session, the
+//! inbox of approvals, and a form for a new task.
 //!
-//! Every page works without JavaScript. `assets/page.js` keeps an open page current: when the event
-//! stream reports something, it fetches the page again and replaces the parts marked with
-//! `data-live`. So only the server makes rows. Text of agents and repositories is never markup:
-//! maud escapes it, and the content security policy forbids inline scripts and styles.
+//! Every page works without JavaScript. `assets/page.js` keeps an open page up to date: when the
+//! event stream reports something, the script fetches the page again and replaces the parts marked
+//! with `data-live`. Rows are therefore rendered only on the server. Text from agents and
+//! repositories is never treated as markup: maud escapes it, and the content security policy
+//! forbids inline scripts and styles.
 
 mod diff;
 mod feed;
@@ -35,7 +36,7 @@ pub(crate) const SCRIPT: &str = include_str!("../assets/page.js");
 /// The icon of every page.
 pub(crate) const ICON: &str = include_str!("../assets/icon.svg");
 
-/// Sent with every page: nothing is loaded from other sites, no inline script runs, and no other
-/// site may frame the page.
+/// The content security policy of every page: nothing is loaded from other sites, inline scripts do
+/// not run, and no other site may embed the page in a frame.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
      connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

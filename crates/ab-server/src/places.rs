@@ -1,4 +1,4 @@
-//! Limits the number of connections, in all and for each address.
+//! Limits the number of connections, in total and for each address.
 //!
 //! A connection holds its place until it has ended, also after an upgrade to a WebSocket.
 
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::gate::block;
 use crate::port::HttpServerLimits;
 
-/// The places of a port.
+/// The limits of a port and its current connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Places(Arc<Shared>);
 
@@ -21,18 +21,18 @@ struct Shared {
     all: Arc<Semaphore>,
     per_address: usize,
     exempt: fn(IpAddr) -> bool,
-    /// The number of connections of each address that has any and is not exempt.
+    /// For each address that is not exempt and has connections, the number of its connections.
     held: Mutex<HashMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
-/// A place that is not yet assigned to an address.
+/// A place in the total limit that is not assigned to an address yet.
 #[derive(Debug)]
 pub(crate) struct FreePlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The place of one connection. It becomes free when the last clone is dropped.
+/// The place of one connection. It is released when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     _taken: Arc<Taken>,
@@ -62,12 +62,13 @@ impl Places {
         }))
     }
 
-    /// Waits until there is a free place.
+    /// Waits until a place in the total limit is free.
     pub(crate) async fn free(&self) -> Option<FreePlace> {
         self.0.all.clone().acquire_owned().await.ok().map(|_permit| FreePlace { _permit })
     }
 
-    /// Assigns a free place to a connection from `peer`; `None` if its address has too many.
+    /// Assigns a free place to a connection from `peer`. `None` if its address has too many
+    /// connections.
     pub(crate) fn take(&self, free: FreePlace, peer: IpAddr) -> Option<Place> {
         let peer = peer.to_canonical();
         if (self.0.exempt)(peer) {
@@ -86,7 +87,7 @@ impl Places {
         Some(Place::new(free, Some(OfAddress { places: self.clone(), address })))
     }
 
-    /// Logs a refused connection: the first one, and then each time their number has doubled.
+    /// Logs the first refused connection, and then each time their number has doubled.
     fn log_refused(&self, address: IpAddr) {
         let refused = self.0.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if refused.is_power_of_two() {
@@ -133,8 +134,8 @@ mod tests {
         };
         let mut held = vec![take("10.0.0.1").await.unwrap(), take("10.0.0.1").await.unwrap()];
         assert!(take("10.0.0.1").await.is_none());
-        // An IPv4-mapped IPv6 address counts as the IPv4 address, and an IPv6 /64 counts as one
-        // address.
+        // An IPv4-mapped IPv6 address counts as the IPv4 address, and all addresses of an IPv6 /64
+        // count as one.
         assert!(take("::ffff:10.0.0.1").await.is_none());
         held.push(take("2001:db8::1").await.unwrap());
         held.push(take("2001:db8::2").await.unwrap());
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(places.0.all.available_permits(), 0);
         held.remove(0);
         let again = take("10.0.0.1").await.unwrap();
-        // A clone keeps the place.
+        // A clone keeps the place occupied.
         let kept = again.clone();
         drop(again);
         drop(held);

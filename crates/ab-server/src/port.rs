@@ -1,4 +1,4 @@
-//! A listener with all routes, from its start to an orderly shutdown.
+//! A port: a listener that serves all routes, from its start to its orderly shutdown.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,20 +19,22 @@ use crate::tls::TlsConfig;
 /// Limits of the port.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpServerLimits {
-    /// Maximum number of connections, including WebSockets. Further ones wait until one ends.
+    /// Maximum number of connections, including WebSockets. Further connections wait until one
+    /// ends.
     pub connections: usize,
-    /// Maximum number of connections of one address (for IPv6: one /64). Further ones are refused.
+    /// Maximum number of connections from one address. For IPv6, from one /64 network. Further
+    /// connections are refused.
     pub per_address: usize,
-    /// Addresses without this limit.
+    /// Returns whether an address is exempt from `per_address`.
     pub exempt: fn(IpAddr) -> bool,
     /// How long a TLS handshake, or the head of a request, may take.
     pub handshake_timeout: Duration,
-    /// How long a peer may read nothing of a response.
+    /// How long a peer may go without reading any part of a response.
     pub write_timeout: Duration,
-    /// A caller that has closed its sending side is treated as gone, and its request is cancelled,
-    /// after this time without progress of the response.
+    /// If a caller has closed its sending side and the response makes no progress for this time,
+    /// its request is cancelled.
     pub half_closed_timeout: Duration,
-    /// How long requests in progress may continue when the port closes.
+    /// How long running requests may continue when the port closes.
     pub shutdown_grace: Duration,
     /// Limits on wrong tokens.
     pub token_guesses: TokenGuessLimits,
@@ -53,7 +55,7 @@ impl Default for HttpServerLimits {
     }
 }
 
-/// The app to serve and its settings.
+/// A server that is not started yet: the app to serve and its settings.
 #[derive(Debug)]
 pub struct HttpServer {
     app: HttpApp,
@@ -85,7 +87,7 @@ impl HttpServer {
         let connections = Connections { router, tls: self.tls, bounds: self.bounds, closing };
         let serving = tokio::spawn(connections::serve(connections, listener));
         let finding_out = self.app.daemon().ok().cloned().map(|daemon| {
-            // On a blocking thread, so that the port answers meanwhile.
+            // Run this on a blocking thread, so that the port can already answer requests.
             let runtime = Handle::current();
             tokio::task::spawn_blocking(move || {
                 let found = runtime.block_on(daemon.find_out()).cloned();
@@ -99,7 +101,7 @@ impl HttpServer {
     }
 }
 
-/// A port that is open.
+/// An open port.
 #[derive(Debug)]
 pub struct RunningHttpServer {
     address: SocketAddr,
@@ -114,8 +116,8 @@ impl RunningHttpServer {
         self.address
     }
 
-    /// The controls in force for commands of the daemon's workspace, if there is one. The port
-    /// answers while this is determined.
+    /// Waits for the controls that are in force for commands of the daemon's workspace. `None` if
+    /// the port serves no workspace. The port answers requests in the meantime.
     pub async fn wait_for_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
@@ -128,18 +130,18 @@ impl RunningHttpServer {
         }
     }
 
-    /// Stops accepting connections, gives requests in progress the grace period, and closes the
-    /// remaining connections.
+    /// Stops accepting connections, waits for running requests up to the grace period, and closes
+    /// the remaining connections.
     pub async fn shutdown(self) {
         // Peers that do not close within the grace period are dropped.
         let _ = timeout(self.grace, self.app.close()).await;
         if let Some(finding_out) = self.finding_out {
-            // The blocking thread ends by itself and uses nothing that is closed here.
+            // The blocking thread ends by itself and does not use anything that is closed here.
             finding_out.abort();
         }
-        // The task ends by itself within the grace period; a panic in it has already been reported.
+        // The task ends within the grace period. A panic in it has already been reported.
         let _ = self.serving.await;
-        // The bodies of dropped connections have ended, and their writes remove temporary files.
+        // The bodies of dropped connections have ended, so their writes now remove temporary files.
         let _ = timeout(self.grace, self.app.writes_ended()).await;
     }
 }

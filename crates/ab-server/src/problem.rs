@@ -1,7 +1,7 @@
-//! The error of a failed request: one value, whose format depends on the path of the request.
+//! The error of a failed request. Its format depends on the path of the request.
 //!
-//! A handler returns a [`Problem`]. It is stored in the response's extensions; the outermost layer,
-//! which knows the path, writes the body.
+//! A handler returns a [`Problem`]. It is stored in the extensions of the response. The outermost
+//! layer, which knows the path, writes the body.
 
 mod rendering;
 
@@ -17,7 +17,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
-/// Why a request failed. The kind decides the status.
+/// Why a request failed. The kind determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
     /// The request is malformed, or one of its fields is.
@@ -29,7 +29,7 @@ pub(crate) enum ProblemKind {
     NotAcceptable,
     RequestTimeout,
     Conflict,
-    /// The object has ended and takes no more requests.
+    /// The object has ended and accepts no more requests.
     Gone,
     PreconditionFailed,
     TooLarge,
@@ -41,7 +41,7 @@ pub(crate) enum ProblemKind {
     TooManyRequests,
     Internal,
     NotImplemented,
-    /// A program that the request depends on failed.
+    /// A program that is needed for the request failed.
     BadGateway,
     Unavailable,
     GatewayTimeout,
@@ -74,7 +74,7 @@ impl ProblemKind {
         ProblemKind::NoSpace,
     ];
 
-    /// Status, code and title.
+    /// The status, code and title of the kind.
     fn row(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             ProblemKind::Invalid => (StatusCode::BAD_REQUEST, "validation", "Invalid request"),
@@ -171,7 +171,7 @@ impl From<ErrorKind> for ProblemKind {
     }
 }
 
-/// A failed request: the reason, in words that the caller can act on.
+/// A failed request. The detail tells the caller what to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Parts>);
 
@@ -200,19 +200,19 @@ impl Problem {
         }))
     }
 
-    /// Replaces the title of the kind.
+    /// Sets a title instead of the title of the kind.
     pub(crate) fn titled(mut self, title: impl Into<Cow<'static, str>>) -> Problem {
         self.0.title = title.into();
         self
     }
 
-    /// Replaces the code of the kind, in snake case.
+    /// Sets a code instead of the code of the kind. In snake case.
     pub(crate) fn coded(mut self, code: impl Into<Cow<'static, str>>) -> Problem {
         self.0.code = code.into();
         self
     }
 
-    /// Adds the errors of each field.
+    /// Adds the errors of fields.
     pub(crate) fn with_errors(mut self, errors: BTreeMap<String, Vec<String>>) -> Problem {
         self.0.errors = errors;
         self
@@ -228,7 +228,8 @@ impl Problem {
         Problem::too_many_requests("too many wrong tokens", Duration::from_secs(retry_after))
     }
 
-    /// A request beyond a limit, and how long until there is room again.
+    /// A problem for a request that exceeds a rate limit. `wait` is the time until the limit allows
+    /// another request.
     pub(crate) fn too_many_requests(detail: impl fmt::Display, wait: Duration) -> Problem {
         let seconds = wait.as_millis().div_ceil(1000).max(1);
         let detail = format!("{detail}: try again in {seconds} seconds");
@@ -254,7 +255,7 @@ impl From<ab_core::Error> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// A response without a body. [`rendered`] writes it.
+    /// Makes a response without a body. [`rendered`] writes the body.
     fn into_response(self) -> Response {
         let status = self.0.kind.status();
         let mut response = status.into_response();

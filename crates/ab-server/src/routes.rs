@@ -1,8 +1,8 @@
-//! Every route of the port with its description and its access, behind the one check.
+//! Collects every route of the port with its description and access, behind the gate.
 //!
-//! A surface is a module with a function `routes` and one line in [`SURFACES`]. A port has the
-//! surfaces that its app has. Routes are added with `routes!`, which takes path and description from
-//! the handler. A test fails if a route is added in another way.
+//! A surface is a group of routes: a module with a function `routes` and one line in [`SURFACES`].
+//! A port serves the surfaces of its app. Routes are added with `routes!`, which takes path and
+//! description from the handler. A test fails if a route is added in another way.
 
 mod audit;
 mod control;
@@ -76,7 +76,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 )]
 struct Api;
 
-/// The ways to pass a token.
+/// Adds the ways to pass a token to the OpenAPI description.
 struct Schemes;
 
 impl Modify for Schemes {
@@ -93,7 +93,7 @@ impl Modify for Schemes {
     }
 }
 
-/// Routes, and which apps have them.
+/// A group of routes, and a function that tells which apps serve it.
 struct Surface {
     is_served: fn(&HttpApp) -> bool,
     routes: fn() -> OpenApiRouter<HttpApp>,
@@ -117,22 +117,24 @@ pub fn openapi_description() -> Description {
     described(merged(|_| true))
 }
 
-/// The OpenAPI description of a port. It takes megabytes, so no port keeps one.
+/// The OpenAPI description of a port. It is built for each request, because it takes megabytes of
+/// memory.
 fn description_of(app: &HttpApp) -> Description {
     described(merged(|surface| (surface.is_served)(app)))
 }
 
 fn described(router: OpenApiRouter<HttpApp>) -> Description {
     let mut description = router.split_for_parts().1;
-    // The router writes a parameter that spans several segments as `{*name}`. OpenAPI knows only `{name}`.
+    // In the router, a parameter that spans several segments is written as `{*name}`. OpenAPI
+    // supports only `{name}`.
     let paths = std::mem::take(&mut description.paths.paths);
     let named = |(path, item): (String, _)| (path.replace("{*", "{"), item);
     description.paths.paths = paths.into_iter().map(named).collect();
     description
 }
 
-/// The surfaces that `is_included` selects. The others cost a port nothing: descriptions of routes
-/// take most of its start.
+/// The routes of the surfaces that `is_included` selects. Other surfaces are not built at all,
+/// because building the descriptions takes most of a port's start.
 fn merged(is_included: impl Fn(&Surface) -> bool) -> OpenApiRouter<HttpApp> {
     let mut router = OpenApiRouter::with_openapi(Api::openapi());
     for surface in SURFACES.iter().filter(|surface| is_included(surface)) {
@@ -141,7 +143,7 @@ fn merged(is_included: impl Fn(&Surface) -> bool) -> OpenApiRouter<HttpApp> {
     router
 }
 
-/// The complete router.
+/// The complete router of a port.
 pub(crate) fn all(app: HttpApp) -> Router {
     let served = merged(|surface| (surface.is_served)(&app));
     let (router, mut description) = served.split_for_parts();
@@ -169,27 +171,27 @@ async fn not_allowed() -> Problem {
     Problem::new(ProblemKind::MethodNotAllowed, detail)
 }
 
-/// The address that a request comes from.
+/// The address from which a request comes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
     pub(crate) fn of(request: &Request) -> IpAddr {
-        // Every connection adds its address.
+        // The connection task adds the address to every request.
         let peer = request.extensions().get::<Peer>();
         peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.to_canonical())
     }
 }
 
-/// The state of the check.
+/// The state of the gate.
 #[derive(Debug)]
 struct Door {
     app: HttpApp,
     access: AccessTable,
 }
 
-/// Checks Host, Origin and credentials. Allowed pages of other origins also get CORS headers, with
-/// refusals too, so that they can read them.
+/// Checks Host, Origin and credentials. Responses to allowed pages of other origins, including
+/// refusals, get CORS headers, so that the pages can read them.
 async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let identity = door.app.identity();
     let preflight = request.method() == Method::OPTIONS
@@ -204,8 +206,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
             None => identity.caller(request.method(), uri, headers, host.as_ref().ok()),
         }
     };
-    // Counted before the other checks: otherwise a different response would reveal whether a guess
-    // was right.
+    // Count a wrong token before the other checks. Otherwise a different response would reveal
+    // whether a guess was right.
     if caller == Caller::Wrong
         && let Some(retry_after) = door.app.guesses().wrong(Peer::of(&request)).await
         && request.uri().path() != daemon::SSH_PATH
@@ -244,7 +246,7 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     }
 }
 
-/// The agent or the API key that the token belongs to.
+/// The agent or API key that the token belongs to, according to the store.
 async fn stored_caller(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
     Some(match app.control().ok()?.owner_of_token(&shown?).await? {
         AccessTokenOwner::Session(session) => Caller::agent(&session.to_string()),
@@ -261,7 +263,7 @@ async fn session_in_path(request: &mut Request) -> Option<String> {
     params.iter().find(|(name, _)| *name == "id").map(|(_, value)| value.to_owned())
 }
 
-/// Answers a page of another origin that the gate has allowed.
+/// Handles a request from a page of another origin that the gate has allowed.
 async fn shared(request: Request, next: Next, refusal: Option<Problem>) -> Response {
     let answering = service_fn(move |request: Request| {
         let (next, refusal) = (next.clone(), refusal.clone());

@@ -1,9 +1,9 @@
-//! Event streams: every event has an id, and a reader that reconnects continues after its last
-//! event.
+//! Server-sent event streams. Every event has an id, and a reader that reconnects continues after
+//! its last event.
 //!
 //! The source is a stream of events after a cursor, from the event log or from a test. A stream
-//! ends at once when the server shuts down. The connection disconnects a reader that reads nothing
-//! for the port's write timeout.
+//! ends at once when the server shuts down. A reader that reads nothing for the port's write
+//! timeout is disconnected.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -25,7 +25,8 @@ use utoipa::IntoParams;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 
-/// How often a comment is sent when there are no events, so that proxies keep the connection open.
+/// The interval of comments while there are no events. The comments make proxies keep the
+/// connection open.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -39,10 +40,11 @@ pub(crate) struct SseEvent {
     pub(crate) json: String,
 }
 
-/// The id of the last event that a reader has, if any.
+/// The id of the last event that a reader has, if it has one.
 ///
-/// The header `Last-Event-ID` takes precedence. A browser sends it when it reconnects, together
-/// with the query of its first request. `?after=ID` is for that first request.
+/// The header `Last-Event-ID` takes precedence over the query parameter `after`. `?after=ID` is for
+/// the first request. When a browser reconnects, it sends the header together with the query of its
+/// first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor(pub(crate) Option<u64>);
 
@@ -70,12 +72,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Cursor {
     }
 }
 
-/// Whether a client names JSON and no event stream among the types that it accepts.
+/// Whether a client accepts JSON and does not accept an event stream.
 pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
     accepts(headers, "application/json") && !wants_stream(headers)
 }
 
-/// Whether a client names an event stream among the types that it accepts.
+/// Whether a client accepts an event stream.
 pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     accepts(headers, "text/event-stream")
 }
@@ -97,8 +99,8 @@ impl Default for SseOptions {
     }
 }
 
-/// Responds with frames that are already encoded, and a heartbeat when there are none. The response
-/// ends with the source, or when `shutdown` is cancelled.
+/// Responds with frames that are already encoded. While there are none, it sends heartbeats. The
+/// response ends with the source, or when `shutdown` is cancelled.
 pub(crate) fn frames<S>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
 where
     S: Stream<Item = Bytes> + Send + 'static,
@@ -118,8 +120,8 @@ where
     response
 }
 
-/// Responds with the events of `source`. The response ends with the source, with its first error,
-/// or when `shutdown` is cancelled. The reader then reconnects with its cursor.
+/// Responds with the events of `source`. The response ends when the source ends or fails, or when
+/// `shutdown` is cancelled. The reader can then reconnect with its cursor.
 pub(crate) fn answer<S, E>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
 where
     S: Stream<Item = Result<SseEvent, E>> + Send + 'static,

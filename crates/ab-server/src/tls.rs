@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Clone)]
 pub struct TlsConfig(pub(crate) TlsAcceptor);
 
-/// The file that cannot be used, and why.
+/// The error for a file that cannot be used, with the reason.
 #[derive(Debug)]
 pub struct TlsError {
     pub path: PathBuf,
@@ -22,7 +22,8 @@ pub struct TlsError {
 }
 
 impl TlsConfig {
-    /// Loads PEM files: the certificate chain, starting with ours, and our private key.
+    /// Loads PEM files: the certificate chain, which begins with the server's certificate, and its
+    /// private key.
     pub fn load(certificates: &Path, key: &Path) -> Result<TlsConfig, TlsError> {
         let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), why };
         let chain = CertificateDer::pem_file_iter(certificates)

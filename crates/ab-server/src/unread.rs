@@ -1,7 +1,8 @@
-//! Reads what is left of a request's body before an error is sent.
+//! Reads the rest of a request's body before an error response is sent.
 //!
-//! If the server answers and closes the connection while the client still sends, the kernel resets the connection, and
-//! the client may see that instead of the error. What is read is thrown away, and bounded in bytes and time.
+//! If the server responds and closes the connection while the client is still sending, the kernel
+//! resets the connection, and the client may see the reset instead of the error. The bytes are
+//! discarded, and their number and the time are limited.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,17 +17,18 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
-/// Maximum number of bytes that are read and thrown away.
+/// Maximum number of bytes that are read and discarded.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// How long the client may take to send them.
+/// How long the client may take to send these bytes.
 const MAX_TIME: Duration = Duration::from_secs(2);
 
-/// Passes the request on. If the answer is an error, the rest of the body is read first.
+/// Passes the request on. If the response is an error, the rest of the body is read first.
 pub(crate) async fn drained(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    // Such a client waits for our consent before it sends the body, and an error needs none of it.
+    // A client that sends `Expect` waits for the server's consent before it sends the body. After
+    // an error it does not send the body.
     let is_asking = request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();
     let body = SharedBody { state: Arc::new(Mutex::new(State { body, was_read: false })) };
@@ -34,13 +36,13 @@ pub(crate) async fn drained(request: Request, next: Next) -> Response {
     let response = next.run(Request::from_parts(parts, Body::new(body))).await;
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     if is_error && (!is_asking || rest.lock().was_read) {
-        // A client that is slower gets the error without this help.
+        // If the client is slower, the error is sent anyway.
         let _ = tokio::time::timeout(MAX_TIME, rest.throw_away()).await;
     }
     response
 }
 
-/// The body of a request, for its route and afterwards.
+/// The body of a request. It is shared by the route and by the code that reads the rest.
 #[derive(Clone)]
 struct SharedBody {
     state: Arc<Mutex<State>>,
@@ -105,7 +107,7 @@ mod tests {
 
     const PIECE: usize = 64 * 1024;
 
-    /// How many pieces of the body are read, of `most`, by a route that reads none.
+    /// How many of `most` pieces of a body are read if the route reads none.
     async fn read(path: &str, most: usize, is_asking: bool) -> usize {
         let router = Router::new()
             .route("/refused", post(async || StatusCode::PAYLOAD_TOO_LARGE))

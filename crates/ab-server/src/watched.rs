@@ -1,9 +1,10 @@
-//! A socket, and a watch that detects when its peer is gone.
+//! A socket with a watch that detects whether its peer has disconnected.
 //!
-//! The connection ends if the peer reads nothing of its response, and if the peer has closed its
-//! sending side and the response makes no progress. The kernel reports that a peer has closed, even
-//! if data of the peer is still unread. The exception is a peer that sent more than the kernel
-//! buffers: its close has not arrived yet, and is detected when the current call ends.
+//! The connection ends if the peer reads nothing of its response. It also ends if the peer has
+//! closed its sending side and the response makes no progress. The kernel reports that a peer has
+//! closed its side even if some of the peer's data is still unread. There is one exception: if a
+//! peer has sent more than the kernel buffers, its close has not arrived yet, and is detected when
+//! the current call ends.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -23,9 +24,9 @@ use tokio::time::{Sleep, sleep};
 #[derive(Debug)]
 pub(crate) struct Watched {
     shared: Arc<Shared>,
-    /// How long a peer may read nothing.
+    /// How long a peer may go without reading.
     time_limit: Duration,
-    /// Runs while the peer reads nothing.
+    /// The timer, which runs while the peer reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -38,7 +39,7 @@ struct Shared {
     socket: TcpStream,
     /// Number of bytes written to the socket so far.
     taken: AtomicU64,
-    /// Whether a peer that reads nothing is tolerated.
+    /// Whether the write timeout is switched off.
     patient: AtomicBool,
 }
 
@@ -49,8 +50,8 @@ impl Watched {
         (Watched { shared: shared.clone(), time_limit, stalled: None }, Watch(shared))
     }
 
-    /// Registers the socket with the calling runtime, separates it from its watch, and removes the
-    /// write timeout.
+    /// Registers the socket with the calling runtime, detaches it from its watch, and switches off
+    /// the write timeout.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         let socket = self.shared.socket.as_fd().try_clone_to_owned()?;
         let socket = TcpStream::from_std(socket.into())?;
@@ -60,7 +61,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Counts written bytes, or checks the timeout while nothing can be written.
+    /// Counts written bytes. While nothing can be written, checks the timeout.
     fn judged(
         &mut self,
         context: &mut Context<'_>,
@@ -105,12 +106,12 @@ impl Watched {
 }
 
 impl Watch {
-    /// Waits until the peer is gone: the connection was reset, or the peer has closed its sending
-    /// side and the response then made no progress for `time_limit`.
+    /// Waits until the peer has disconnected: the connection was reset, or the peer closed its
+    /// sending side and the response then made no progress for `time_limit`.
     pub(crate) async fn deserted(&self, time_limit: Duration) {
         let socket = &self.0.socket;
         let closed = async {
-            // The peer sends no urgent data, so only its close wakes this.
+            // The peer sends no urgent data, so only the close of its side wakes this task.
             let _ = socket.ready(Interest::PRIORITY).await;
             loop {
                 let taken = self.0.taken.load(Ordering::Relaxed);
@@ -126,7 +127,7 @@ impl Watch {
         }
     }
 
-    /// Removes the write timeout: after an upgrade the protocol has its own rules.
+    /// Switches off the write timeout. After an upgrade the new protocol has its own rules.
     pub(crate) fn let_go(&self) {
         self.0.patient.store(true, Ordering::Relaxed);
     }

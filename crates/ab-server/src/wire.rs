@@ -1,4 +1,4 @@
-//! Wire types that several surfaces share.
+//! JSON types that several surfaces share.
 
 use ab_core::effective_policy;
 use serde::Serialize;

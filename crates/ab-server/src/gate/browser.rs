@@ -1,11 +1,12 @@
-//! Sessions of the web page: a one-time link sets a cookie that is valid under one host name only.
+//! Sessions of browsers on the web page. A one-time link sets a cookie that is valid for one host
+//! name only.
 //!
-//! Browsers send cookies to all ports of a host, and a server started by an agent may listen on one
-//! of them. The host name of the link is random, so such a server does not receive the cookie.
+//! Browsers send cookies to all ports of a host, and an agent may start a server on another port.
+//! The host name of the link is random, so such a server does not receive the cookie.
 //!
-//! A cookie contains its expiry and a random number, signed with a key and the server's token. The
-//! server keeps no list, so a browser stays logged in when the server restarts with the same key
-//! and token.
+//! A cookie contains its expiry time and a random number, and is signed with a key and the server's
+//! token. The server stores no list of cookies, so a browser stays logged in when the server
+//! restarts with the same key and token.
 
 use std::fmt;
 use std::io;
@@ -23,17 +24,18 @@ const COOKIE_NAME: &str = "agent-backend";
 const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
 /// How long a cookie is valid.
 pub(crate) const COOKIE_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Maximum number of unused links. The oldest is dropped.
+/// Maximum number of unused links. If there are more, the oldest is dropped.
 const MOST_TICKETS: usize = 64;
 /// Number of characters of the random part of the host name.
 const HOST_LENGTH: usize = 16;
 
-/// Signs the cookies of browsers. With this key and the token's digest, anyone can make cookies.
+/// The key that signs the cookies of browsers. It is a secret: together with the token's digest it
+/// can be used to make valid cookies.
 #[derive(Clone)]
 pub struct CookieSigningKey(String);
 
 impl CookieSigningKey {
-    /// A key with this text, which should have 256 random bits.
+    /// Uses this text as the key. It should contain 256 random bits.
     pub fn from_secret(text: &str) -> CookieSigningKey {
         CookieSigningKey(text.to_owned())
     }
@@ -74,11 +76,11 @@ impl Moment {
 }
 
 impl BrowserSessions {
-    /// Signs with `key`, or with a random key that is lost when this process ends.
+    /// Uses `key` to sign. Without it, uses a random key that is lost when this process ends.
     ///
     /// # Errors
     ///
-    /// The system provides no random numbers.
+    /// Fails if the system's random number generator fails.
     pub(crate) fn new(
         key: Option<&CookieSigningKey>,
         token: Option<&AccessToken>,
@@ -88,7 +90,8 @@ impl BrowserSessions {
             None => random_text()?,
         };
         let root = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
-        // Changing the token logs every browser out.
+        // The digest of the token is part of the key, so that changing the token logs every browser
+        // out.
         let digest = token.map(AccessToken::digest).unwrap_or_default();
         let signed = |what: &str| hmac::sign(&root, &[what.as_bytes(), digest].concat());
         let mut name = hexadecimal(signed("host ").as_ref());
@@ -108,12 +111,13 @@ impl BrowserSessions {
         Ok((&self.host, format!("/ui/login?ticket={ticket}")))
     }
 
-    /// Whether this is the host name of the links.
+    /// Whether `name` is the host name of the links.
     pub(crate) fn is_host(&self, name: &str) -> bool {
         self.host == name
     }
 
-    /// Redeems a ticket. Returns the `Set-Cookie` header of the new session.
+    /// Uses up a ticket. Returns the `Set-Cookie` header of the new session. `None` if the ticket
+    /// is not valid.
     pub(crate) fn redeem(
         &self,
         host: &str,
@@ -124,7 +128,7 @@ impl BrowserSessions {
             return Ok(None);
         }
         let mut tickets = self.tickets();
-        // Compares with every ticket, each comparison in constant time.
+        // Compare with every ticket. Each comparison takes constant time.
         let fits = |known: &Ticket| known.token.is(ticket.as_bytes()) && now < known.expires;
         let Some(found) = tickets.iter().position(fits) else { return Ok(None) };
         tickets.remove(found);
@@ -138,7 +142,7 @@ impl BrowserSessions {
         )))
     }
 
-    /// Whether a cookie is one of ours that has not expired.
+    /// Whether this server issued the cookie and the cookie has not expired.
     pub(crate) fn knows(&self, cookie: &str, now: Moment) -> bool {
         let Some((content, tag)) = cookie.rsplit_once('.') else { return false };
         let Some((expires, _)) = content.split_once('.') else { return false };
@@ -152,7 +156,7 @@ impl BrowserSessions {
     }
 }
 
-/// The page's cookie in a request.
+/// The web page's cookie in a request.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = values.flat_map(|value| value.split(';')).map(str::trim);
@@ -163,7 +167,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
     let pairs = digits?;

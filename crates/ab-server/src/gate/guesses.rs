@@ -1,34 +1,35 @@
-//! Counts wrong tokens, logs them, and slows down guessing.
+//! Counts and logs wrong tokens, and delays the responses to make guessing slow.
 //!
-//! Wrong tokens are counted by address. After a few of them every further response is delayed,
-//! longer each time. Above a limit the response is 429. A request with the right token is never
-//! delayed, from any address, so that other callers at that address cannot lock it out. Requests
-//! without a token are not counted.
+//! Wrong tokens are counted for each address. After a few of them every further response is
+//! delayed, longer each time. Above a limit the response is 429. A request with the right token is
+//! never delayed, so that other callers at the same address cannot lock it out. Requests without a
+//! token are not counted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of addresses in the table. For a new one, the address with the oldest failure is
-/// removed.
+/// Maximum number of addresses in the table. If it is full, the address whose last failure is the
+/// oldest is removed.
 const REMEMBERED: usize = 1024;
 
-/// Limits on wrong tokens. An address is an IPv4 address or an IPv6 /64 network.
+/// Limits on wrong tokens. Addresses are counted as an IPv4 address or an IPv6 /64 network.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenGuessLimits {
-    /// Number of wrong tokens of an address that are answered without delay.
+    /// Number of wrong tokens from an address that are answered without delay.
     pub undelayed: u32,
-    /// Above this number the response is 429.
+    /// After this number of wrong tokens from an address the response is 429.
     pub max_attempts: u32,
-    /// The delay of the first delayed response. It doubles with each further one.
+    /// The delay of the first delayed response. The delay doubles with each further one.
     pub first_wait: Duration,
     pub longest_wait: Duration,
-    /// Maximum number of delayed requests of one address. Further ones get 429 at once.
+    /// Maximum number of delayed requests of one address. Further requests are answered with 429 at
+    /// once.
     pub waiting: u32,
-    /// Maximum number of delayed requests of all addresses.
+    /// Maximum number of delayed requests of all addresses together.
     pub all_waiting: u32,
-    /// After this time without a wrong token the count of an address starts at zero.
+    /// After this time without a wrong token, the count of an address is reset to zero.
     pub forget_after: Duration,
 }
 
@@ -46,7 +47,7 @@ impl Default for TokenGuessLimits {
     }
 }
 
-/// The wrong tokens of a port.
+/// The wrong tokens that a port received.
 #[derive(Debug)]
 pub(crate) struct Guesses {
     settings: TokenGuessLimits,
@@ -80,12 +81,12 @@ impl Guesses {
         Guesses { settings, table: Mutex::default() }
     }
 
-    /// Counts and logs a wrong token, and waits if it has to be delayed. Returns the seconds for
-    /// `Retry-After` if the response is 429.
+    /// Counts and logs a wrong token, and waits if the response must be delayed. Returns the
+    /// seconds for `Retry-After` if the response is 429.
     pub(crate) async fn wrong(&self, peer: IpAddr) -> Option<u64> {
         let peer = peer.to_canonical();
         let verdict = self.note(peer, Instant::now());
-        // Log the first one, and then each time the number has doubled.
+        // Log the first wrong token, and then each time the number has doubled.
         if verdict.count.is_power_of_two() {
             tracing::warn!(%peer, failures = verdict.count, "a wrong token");
         }
@@ -96,7 +97,7 @@ impl Guesses {
         verdict.too_many.then(|| self.settings.forget_after.as_secs().max(1))
     }
 
-    /// Counts a wrong token and, if it has to be delayed, also counts the delayed request.
+    /// Counts a wrong token. If the response must be delayed, the delayed request is counted too.
     fn note(&self, peer: IpAddr, now: Instant) -> Verdict {
         let settings = &self.settings;
         let mut table = self.lock();
@@ -137,7 +138,7 @@ impl Guesses {
     }
 }
 
-/// Counts one delayed request until its delay is over or its caller has left.
+/// Counts a delayed request until its delay is over or its caller has disconnected.
 struct Place<'a> {
     guesses: &'a Guesses,
     address: IpAddr,
@@ -147,14 +148,16 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut table = self.guesses.lock();
         table.waiting = table.waiting.saturating_sub(1);
-        // The address may have been removed meanwhile, or removed and added again.
+        // In the meantime the address may have been removed from the table, or removed and added
+        // again.
         if let Some(failures) = table.addresses.get_mut(&self.address) {
             failures.waiting = failures.waiting.saturating_sub(1);
         }
     }
 }
 
-/// The address under which a peer is counted. One host can use all addresses of an IPv6 /64.
+/// The address under which a peer is counted. For IPv6 this is the /64 network, because one host
+/// can use all of its addresses.
 pub(crate) fn block(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,
@@ -235,7 +238,7 @@ mod tests {
         let (waits, sent_away) = ((false, false), (true, true));
         assert_eq!([met("10.0.0.1"), met("10.0.0.1"), met("10.0.0.1")], [waits, waits, sent_away]);
         assert_eq!([met("10.0.0.2"), met("10.0.0.2")], [waits, sent_away]);
-        // A caller that leaves makes room for another.
+        // When a delayed caller disconnects, another request can be delayed in its place.
         drop(Place { guesses: &guesses, address: peer("10.0.0.1") });
         assert_eq!([met("10.0.0.1"), met("10.0.0.1")], [waits, sent_away]);
         for number in 0..3 * u32::try_from(REMEMBERED).unwrap() {

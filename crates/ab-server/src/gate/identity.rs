@@ -11,8 +11,8 @@ use super::{Host, HttpAccessPolicy, Page, token};
 use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
 
-/// The token in a request. An upgrade may pass it in the query, because a page cannot set headers
-/// for a WebSocket.
+/// The token that a request carries. A WebSocket upgrade may pass it in the query, because a page
+/// cannot set headers for a WebSocket.
 pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
     let by_query = if headers.contains_key(UPGRADE) {
         token::in_query(uri.query().unwrap_or_default())
@@ -23,11 +23,12 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
     by_query.or_else(|| header.and_then(token::in_header).map(<[u8]>::to_vec))
 }
 
-/// All credentials that callers can use.
+/// Checks all credentials that callers can use.
 #[derive(Debug)]
 pub(crate) struct Identity {
     gate: HttpAccessPolicy,
-    /// An error if the system provided no random numbers: then no browser can log in.
+    /// The sessions of browsers. Contains the error if the system provided no random numbers. In
+    /// that case no browser can log in.
     browsers: io::Result<BrowserSessions>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Known(Principal, Proof),
-    /// The credential is invalid.
+    /// The request has an invalid credential.
     Wrong,
     /// The request has no credential.
     Unknown,
@@ -46,7 +47,7 @@ pub(crate) enum Caller {
 pub(crate) enum Proof {
     Token,
     Cookie,
-    /// The server has no token and trusts every caller that passes the other checks.
+    /// None: the server has no token and trusts every caller that passes the other checks.
     NotRequired,
 }
 
@@ -63,13 +64,13 @@ impl Caller {
         Caller::Known(Principal::new(PrincipalKind::Agent, session), Proof::Token)
     }
 
-    /// The holder of an API key. Its name is the id of the principal.
+    /// The caller that uses an API key. The id of the principal is the name of the key.
     pub(crate) fn api_key(name: &str) -> Caller {
         let principal = Principal::new(PrincipalKind::ApiKey, name).with_role(Role::Admin);
         Caller::Known(principal, Proof::Token)
     }
 
-    /// Whether the caller may use the admin's routes.
+    /// Whether the caller may use routes that require the admin.
     pub(crate) fn is_admin(&self) -> bool {
         self.principal().is_some_and(|principal| principal.has_role(Role::Admin))
     }
@@ -85,17 +86,19 @@ impl Identity {
         self.browsers.as_ref().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// A one-time link to the page, as host name and path.
+    /// Makes a one-time link to the web page. Returns its host name and path.
     pub(crate) fn login_link(&self) -> io::Result<(&str, String)> {
         self.browsers()?.issue(Moment::now())
     }
 
-    /// Redeems the ticket of a link that was opened under `host`. Returns a `Set-Cookie` header.
+    /// Uses up the ticket of a link that was opened under the host name `host`. Returns a
+    /// `Set-Cookie` header, or `None` if the ticket is not valid.
     pub(crate) fn redeem(&self, host: &Host, ticket: &str) -> io::Result<Option<String>> {
         self.browsers()?.redeem(&host.name, ticket, Moment::now())
     }
 
-    /// Checks the credentials of people and programs. The tokens of agents and the API keys are in the store.
+    /// Checks the credentials of people and programs. The tokens of agents and the API keys are not
+    /// checked here, because they are in the store.
     pub(crate) fn caller(
         &self,
         method: &Method,
@@ -121,8 +124,9 @@ impl Identity {
         }
     }
 
-    /// Whether the page's cookie is valid. `None` if it must be ignored: under another host name,
-    /// from another origin, or for a method that changes something without an Origin header.
+    /// Whether the web page's cookie is valid. `None` if a cookie must be ignored: under another
+    /// host name, from another origin, or for a method that changes something without an Origin
+    /// header.
     fn cookie(&self, method: &Method, headers: &HeaderMap, host: &Host) -> Option<bool> {
         let browsers = self.browsers.as_ref().ok().filter(|known| known.is_host(&host.name))?;
         match headers.get(ORIGIN) {
@@ -133,8 +137,9 @@ impl Identity {
         Some(browsers.knows(browser::cookie(headers)?, Moment::now()))
     }
 
-    /// Checks Host and Origin. A preflight request carries no credentials and may use any name. So
-    /// may a caller with a token, which no foreign page knows.
+    /// Checks Host and Origin. A preflight request may use any host name, because it has no
+    /// credentials. A caller with the token may use any name too, because no foreign page knows the
+    /// token.
     pub(crate) fn page_of(
         &self,
         caller: Option<&Caller>,

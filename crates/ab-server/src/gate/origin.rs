@@ -1,4 +1,5 @@
-//! Origins of pages: scheme, name and port. The port defaults to that of the scheme.
+//! Origins of pages: scheme, name and port. If the port is missing, it is the default port of the
+//! scheme.
 
 use std::str::FromStr;
 
@@ -33,7 +34,7 @@ fn parse(text: &str) -> Option<AllowedWebOrigin> {
 }
 
 impl AllowedWebOrigin {
-    /// Whether the Origin header names this origin.
+    /// Whether the value of the Origin header is this origin.
     pub(crate) fn is(&self, shown: &str) -> bool {
         parse(shown).as_ref() == Some(self)
     }
@@ -48,8 +49,8 @@ impl FromStr for AllowedWebOrigin {
     }
 }
 
-/// Whether the origin of a page is the host of the request. The scheme is ignored: behind a proxy
-/// we do not know our own.
+/// Whether the origin of a page is the host of the request. The scheme is ignored, because behind a
+/// proxy the server does not know its own.
 pub(crate) fn is_of_host(shown: &str, name: &str, port: Option<u16>) -> bool {
     let Some(origin) = parse(shown) else { return false };
     let standard = if origin.scheme == "https" { 443 } else { 80 };

@@ -1,4 +1,4 @@
-//! The bearer token: compared in constant time, never shown.
+//! The bearer token. It is compared in constant time and never printed.
 
 use std::fmt;
 use std::io;
@@ -15,12 +15,13 @@ impl AccessToken {
         AccessToken(digest(&SHA256, text.as_bytes()))
     }
 
-    /// The digest, which is a secret itself.
+    /// The digest of the token, which must be kept secret too.
     pub(super) fn digest(&self) -> &[u8] {
         self.0.as_ref()
     }
 
-    /// Compares in constant time for guesses of the same length.
+    /// Whether `shown` is the token. The time of the comparison depends only on the length of
+    /// `shown`.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown = digest(&SHA256, shown);
         verify_slices_are_equal(self.0.as_ref(), shown.as_ref()).is_ok()
@@ -42,7 +43,7 @@ pub(crate) fn in_header(value: &[u8]) -> Option<&[u8]> {
     known.then(|| token.trim_ascii())
 }
 
-/// The token in a query, decoded.
+/// The percent-decoded token in a query.
 pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("token="))?;
     let mut decoded = Vec::with_capacity(value.len());
@@ -64,7 +65,8 @@ pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
 /// A secret of 256 random bits, in hexadecimal digits.
 pub(crate) fn random_text() -> io::Result<String> {
     let mut bytes = [0; 32];
-    // The library for TLS would first collect entropy of its own, which takes longer than the rest of the start.
+    // Use `getrandom`: the TLS library's generator would first collect its own entropy, which takes
+    // longer than the rest of the start.
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use super::rows::counts;
 use super::text::{clean, cut};
 
-/// Maximum number of lines on the page; the patch itself is complete.
+/// Maximum number of lines of a diff on the page. The patch that can be downloaded is complete.
 const SHOWN_LINES: usize = 4_000;
-/// Maximum number of bytes of one line.
+/// Maximum number of bytes that are shown of one line.
 const SHOWN_BYTES: usize = 2_000;
-/// Files with more lines are collapsed at first.
+/// A file with more lines than this is collapsed at first.
 const OPEN_LINES: usize = 400;
 
 /// The files of a unified diff.
@@ -23,7 +23,7 @@ pub(super) struct Diff<'a> {
 #[derive(Debug)]
 struct DiffFile<'a> {
     name: &'a str,
-    /// A change of the file other than its lines.
+    /// A change of the file that is not a change of its lines.
     note: Option<&'static str>,
     /// The hunks, without the file header.
     body: Vec<&'a str>,
@@ -51,7 +51,7 @@ impl<'a> Diff<'a> {
         self.files.is_empty()
     }
 
-    /// The names of the files, each with a link to its part.
+    /// A list of the file names, each with a link to the file's part of the page.
     pub(super) fn list(&self) -> Markup {
         html! {
             ul.files {
@@ -121,7 +121,7 @@ impl<'a> DiffFile<'a> {
 
 fn one(line: &str) -> Markup {
     let (kept, left_out) = cut(line, SHOWN_BYTES);
-    // A carriage return must not hide the rest of the line.
+    // Replace carriage returns, so that they cannot hide the rest of the line.
     let kept = kept.replace('\r', "␍");
     let class = match line.as_bytes().first() {
         Some(b'+') => "a",

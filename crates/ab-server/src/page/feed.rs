@@ -8,10 +8,10 @@ use super::rows::{counts, line};
 use super::text::{clean, first_line};
 use super::time::{ago, took};
 
-/// A page of the sessions.
+/// The data of one page of the list of sessions.
 #[derive(Debug)]
 pub(crate) struct FeedView<'a> {
-    /// Newest first.
+    /// The sessions, newest first.
     pub(crate) sessions: &'a [Session],
     pub(crate) page: u32,
     pub(crate) has_older: bool,
@@ -86,7 +86,7 @@ pub(super) fn title(session: &Session) -> String {
     }
 }
 
-/// Whether a person has to decide something.
+/// Whether the session waits for the decision of a person.
 pub(super) fn waits(session: &Session) -> bool {
     session.status == SessionStatus::Running
         && (session.open_approvals > 0
@@ -108,7 +108,7 @@ pub(super) fn pill(session: &Session) -> Markup {
     html! { span.pill data-status=(state(session)) { (words) } }
 }
 
-/// What a session works on, in one line.
+/// One line about the session: its times, agent, repository and changes.
 pub(super) fn meta(session: &Session, now: Time) -> Markup {
     html! {
         div.meta {
@@ -127,7 +127,7 @@ pub(super) fn meta(session: &Session, now: Time) -> Markup {
     }
 }
 
-/// The last part of a repository's address.
+/// The last part of a repository's URL.
 fn repository_name(url: &str) -> &str {
     let trimmed = url.trim_end_matches('/');
     let name = trimmed.rsplit(['/', ':']).next().unwrap_or(trimmed);

@@ -1,8 +1,8 @@
-//! Inline icons: the content security policy allows no images from other sites.
+//! Inline icons, because the content security policy allows no images from other sites.
 
 use maud::{Markup, PreEscaped, html};
 
-/// What an icon stands for.
+/// The meaning of an icon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Icon {
     Message,
@@ -18,7 +18,7 @@ pub(super) enum Icon {
     Plus,
 }
 
-/// Draws an icon in the colour of the surrounding text, which also states its meaning.
+/// Draws an icon in the colour of the surrounding text. The text must state the meaning too.
 pub(super) fn icon(icon: Icon) -> Markup {
     let path = match icon {
         Icon::Message => "M3 4h10M3 8h10M3 12h6",

@@ -1,4 +1,4 @@
-//! The approvals that wait for a person.
+//! The inbox: approvals that wait for a person.
 
 use ab_api::{Approval, Session, SubjectDescriber, Time};
 use maud::{Markup, html};
@@ -8,14 +8,14 @@ use super::layout::{Chrome, Live, Section, frame};
 use super::text::exact;
 use super::time::ago;
 
-/// A pending approval and who asks.
+/// A pending approval, and the session or space that asks.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) approval: Approval,
     pub(crate) asker: Option<Asker>,
 }
 
-/// What the page shows about who asks.
+/// The session or space that asks for an approval.
 #[derive(Debug, Clone)]
 pub(crate) enum Asker {
     Session(Box<Session>),
@@ -39,7 +39,7 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked], revision: u64) -> Markup {
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
-/// A question with its two buttons, and who asks if the page does not show it.
+/// Renders a question with its two buttons. `asker` is shown unless the page is already about it.
 pub(super) fn ask(approval: &Approval, asker: Option<&Asker>) -> Markup {
     let subject = &approval.subject;
     let wants = match subject.action.as_deref() {
@@ -133,7 +133,7 @@ mod tests {
         ] {
             assert!(page.contains(&shown), "{shown}\n{page}");
         }
-        // A tool of the space's MCP endpoint asks outside of a run.
+        // A tool of the space's MCP endpoint asks without a run.
         let of_client = Approval { run_id: None, ..of_run };
         let page = ask(&of_client, None).into_string();
         assert!(page.contains("A client wants to run a command"), "{page}");
@@ -155,7 +155,7 @@ mod tests {
             assert!(page.contains(shown), "{shown}\n{page}");
         }
         assert!(!page.contains(['\r', '\u{1b}', '\u{202e}']), "{page:?}");
-        // Runs of spaces wrap, so that none of them moves text out of sight.
+        // The text of commands wraps, so that a long run of spaces cannot move text out of sight.
         let style = crate::page::STYLE;
         assert!(style.contains("pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }"));
         assert!(style.contains(".ask .subject { font-weight: 600; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }"));

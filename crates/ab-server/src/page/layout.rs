@@ -1,10 +1,10 @@
-//! The frame around every page.
+//! The frame around every page: head and navigation.
 
 use maud::{DOCTYPE, Markup, html};
 
 use super::icon::{Icon, icon};
 
-/// What the frame shows around a page.
+/// Data that the frame of a page shows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chrome {
     /// The number of approvals that wait for a decision.
@@ -22,9 +22,9 @@ pub(super) enum Section {
 /// The data that `page.js` needs to keep a page current.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Live {
-    /// The event stream that triggers updates. Pages without one are not updated.
+    /// The path of the event stream that triggers updates. If `None`, the page is not updated.
     pub(super) stream: Option<String>,
-    /// The last event that the page shows; set where rows are appended.
+    /// The id of the last event that the page shows. Set for pages to which rows are appended.
     pub(super) cursor: Option<u64>,
     /// Whether there are more events than this response contains.
     pub(super) has_more: bool,
@@ -63,7 +63,7 @@ pub(super) fn frame(
     document(title, live, &html! { (header) main.wide { (body) } })
 }
 
-/// A page without the frame.
+/// Renders a page without the navigation.
 pub(super) fn document(title: &str, live: &Live, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)

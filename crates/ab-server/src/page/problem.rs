@@ -1,4 +1,4 @@
-//! A failed request as a page, for people who follow a link or type an address.
+//! Shows a failed request as a page, for people who follow a link or type a URL.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,8 +8,8 @@ use super::CONTENT_SECURITY_POLICY;
 use super::layout::{Live, document};
 use super::text::clean;
 
-/// The page of a problem, with the status and the headers of `response`. A person who is not logged
-/// in learns how to log in. The page does not ask for the token, because no page may contain it.
+/// The page for a problem, with the status and headers of `response`. A person who is not logged in
+/// is told how to log in. The page does not ask for the token, because no page may contain it.
 pub(crate) fn problem(response: &Response, title: &str, detail: &str) -> Response {
     let is_signed_out = response.status() == StatusCode::UNAUTHORIZED;
     let title = if is_signed_out { "You are not logged in" } else { title };

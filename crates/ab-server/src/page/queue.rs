@@ -1,11 +1,12 @@
-//! The prompts that wait for their turn, on the page of a session.
+//! The queued prompts on the page of a session.
 
 use ab_api::{SessionId, SessionPrompt};
 use maud::{Markup, html};
 
 use super::text::clean;
 
-/// One queued prompt with its forms. The id keeps what a reader types when the page is updated.
+/// Renders a queued prompt with its forms. The elements have ids, so that text which a reader is
+/// typing survives an update of the page.
 pub(super) fn queued(session: SessionId, prompt: &SessionPrompt) -> Markup {
     let SessionPrompt { number, prompt: text, .. } = prompt;
     let path = format!("/ui/sessions/{session}/prompts/{number}");

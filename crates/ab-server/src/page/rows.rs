@@ -1,4 +1,5 @@
-//! Events as rows of the activity list. Only the server makes rows; `assets/page.js` inserts them.
+//! Renders events as rows of the activity list. Rows are rendered only on the server.
+//! `assets/page.js` inserts them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,8 +14,8 @@ use super::icon::{Icon, icon};
 use super::text::{clean, exact, first_line};
 use super::time::clock;
 
-/// The rows of `events`. A tool call has one row with its newest event, at the position where the
-/// call began: below the question that it had to wait for.
+/// Renders the rows of `events`. A tool call has one row, which shows its newest event at the
+/// position where the call began, below the question that it had to wait for.
 pub(super) fn rows(events: &[Event], start: Time) -> Markup {
     let events = || events.iter().filter(|event| !is_pending(event));
     let mut newest: HashMap<&str, &Event> = HashMap::new();
@@ -64,7 +65,7 @@ fn row(event: &Event, start: Time) -> Markup {
     }
 }
 
-/// One event as a line of a card.
+/// Renders an event as one line of a card.
 pub(super) fn line(event: &Event) -> Markup {
     let Some(Row { kind, state, icon: sign, .. }) = of(&event.kind) else { return html! {} };
     html! {
@@ -140,12 +141,12 @@ fn of(kind: &EventKind) -> Option<Row> {
             status: PromptStatus::Withdrawn | PromptStatus::Interrupted,
             ..
         } => row("log", Icon::Dot, html! { (in_short(kind)) }),
-        // The plan and the queue have their own places; other events are not useful to people yet.
+        // The plan and the queue are shown elsewhere. Other events are not useful to people yet.
         _ => None,
     }
 }
 
-/// A tool call: its name and subject, with its input and output in a collapsed part.
+/// Renders a tool call: its name and subject, and its input and output in a collapsed part.
 fn tool(kind: &EventKind) -> Markup {
     let EventKind::Tool { tool_execution_id, tool_name, tool_input, tool_output, .. } = kind else {
         return html! {};
@@ -157,7 +158,7 @@ fn tool(kind: &EventKind) -> Markup {
         code.name { (clean(tool_name)) }
         @if let Some(about) = &about { " " code.about { (first_line(about)) } }
     };
-    // If the summary already shows the whole input, it is not repeated.
+    // If the summary already shows the whole input, the input is not repeated.
     let whole = input.filter(|input| about.as_deref() != Some(*input) || input.lines().count() > 1);
     if whole.is_none() && output.is_none() {
         return head;
@@ -171,7 +172,7 @@ fn tool(kind: &EventKind) -> Markup {
     }
 }
 
-/// An event on one line.
+/// The text of an event on one line.
 fn in_short(kind: &EventKind) -> Cow<'_, str> {
     match kind {
         EventKind::Prompt { prompt: text, .. }
@@ -220,7 +221,7 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
                 Some(ApprovalDecider { kind: DeciderKind::Rule, name, .. }) => {
                     told.push_str(&format!(" by a rule ({})", clean(name)));
                 }
-                // The reason says it.
+                // A timeout is stated in the reason.
                 Some(ApprovalDecider { kind: DeciderKind::Timeout, .. }) | None => {}
             }
             if let Some(reason) = reason {
@@ -242,7 +243,7 @@ pub(super) fn capitalised(word: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Lines added and removed, coloured.
+/// Renders the numbers of added and removed lines in colour.
 pub(super) fn counts(added: u64, removed: u64) -> Markup {
     html! {
         span.counts { span.plus { "+" (added) } " " span.minus { "−" (removed) } }

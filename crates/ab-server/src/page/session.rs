@@ -15,13 +15,13 @@ use super::queue;
 use super::rows::{capitalised, counts, rows};
 use super::text::clean;
 
-/// Everything that the page of a session shows.
+/// The data that the page of a session shows.
 #[derive(Debug)]
 pub(crate) struct SessionView<'a> {
     pub(crate) session: &'a Session,
     /// The events after the reader's cursor, oldest first.
     pub(crate) events: &'a [Event],
-    /// The number of older events that are left out.
+    /// The number of older events that are not shown.
     pub(crate) omitted: u64,
     /// The sequence number of the last event.
     pub(crate) cursor: u64,
@@ -32,17 +32,17 @@ pub(crate) struct SessionView<'a> {
     pub(crate) delivered: Option<&'a DeliveryResult>,
     /// The pending approvals of the session.
     pub(crate) approvals: &'a [Approval],
-    /// The prompts that wait, in their order.
+    /// The queued prompts, in their order.
     pub(crate) queue: &'a [SessionPrompt],
     pub(crate) changes: Changes<'a>,
 }
 
-/// The changes of a session in a response.
+/// The part of a response about the changes of a session.
 #[derive(Debug)]
 pub(crate) enum Changes<'a> {
-    /// The request did not ask for them; an open page keeps what it shows.
+    /// The request did not ask for the changes. An open page keeps the ones that it shows.
     NotAsked,
-    /// A unified diff; empty if nothing changed or there is no workspace.
+    /// A unified diff. Empty if nothing changed or if there is no workspace.
     Diff(&'a str),
 }
 
@@ -132,14 +132,14 @@ fn head(session: &Session) -> Markup {
     }
 }
 
-/// Whether the session accepts a further prompt now.
+/// Whether the session currently accepts prompts.
 fn takes_prompts(session: &Session) -> bool {
     let is_delivering = session.activity == Some(SessionActivity::Delivering);
     !(session.status.is_terminal() || session.status == SessionStatus::Stopping || is_delivering)
 }
 
-/// The form for a further prompt. It is the same in every status, so that an update of the page
-/// does not replace what the user is typing.
+/// The form for another prompt. It is the same for every status, so that an update of the page does
+/// not replace what the user is typing.
 fn follow_up(session: &Session) -> Markup {
     html! {
         form.act.card.follow-up #follow-up-form method="post" action={ "/ui/sessions/" (session.id) "/prompt" } {
@@ -166,13 +166,13 @@ fn follow_up(session: &Session) -> Markup {
     }
 }
 
-/// Whether the work of an ended session is kept for another one.
+/// Whether the workspace of an ended session is kept, so that another session can continue in it.
 fn can_be_continued(session: &Session) -> bool {
     matches!(session.status, SessionStatus::Stopped | SessionStatus::Failed)
         && session.workspace.mount_path.is_some()
 }
 
-/// The form that starts a new session on the kept work.
+/// The form that starts a new session in the kept workspace.
 fn continuation(session: &Session) -> Markup {
     html! {
         form.act.card.follow-up #continue-form method="post" action={ "/ui/sessions/" (session.id) "/continue" } {
@@ -201,7 +201,7 @@ fn tone(status: SessionStatus) -> &'static str {
 struct Act {
     path: &'static str,
     name: &'static str,
-    /// The label while the server is working on it.
+    /// The label while the request is in progress.
     busy: &'static str,
     confirm: Option<&'static str>,
 }

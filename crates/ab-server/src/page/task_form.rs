@@ -16,15 +16,15 @@ pub(crate) struct TaskForm {
     pub(crate) keep_open: bool,
 }
 
-/// The choices of the form.
+/// The choices that the form offers.
 #[derive(Debug)]
 pub(crate) struct FormOffers {
     pub(crate) agents: Vec<String>,
-    /// Repositories of recent sessions.
+    /// Repositories that recent sessions have used.
     pub(crate) repositories: Vec<String>,
 }
 
-/// The form, with the errors of the last attempt beside each field.
+/// Renders the form, with the errors of the last attempt next to each field.
 pub(crate) fn task_form(
     chrome: Chrome,
     form: &TaskForm,

@@ -1,15 +1,16 @@
-//! Text of agents and repositories as the page shows it: with every character that could deceive a reader made visible.
-//! Terminal escape sequences are left out of output, and shown in the text of an approval.
+//! Prepares text of agents and repositories for the page: characters that could deceive a reader
+//! are made visible. Terminal escape sequences are removed from output, but shown in the text of an
+//! approval.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use ab_core::error::is_bidi_control;
 
-/// Maximum number of bytes of one text on the page. The API returns all of it.
+/// Maximum number of bytes of one text on the page. The API returns the complete text.
 const SHOWN_BYTES: usize = 16 * 1024;
 
-/// A text of any number of lines, without terminal escapes and at most as long as the bound.
+/// A text without terminal escape sequences, truncated to the limit. May have several lines.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let (kept, left_out) = cut(text, SHOWN_BYTES);
     let shown = if kept.chars().all(is_plain) { Cow::Borrowed(kept) } else { replaced(kept) };
@@ -19,8 +20,8 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{shown}… ({left_out} more bytes)"))
 }
 
-/// The text of an approval, in full: nothing is removed or replaced, and every control character except tabs and line
-/// ends is escaped as `\r` or `\u{1b}`.
+/// The complete text of an approval. Nothing is removed. Every control character except tabs and
+/// line ends is shown as an escape such as `\r` or `\u{1b}`.
 pub(super) fn exact(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
@@ -42,7 +43,7 @@ pub(super) fn first_line(text: &str) -> Cow<'_, str> {
     clean(line)
 }
 
-/// The first `most` bytes of a text at most, and the number of bytes that follow.
+/// The beginning of a text, at most `most` bytes, and the number of bytes that follow.
 pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -62,7 +63,7 @@ fn replaced(text: &str) -> Cow<'static, str> {
         match c {
             '\u{1b}' => skip_escape(&mut rest),
             '\r' if rest.peek() == Some(&'\n') => {}
-            // As on a terminal, text after a carriage return replaces the line.
+            // As on a terminal, the text after a carriage return replaces the line.
             '\r' => shown.truncate(shown.rfind('\n').map_or(0, |at| at + 1)),
             c if is_plain(c) => shown.push(c),
             // Writing to a string cannot fail.
@@ -72,7 +73,8 @@ fn replaced(text: &str) -> Cow<'static, str> {
     Cow::Owned(shown)
 }
 
-/// Skips the rest of an escape sequence: CSI, a string such as OSC, or one character.
+/// Skips the rest of an escape sequence: a CSI sequence, a string such as OSC, or a single
+/// character.
 fn skip_escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match rest.next() {
         Some('[') => while rest.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},

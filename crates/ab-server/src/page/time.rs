@@ -1,5 +1,5 @@
-//! Times for people. Without a script they are relative to the time of the response;
-//! `assets/page.js` updates those of the class `ago`.
+//! Times for people. They are relative to the time of the response. `assets/page.js` updates those
+//! of the class `ago`.
 
 use ab_api::Time;
 use maud::{Markup, html};
@@ -24,7 +24,7 @@ pub(super) fn took(from: Time, to: Time) -> String {
     }
 }
 
-/// The time since the start of a session: `0:07`, `12:00`, `1:00:00`.
+/// The time since the start of a session, such as `0:07`, `12:00` or `1:00:00`.
 pub(super) fn clock(start: Time, time: Time) -> String {
     let seconds = since(start, time);
     let (hours, minutes, seconds) = (seconds / 3_600, seconds % 3_600 / 60, seconds % 60);
@@ -35,7 +35,7 @@ pub(super) fn clock(start: Time, time: Time) -> String {
     }
 }
 
-/// Whole seconds between two times; zero if the clock went back.
+/// Whole seconds between two times. Zero if the clock was set back.
 fn since(from: Time, to: Time) -> u64 {
     u64::try_from(to.as_millis() - from.as_millis()).unwrap_or(0) / 1000
 }

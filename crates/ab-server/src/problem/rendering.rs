@@ -1,4 +1,4 @@
-//! The body of a problem, in the format that clients of a path expect.
+//! Writes the body of a problem in the format that clients of the path expect.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,26 @@ use super::{Parts, Problem, ProblemKind};
 use crate::log::RequestId;
 use crate::page;
 
-/// Maximum number of bytes of a library's error text that become the detail of a problem.
+/// Maximum number of bytes of an error text from a library that are used as the detail of a
+/// problem.
 const LONGEST_FOREIGN_TEXT: usize = 4 * 1024;
 
-/// The format of the problems of a path.
+/// The format of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rendering {
-    /// `error` and `message`: the format of the daemon, and of every path without another one.
+    /// Members `error` and `message`. The format of the daemon, and of all paths that have no other
+    /// format.
     Refusal,
-    /// RFC 9457, with types of this product.
+    /// RFC 9457, with problem types of this product.
     Document,
-    /// RFC 9457, with the types that clients of the agent gateway know.
+    /// RFC 9457, with the problem types that clients of the agent gateway know.
     GatewayDocument,
-    /// `error` with a code, and `meta` with the id of the request: for spaces and runs.
+    /// Member `error` with a code, and `meta` with the id of the request. The format of spaces and
+    /// runs.
     Envelope,
 }
 
-/// Prefixes of paths. The longest match decides.
+/// The formats by path prefix. The longest matching prefix decides.
 const PREFIXES: [(&str, Rendering); 6] = [
     ("/api/v1", Rendering::Document),
     ("/v1", Rendering::GatewayDocument),
@@ -59,7 +62,7 @@ impl Rendering {
         }
     }
 
-    /// The schema of the body in the description of the port.
+    /// The name of the body's schema in the OpenAPI description.
     pub(crate) fn schema_name(self) -> &'static str {
         match self {
             Rendering::Refusal => "Refusal",
@@ -89,7 +92,8 @@ impl Rendering {
     }
 }
 
-/// Gives a problem without its own code and title those that clients of the agent gateway expect.
+/// Sets the code and title that clients of the agent gateway expect, if the problem has none of its
+/// own.
 fn as_gateway(mut problem: Parts) -> Parts {
     let (_, code, title) = problem.kind.row();
     let (gateway_code, gateway_title) = match problem.kind {
@@ -196,7 +200,7 @@ pub(crate) struct EnvelopeMeta {
 }
 
 /// Writes the bodies of problems, and adds the character set to JSON responses. MCP and the gateway
-/// write their own headers.
+/// set their own headers.
 pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     let rendering = Rendering::of(request.uri().path());
     let names_charset = matches!(rendering, Rendering::Document | Rendering::Envelope)
@@ -226,15 +230,15 @@ pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     response
 }
 
-/// Whether a browser requests a page for a person.
+/// Whether a browser requests a page.
 fn is_page(path: &str, headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     (path == "/ui" || path.starts_with("/ui/"))
         && accepts.is_some_and(|accepts| accepts.contains("text/html"))
 }
 
-/// Turns a plain-text error of a library, such as axum's body limit, into a problem. Errors on the
-/// daemon's paths are kept, because its clients know them.
+/// Converts a plain-text error of a library to a problem, such as the error of axum's body limit.
+/// Errors on the daemon's paths are not changed, because its clients know them.
 async fn foreign(rendering: Rendering, response: &mut Response) -> Option<Problem> {
     let plain = !response.headers().contains_key(header::CONTENT_TYPE)
         || has_type(response.headers(), "text/plain; charset=utf-8");

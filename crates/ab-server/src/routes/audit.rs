@@ -1,7 +1,8 @@
-//! Records who did what to a session: every request that changes one, with its outcome, before its caller gets the answer.
+//! Records every request that changes a session in the session's audit, with its caller and
+//! outcome, before the caller gets the response.
 //!
-//! One layer sees all requests behind the check of the caller, so that no handler can forget it. Calls of agents on their
-//! endpoints are recorded where they are performed.
+//! A single layer behind the check of the caller sees all requests, so that no handler can forget
+//! to record. Calls of agents on their endpoints are recorded where they are performed.
 
 use ab_api::{ApprovalId, ApprovalStatus, AuditEntry, AuditSource, SessionId, Time};
 use ab_core::Principal;
@@ -12,11 +13,12 @@ use axum::response::Response;
 
 use crate::app::HttpApp;
 
-/// The sessions that a request created, as an extension of its response.
+/// The sessions that a request created. Stored as an extension of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct CreatedSessions(pub(crate) Vec<SessionId>);
 
-/// What a route does to the session in its path.
+/// Method and path of the routes that change the session in their path, and the name of each
+/// action.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("DELETE", "/api/v1/sessions/{id}", "cancel"),
     ("POST", "/api/v1/sessions/{id}/stop", "stop"),
@@ -37,13 +39,13 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/ui/sessions/{id}/finish", "finish"),
     ("POST", "/ui/sessions/{id}/continue", "continue"),
 ];
-/// Routes that create sessions. The response names them.
+/// Routes that create sessions. Their responses contain the ids.
 const CREATIONS: &[&str] =
     &["/api/v1/tasks", "/ui/new", "/api/v1/sessions/{id}/continue", "/ui/sessions/{id}/continue"];
-/// Routes that decide the approval in their path.
+/// Routes that decide the approval whose id is in their path.
 const DECISIONS: &[&str] = &["/v1/approvals/{id}", "/ui/approvals/{id}"];
 
-/// Passes the request on, and records what it did to sessions.
+/// Passes the request on, and then records what it did to sessions.
 pub(super) async fn recorded(State(app): State<HttpApp>, request: Request, next: Next) -> Response {
     let act = Act::of(&request);
     let response = next.run(request).await;
@@ -59,7 +61,7 @@ struct Act {
     actor: String,
     template: String,
     method: Method,
-    /// The path, whose parameters stand where they stand in the template.
+    /// The path of the request. Its parameters are at the same positions as in the template.
     path: String,
 }
 
@@ -130,7 +132,7 @@ impl Act {
         }
     }
 
-    /// A parameter of the path.
+    /// Parses a parameter of the path.
     fn parameter<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         let position = self.template.split('/').position(|part| part == name)?;
         self.path.split('/').nth(position)?.parse().ok()

@@ -48,7 +48,7 @@ use crate::access::Access;
 use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
 
-/// Headers in which a proxy names the original caller.
+/// Headers with which a proxy names the original caller.
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
 /// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
@@ -57,9 +57,9 @@ pub struct ControlPlaneRoutes {
     pub(crate) catalog: TaskChoices,
     /// The MCP endpoints of running sessions.
     pub(crate) endpoints: RunningSessionWorkspaces,
-    /// SSH into running sessions, if it is served.
+    /// SSH access to running sessions, if it is served.
     pub(crate) ssh: Option<SessionSsh>,
-    /// The limit on new tasks, if there is one.
+    /// The rate limit on new tasks, if there is one.
     task_rate: Option<TaskRateLimit>,
 }
 
@@ -78,24 +78,25 @@ impl ControlPlaneRoutes {
         self
     }
 
-    /// Serves SSH with the workspaces of running sessions, at `/api/v1/sessions/{id}/ssh`. Callers are authenticated
-    /// before they speak SSH, so the settings should accept every login.
+    /// Serves SSH access to the workspaces of running sessions, at `/api/v1/sessions/{id}/ssh`.
+    /// Callers are authenticated before they speak SSH, so the settings should accept every login.
     pub fn with_session_ssh(mut self, settings: SshServerSettings) -> ControlPlaneRoutes {
         self.ssh = Some(SessionSsh { settings, sockets: TaskTracker::new() });
         self
     }
 
-    /// Accepts at most so many tasks of each caller, and of each project, in a minute.
+    /// Limits the number of tasks per minute, for each caller and for each project.
     pub fn with_tasks_per_minute(mut self, limit: NonZeroU32) -> ControlPlaneRoutes {
         self.task_rate = Some(TaskRateLimit::new(limit));
         self
     }
 
-    /// Counts a new task of a caller. A repeated request makes no session and is not counted.
+    /// Counts a new task for the rate limit. A repeated request creates no session and is not
+    /// counted.
     ///
     /// # Errors
     ///
-    /// A 429 if the caller or the project has made too many.
+    /// Returns a 429 problem if the caller or the project has created too many tasks.
     pub(crate) async fn count_task(
         &self,
         caller: &Principal,
@@ -124,14 +125,14 @@ impl ControlPlaneRoutes {
         })
     }
 
-    /// Waits for the SSH connections, which end at the shutdown.
+    /// Waits for the SSH connections, which end when the server shuts down.
     pub(crate) async fn close(&self) {
         if let Some(ssh) = &self.ssh {
             ssh.close().await;
         }
     }
 
-    /// What tasks of this caller may request.
+    /// What tasks of this caller can request.
     pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
         let executor = self.control.executor().describe_executor();
         let TaskChoices {
@@ -182,7 +183,7 @@ impl fmt::Debug for ControlPlaneRoutes {
     }
 }
 
-/// Whether a caller is on this machine. Only local callers may name its directories.
+/// Whether a caller is on this machine. Only local callers may use paths of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
     ThisMachine,
@@ -190,7 +191,7 @@ pub(crate) enum Locality {
 }
 
 impl Locality {
-    /// A connection from a loopback address is local, unless a proxy forwarded it from another
+    /// A connection from a loopback address is local, unless a proxy forwarded it for another
     /// machine.
     pub(crate) fn of(peer: IpAddr, headers: &HeaderMap) -> Locality {
         let is_forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
@@ -202,17 +203,17 @@ impl Locality {
     }
 }
 
-/// A whole list, without pages.
+/// A complete list that is not divided into pages.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Items<T> {
     items: Vec<T>,
 }
 
-/// The caller, as the record of a decision names it.
+/// The caller in the form in which decisions record it.
 ///
 /// # Errors
 ///
-/// An agent or an executor never decides, whatever routes its token may open.
+/// Fails for agents and executors. They must never decide, even if their token may use the route.
 pub(crate) fn decided_by(
     principal: &Principal,
     decision: &ApprovalDecision,
@@ -226,7 +227,7 @@ pub(crate) fn decided_by(
     })
 }
 
-/// Refuses agents and executors.
+/// Refuses callers that are agents or executors.
 pub(crate) fn check_operator(principal: &Principal, act: &str) -> Result<(), Problem> {
     match principal.kind() {
         PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => Ok(()),
@@ -237,7 +238,7 @@ pub(crate) fn check_operator(principal: &Principal, act: &str) -> Result<(), Pro
     }
 }
 
-/// The stored session, or a 404 problem.
+/// Reads a session. Returns a 404 problem if it does not exist.
 pub(crate) async fn found(
     control: &ControlPlane,
     id: SessionId,
@@ -279,7 +280,8 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(drafts::show, drafts::update, drafts::remove)))
         .routes(Access::Admin.to(routes!(uploads::list, uploads::create)))
         .routes(Access::Admin.to(routes!(uploads::show, uploads::remove)))
-        // The handlers check the signature of the address, or the token.
+        // These routes are public because their handlers check the signature of the URL, or the
+        // token.
         .routes(Access::Public.to(routes!(uploads::offset, uploads::replace, uploads::append)))
         .routes(Access::Admin.to(routes!(inventory::projects)))
         .routes(Access::Admin.to(routes!(inventory::repos, inventory::import)))

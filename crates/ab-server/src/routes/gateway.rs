@@ -19,21 +19,21 @@ use utoipa_axum::routes;
 use crate::access::Access;
 use crate::app::HttpApp;
 
-/// Default maximum size of a client's message.
+/// Default maximum size of a client's message in bytes.
 const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
-/// Agents behind HTTP, ready to be served.
+/// Coding agents that clients use over HTTP, with everything that is needed to serve them.
 #[derive(Debug)]
 pub struct AgentGatewayRoutes {
     pub(crate) gateway: AgentGateway,
     pub(crate) max_message: usize,
     pub(crate) files: Option<ServedDirectory>,
-    /// A lock for changes of the configuration.
+    /// A lock that serializes changes of the configuration.
     pub(crate) config_turn: Semaphore,
 }
 
 impl AgentGatewayRoutes {
-    /// Takes over the gateway: its agents end when the port closes.
+    /// Takes ownership of the gateway. Its agents end when the port closes.
     pub fn new(gateway: AgentGateway) -> AgentGatewayRoutes {
         AgentGatewayRoutes {
             gateway,
@@ -43,7 +43,7 @@ impl AgentGatewayRoutes {
         }
     }
 
-    /// Adds the files of a directory. Without them their routes answer 404.
+    /// Serves the files of a directory. Without this, the file routes answer 404.
     pub fn with_files(mut self, files: ServedDirectory) -> AgentGatewayRoutes {
         self.files = Some(files);
         self

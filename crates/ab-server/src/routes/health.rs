@@ -1,4 +1,4 @@
-//! `GET /health`: a health check. Trusted callers also get the served workspace and the controls in
+//! `GET /health`: a health check. Trusted callers also see the served workspace and the controls in
 //! force.
 
 use axum::extract::State;

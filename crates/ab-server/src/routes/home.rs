@@ -1,4 +1,4 @@
-//! `GET /`: the name of the server, or its page.
+//! `GET /`: redirects browsers to the web page and tells other clients the name of the server.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! `GET /ui/login`: exchanges a one-time link for a cookie.
+//! `GET /ui/login`: logs a browser in with a one-time link.
 
 use ab_api::LoginLink;
 use axum::Json;
@@ -17,8 +17,8 @@ use crate::extract::QueryParams;
 use crate::gate::host;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// Loads the page after this one: browsers do not send a strict cookie with a redirect that began
-/// on another site.
+/// A page that loads the web page. A redirect is not possible: if the navigation began on another
+/// site, browsers do not send a strict cookie with a redirect.
 const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
     <link rel=\"icon\" href=\"/ui/icon.svg\"><meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
 
@@ -36,7 +36,7 @@ struct LoginParams {
 
 /// Make a one-time link to the page
 ///
-/// It works once and for a few minutes, and only under its own host name.
+/// The link works once and expires after a few minutes. It works only under its own host name.
 #[utoipa::path(
     post,
     path = "/api/v1/login-links",
@@ -56,7 +56,7 @@ async fn make_link(State(app): State<HttpApp>) -> Result<Response, Problem> {
 
 /// Log a browser in
 ///
-/// The server prints the link. It works once and for a few minutes.
+/// The server prints the link. It works once and expires after a few minutes.
 #[utoipa::path(
     get,
     path = "/ui/login",

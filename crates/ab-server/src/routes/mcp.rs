@@ -1,4 +1,4 @@
-//! MCP requests to the workspace of a session or space, whichever route they came by.
+//! Handles MCP requests to the workspace of a session or space, for all routes that serve them.
 
 use ab_core::{Backend, NarrowOptions, Principal};
 use ab_mcp::{CallerAddress, McpHttpEndpoint};
@@ -10,8 +10,8 @@ use super::Peer;
 use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
 
-/// Passes a request to the endpoint of a workspace. The caller becomes the actor of its calls, so
-/// that policy, approvals and audit log name it.
+/// Passes a request to the MCP endpoint of a workspace. The caller becomes the actor of its calls,
+/// so that policy, approvals and audit log name the caller.
 pub(crate) async fn pass(
     app: &HttpApp,
     mcp: McpHttpEndpoint,
@@ -26,7 +26,7 @@ pub(crate) async fn pass(
     request.extensions_mut().insert(address);
     tokio::select! {
         biased;
-        // A call may wait for a person. The shutdown of the server does not wait for it.
+        // A call may wait for a person. The shutdown of the server must not wait for such a call.
         () = app.shutdown().cancelled() => {
             Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
         }

@@ -1,6 +1,7 @@
 //! `GET /metrics`: counts and sizes in the text format of Prometheus.
 //!
-//! No label has a value that a caller or an agent chooses: names of agents, repositories and sessions are no labels.
+//! Labels never contain values that a caller or an agent chooses, such as names of agents,
+//! repositories or sessions.
 
 use std::fmt::{Display, Write};
 
@@ -22,8 +23,8 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Show metrics of the server in the text format of Prometheus
 ///
-/// Sessions by status, durations of their phases, the queue, open approvals, disk use, and requests by route. Counters
-/// start at 0 with the process.
+/// The metrics cover sessions by status, durations of their phases, the queue, open approvals, disk
+/// use, and requests by route. Counters start at 0 when the process starts.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -98,7 +99,7 @@ fn sessions(text: &mut Exposition, gauges: &StoreGauges, metrics: &SessionMetric
     text.sample(name, &[], metrics.dropped_traces);
 }
 
-/// The sizes that the housekeeper counted last, up to ten minutes ago.
+/// The sizes that the housekeeper counted last. They may be up to ten minutes old.
 fn disk(text: &mut Exposition, control: &ControlPlane) {
     let Some(storage) = control.storage_use() else { return };
     let name = "agent_backend_disk_bytes";
@@ -142,7 +143,7 @@ impl Exposition {
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// A family with one sample.
+    /// Adds a metric family with a single sample.
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
@@ -159,7 +160,7 @@ impl Exposition {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
-    /// The samples of a histogram; `totals` are the count and the sum.
+    /// Adds the samples of a histogram. `totals` are the count and the sum.
     fn histogram(
         &mut self,
         name: &str,

@@ -38,7 +38,7 @@ const MAX_KEY_BYTES: usize = 255;
 /// Serves spaces at `/v1/spaces`, their runs at `/v1/runs`, and policies at `/v1/policies`.
 pub struct SpacesRoutes {
     pub(crate) spaces: Spaces,
-    /// One endpoint for each space that was asked.
+    /// The MCP endpoints of spaces. Each is created with the first request to it.
     endpoints: Mutex<HashMap<SpaceId, McpHttpEndpoint>>,
 }
 
@@ -47,7 +47,7 @@ impl SpacesRoutes {
         SpacesRoutes { spaces, endpoints: Mutex::default() }
     }
 
-    /// The endpoint of a space. It closes with the space.
+    /// The MCP endpoint of a space. It closes when the space closes.
     fn endpoint(&self, space: SpaceId, backend: &Backend) -> McpHttpEndpoint {
         let mut endpoints = self.lock();
         if let Some(endpoint) = endpoints.get(&space) {
@@ -96,7 +96,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(policies::validate)))
 }
 
-/// What most routes of spaces need: the spaces, what the path names, and the id of the request.
+/// What most routes of spaces need: the spaces, the id in the path, and the id of the request.
 pub(crate) struct OnSpaces<I> {
     pub(crate) spaces: Spaces,
     pub(crate) id: I,
@@ -104,7 +104,7 @@ pub(crate) struct OnSpaces<I> {
 }
 
 impl<I> OnSpaces<I> {
-    /// Data in the envelope of answers.
+    /// Wraps data in the envelope of responses.
     pub(crate) fn answer<T>(&self, data: T) -> Json<Enveloped<T>> {
         Json(Enveloped::new(data, &self.request_id))
     }
@@ -120,7 +120,7 @@ impl<I: DeserializeOwned + Send> FromRequestParts<HttpApp> for OnSpaces<I> {
     }
 }
 
-/// The key of a request that may be repeated. The answer is filled in later.
+/// The idempotency key of a request. Its answer is filled in later.
 fn request_key(
     headers: &HeaderMap,
     principal: &Principal,

@@ -1,4 +1,4 @@
-//! The web page at `/ui`: pages, and the actions of their forms.
+//! The web page at `/ui`: its pages, and the actions of their forms.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -95,10 +95,10 @@ async fn feed_with_slash() -> Redirect {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct SessionQuery {
-    /// The last event that the reader has. The page then contains only the rows of later events,
-    /// and no changes
+    /// The id of the last event that the reader has. The response then contains only the rows of
+    /// later events, and no changes
     after: Option<u64>,
-    /// Whether to include the changes although `after` is given
+    /// Whether to include the changes even if `after` is given
     changes: Option<bool>,
 }
 
@@ -113,7 +113,7 @@ async fn session(
     QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
-    // Read the session after its events, so that a reader who has the last event also sees how the
+    // Read the session after its events. A reader who has the last event then also sees how the
     // session ended.
     let Activity { events, omitted, cursor, has_more } = activity(surface, id, query.after).await?;
     let session = found(&surface.control, id).await?;
@@ -132,7 +132,7 @@ async fn session(
     let (queue, _) = queue.map_err(store_failed)?;
     let diff = if query.after.is_none() || query.changes == Some(true) {
         let diff = unified_diff(&surface.control, id).await;
-        // A session without a workspace has no diff; an open page keeps what it shows.
+        // A session without a workspace has no diff. An open page keeps the one that it shows.
         diff.ok().or_else(|| query.after.is_none().then(String::new))
     } else {
         None
@@ -155,14 +155,14 @@ async fn session(
 /// The events of a response.
 struct Activity {
     events: Vec<Event>,
-    /// The number of older events that are left out.
+    /// The number of older events that are omitted.
     omitted: u64,
     /// The sequence number of the last event.
     cursor: u64,
     has_more: bool,
 }
 
-/// The newest events, or those after the reader's cursor.
+/// The newest events, or the events after the reader's cursor.
 async fn activity(
     surface: &ControlPlaneRoutes,
     id: SessionId,
@@ -258,7 +258,7 @@ async fn prompt(
     PathParams(id): PathParams<SessionId>,
     Form(PromptForm { prompt, now }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
-    // Checked like the body of the API request.
+    // Check the form with the same parser as the body of the API request.
     let body = json!({ "prompt": prompt, "now": now }).to_string();
     let request =
         PromptRequest::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
@@ -344,7 +344,8 @@ async fn continue_work(
     PathParams(id): PathParams<SessionId>,
     Form(PromptForm { prompt, .. }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
-    // Checked as the body of the API is. An empty field repeats the task.
+    // Check the form with the same parser as the body of the API request. If the field is empty,
+    // the task's prompt is repeated.
     let body = if prompt.trim().is_empty() { json!({}) } else { json!({ "prompt": prompt }) };
     let ContinueRequest { prompt } = ContinueRequest::parse(body.to_string().as_bytes())
         .map_err(|violations| violated(&violations))?;
@@ -360,7 +361,8 @@ async fn continue_work(
 #[utoipa::path(get, path = "/ui/inbox", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
 async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let surface = app.control()?;
-    // Read before the list: the page's stream then has everything that the list lacks.
+    // Read the revision before the list. The page's event stream then reports every change that the
+    // list does not contain.
     let revision = surface.control.store().last_approval_revision();
     let (approvals, _) = pending(surface, None).await?;
     let mut askers = BTreeMap::new();
@@ -377,7 +379,7 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &asked, revision)))
 }
 
-/// The session or the named space that an approval belongs to.
+/// The session or space that an approval belongs to.
 async fn asker(store: &Store, approval: &Approval) -> Result<Option<Asker>, StoreError> {
     if let Some(id) = approval.session_id {
         return store.get_session(id).await.map(|session| Some(Asker::Session(Box::new(session))));
@@ -394,7 +396,7 @@ async fn asker(store: &Store, approval: &Approval) -> Result<Option<Asker>, Stor
 #[derive(Debug, Deserialize, ToSchema)]
 struct DecisionForm {
     decision: ApproveOrDeny,
-    /// Why, for the record and for the agent
+    /// The reason, which is stored and sent to the agent
     #[serde(default)]
     reason: String,
 }
@@ -495,7 +497,7 @@ async fn create_task(
     }
 }
 
-/// The form as the body of `POST /api/v1/tasks`, so that both are checked in the same way.
+/// The form as the body of `POST /api/v1/tasks`, so that both are checked by the same parser.
 fn body(form: &TaskForm) -> Vec<u8> {
     let mut repo = json!({ "mode": "git", "url": form.repo });
     if !form.branch.is_empty() {

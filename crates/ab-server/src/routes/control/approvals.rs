@@ -1,4 +1,4 @@
-//! `/v1/approvals`: questions of agents and programs, and the decisions on them.
+//! `/v1/approvals`: questions of agents and programs, and the decisions about them.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{ErrorEnvelope, Problem, ProblemKind};
 use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
 
-/// The longest that one request waits for a decision.
+/// Maximum time that one request waits for a decision.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Filters of the list of approvals
@@ -39,9 +39,11 @@ pub(crate) struct ApprovalQuery {
 
 /// List approvals, newest first
 ///
-/// With `Accept: text/event-stream`, a stream: first the approvals that match, then every approval that is made,
-/// decided or used, whatever its status, so that a reader of pending ones learns what no longer waits. The id of an
-/// event counts the changes; an approval that changed several times while its reader was away comes once.
+/// With `Accept: text/event-stream`, the response is a stream. It first contains the approvals that
+/// match, and then every approval that is created, decided or used, whatever its status, so that a
+/// reader of pending approvals sees when one is decided. The id of an event is the number of the
+/// change. If an approval changed several times while its reader was disconnected, only its latest
+/// state is sent.
 #[utoipa::path(
     get,
     path = "/v1/approvals",
@@ -91,7 +93,8 @@ pub(crate) async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DecisionWait {
-    /// The answer comes when the approval is decided or has expired, or after this many seconds, at most 60.
+    /// Wait until the approval is decided or has expired, but at most this number of seconds. At
+    /// most 60.
     #[param(maximum = 60)]
     wait: Option<u64>,
 }
@@ -122,7 +125,7 @@ pub(crate) async fn show(
         tokio::select! {
             biased;
             () = app.shutdown().cancelled() => {}
-            // Its error is that of the read below.
+            // Ignore an error here, because the read below reports it.
             _ = timeout(wait, store.wait_for_decision(id)) => {}
         }
     }
@@ -132,9 +135,10 @@ pub(crate) async fn show(
 
 /// Ask for an approval
 ///
-/// For programs outside the server, such as one that contains an agent. The approval waits in the same list and on the
-/// same page as those of sessions. A program that asks again with the same `requester` and `digest` gets the approval
-/// that it asked for before, pending or decided, until it uses the answer. Only the caller that asked can use it.
+/// For programs outside the server, such as a program that contains an agent. The approval appears
+/// in the same list and on the same page as those of sessions. If a program asks again with the
+/// same `requester` and `digest`, it gets the approval of its first request, pending or decided,
+/// until it uses the decision. Only the caller that asked can use the decision.
 #[utoipa::path(
     post,
     path = "/v1/approvals",
@@ -165,10 +169,11 @@ pub(crate) async fn request(
     Ok((status, location, Json(approval)).into_response())
 }
 
-/// Use the answer
+/// Use the decision
 ///
-/// The program that asked does this directly before it acts. An answer, yes or no, is used once. A yes is valid for the
-/// digest that was asked about, until the approval expires.
+/// The program that asked calls this immediately before it acts. A decision can be used once,
+/// whether it is a yes or a no. A yes is valid for the digest of the question, until the approval
+/// expires.
 #[utoipa::path(
     post,
     path = "/v1/approvals/{id}/use",
@@ -199,8 +204,8 @@ pub(crate) async fn use_answer(
 
 /// Decide an approval
 ///
-/// The first decision counts. Later ones get 409, as do decisions after the expiry, and a yes to something that is
-/// too large to be shown whole.
+/// Only the first decision is accepted. Later decisions get 409, and so do decisions after the
+/// expiry, and a yes if the subject is too large to be shown completely.
 #[utoipa::path(
     post,
     path = "/v1/approvals/{id}",

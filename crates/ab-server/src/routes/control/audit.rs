@@ -1,4 +1,4 @@
-//! `GET /api/v1/sessions/{id}/audit`: who did what to a session.
+//! `GET /api/v1/sessions/{id}/audit`: which caller did what to a session.
 
 use ab_api::{AuditEntry, Page, PageRequest, SessionId};
 use axum::Json;
@@ -13,8 +13,8 @@ use crate::problem::Problem;
 
 /// List who did what to a session, oldest first
 ///
-/// Requests that changed the session or tried to, and the calls on its endpoint with their outcome. At most 10,000
-/// entries of each source are stored.
+/// The list contains the requests that changed the session or tried to change it, and the calls on
+/// its endpoint, with their outcomes. At most 10,000 entries of each source are stored.
 #[utoipa::path(
     get,
     path = "/api/v1/sessions/{id}/audit",

@@ -1,4 +1,4 @@
-//! What the server offers: agents, runtimes, executors.
+//! Lists what the server offers: agents, runtimes and executors.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,24 @@ use crate::app::HttpApp;
 use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemKind};
 
-/// What tasks can request, beside the executor's own description.
+/// What tasks can request, in addition to what the executor describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskChoices {
     pub agents: Vec<AgentDescription>,
     /// The settings of each agent type.
     pub settings: BTreeMap<String, Vec<AgentSetting>>,
-    /// Other names of agent types.
+    /// Alternative names of agent types.
     pub aliases: BTreeMap<String, String>,
     pub runtimes: Vec<RuntimeDescription>,
     /// Whether the executor enforces CPU and memory limits.
     pub resource_limits: bool,
-    /// Directories of this machine that tasks without a repository start from, by their names.
+    /// The directories of this machine from which tasks without a repository can start, by template
+    /// name.
     pub templates: BTreeMap<String, String>,
     pub defaults: TaskDefaults,
 }
 
-/// Defaults of tasks.
+/// Default values of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskDefaults {
     pub network: NetworkMode,
@@ -43,7 +44,7 @@ pub struct TaskDefaults {
 }
 
 impl Default for TaskChoices {
-    /// No agents, and the runtime `local`.
+    /// The default offers no agents and only the runtime `local`.
     fn default() -> Self {
         let local = RuntimeDescription {
             kind: RuntimeType::Local,
@@ -79,7 +80,8 @@ pub(crate) async fn agents(
 
 /// Show the JSON Schema of the settings of an agent
 ///
-/// `settingsSchemaRef` of the agent is this address. `agent.settings` of a task are checked by it.
+/// This is the URL in `settingsSchemaRef` of the agent. `agent.settings` of a task is checked
+/// against this schema.
 #[utoipa::path(
     get,
     path = "/api/v1/schemas/agents/{file}",
@@ -109,7 +111,7 @@ pub(crate) async fn settings_schema(
     Ok((content_type, Json(schema)).into_response())
 }
 
-/// The address of the schema of an agent's settings.
+/// The path of the schema of an agent's settings.
 pub fn settings_schema_path(kind: &str) -> String {
     format!("/api/v1/schemas/agents/{kind}.json")
 }

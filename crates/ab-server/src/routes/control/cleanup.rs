@@ -1,4 +1,4 @@
-//! `/api/v1/cleanup`: removes what is too old or too large, and reports what is occupied.
+//! `/api/v1/cleanup`: removes what is too old or too large, and reports the disk use.
 
 use ab_api::CleanupReport;
 use ab_control::CleanupMode;
@@ -17,14 +17,15 @@ use crate::problem::Problem;
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CleanupQuery {
-    /// Whether nothing is removed: the report says what would be.
+    /// If true, nothing is removed, and the report lists what would be removed.
     #[serde(default)]
     dry_run: bool,
 }
 
 /// Remove what the retention settings allow to remove, now
 ///
-/// The server does the same at its start and every ten minutes. Nothing that a session at work uses is removed.
+/// The server also does this when it starts and every ten minutes. Workspaces and caches that a
+/// running session uses are not removed.
 #[utoipa::path(
     post,
     path = "/api/v1/cleanup",

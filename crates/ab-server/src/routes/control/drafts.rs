@@ -19,8 +19,8 @@ use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
 /// Save a draft of a task
 ///
-/// A draft has any of the fields of a task. They are checked when the task is created. A repeated request with the
-/// same `Idempotency-Key` gets the draft of the first one.
+/// A draft can contain any of the fields of a task. They are checked when the task is created. A
+/// repeated request with the same `Idempotency-Key` gets the draft of the first request.
 #[utoipa::path(
     post,
     path = "/api/v1/drafts",
@@ -137,7 +137,8 @@ pub(crate) async fn remove(
     removed.map(|()| StatusCode::NO_CONTENT).map_err(|error| of_draft(id, error))
 }
 
-/// The owner of the caller's drafts. The token of the server and a logged-in browser are the same person.
+/// The owner name under which the caller's drafts are stored. The server's token and a logged-in
+/// browser count as the same person.
 fn owner(principal: &Principal) -> String {
     principal.id().to_owned()
 }

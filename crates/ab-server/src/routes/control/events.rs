@@ -1,4 +1,4 @@
-//! Event streams: of one session, and of all.
+//! Event streams of one session and of all sessions.
 
 use ab_api::{Event, FieldViolations, SessionId};
 use ab_control::ControlPlaneError;
@@ -42,10 +42,10 @@ pub(crate) struct HistoryQuery {
 
 /// Follow the events of a session
 ///
-/// A stream of every event after the cursor. It ends with the session. A reader that already has
-/// every event of an ended session gets 204. An id that the session has not had yet is from before a restore: then the
-/// stream starts with the first event. With `Accept: application/json` the response is the
-/// list of events so far.
+/// The stream contains every event after the cursor, and ends with the session. A reader that
+/// already has every event of an ended session gets 204. If the session has no event with the id of
+/// the cursor yet, the id comes from before a restore, and the stream starts with the first event.
+/// With `Accept: application/json` the response is the list of events so far.
 #[utoipa::path(
     get,
     path = "/api/v1/sessions/{id}/events",
@@ -94,7 +94,7 @@ pub(crate) async fn follow(
             Json(EventHistory { items, last_event_id, has_more: !rest.is_empty() }).into_response()
         );
     }
-    // A browser reconnects after every end of a stream, unless it gets a 204.
+    // Respond with 204: a browser reconnects after the end of every other stream.
     if session.status.is_terminal()
         && control.store().event_records(scope, after, 1).await.map_err(failed)?.is_empty()
     {
@@ -108,8 +108,8 @@ pub(crate) async fn follow(
 
 /// Follow the events of all sessions
 ///
-/// Every event has the members `sessionId` and `seq`. Without a cursor the stream starts now. With an id that the log
-/// has not given yet it starts with the first event.
+/// Every event has the members `sessionId` and `seq`. Without a cursor the stream starts now. If
+/// the log has no event with the id of the cursor yet, the stream starts with the first event.
 #[utoipa::path(
     get,
     path = "/api/v1/events",
@@ -134,7 +134,7 @@ pub(crate) async fn follow_all(
     };
     let after = after.map_err(|error| of_task(ControlPlaneError::from(error)))?;
     let records = control.follow_events(EventLogScope::All, after).into_stream();
-    // The log also has the events of runs and spaces.
+    // The log also contains the events of runs and spaces, which are skipped.
     let events = records.filter_map(|record| {
         let event = match record {
             Ok(record) if record.stream.session_id().is_none() => None,

@@ -1,4 +1,4 @@
-//! `POST /api/v1/sessions/{id}/open/ide`: how the workspace of a session is opened in an IDE.
+//! `POST /api/v1/sessions/{id}/open/ide`: tells how to open the workspace of a session in an IDE.
 
 use ab_api::{
     Ide, LocalWorkspaceAccess, OpenIdeRequest, OpenIdeResponse, Session, SessionId, SessionStatus,
@@ -18,15 +18,16 @@ use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::Peer;
 
-/// The header by which a proxy names the scheme of the original request.
+/// The header with which a proxy names the scheme of the original request.
 const FORWARDED_SCHEME: &str = "x-forwarded-proto";
 const AGENT_WRITES: &str = "The agent can write these files: a program that runs code from them, such as git, make or an \
      IDE that trusts them, runs it as you.";
 
 /// Say how the workspace of a session is opened in an IDE
 ///
-/// A caller on the server's machine gets the directory and the command. Everybody gets the SSH command of a running
-/// session. The server starts nothing: `agent-backend session run` starts the program on the caller's machine.
+/// A caller on the server's machine gets the directory and the command. For a running session every
+/// caller also gets the SSH command. The server does not start a program: `agent-backend session
+/// run` starts it on the caller's machine.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/open/ide",
@@ -92,7 +93,7 @@ pub(crate) async fn open(
 ///
 /// # Errors
 ///
-/// It is not made yet, or no longer exists.
+/// Fails if the workspace is not made yet or no longer exists.
 async fn workspace(surface: &ControlPlaneRoutes, session: &Session) -> Result<String, Problem> {
     let made = surface.control.store().pending_cleanups(Some(session.id)).await;
     let made = made.map_err(store_failed)?;
@@ -113,7 +114,7 @@ async fn workspace(surface: &ControlPlaneRoutes, session: &Session) -> Result<St
     }
 }
 
-/// Stock ssh and sftp by the WebSocket of the session.
+/// The commands for the standard `ssh` and `sftp` through the WebSocket of the session.
 fn ssh(server: &str, id: SessionId) -> SshWorkspaceAccess {
     let url = format!("{server}/api/v1/sessions/{id}/ssh");
     let proxy = format!("ProxyCommand=agent-backend ssh-proxy --token-file TOKEN_FILE {url}");

@@ -1,4 +1,4 @@
-//! The header `Idempotency-Key`: a client names a request, so that it can repeat it.
+//! The header `Idempotency-Key`. A client uses it to make a request repeatable.
 
 use ab_control::SessionIdempotencyKey;
 use ab_core::Principal;
@@ -9,12 +9,12 @@ use crate::problem::{Problem, ProblemKind};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MAX_KEY_BYTES: usize = 255;
 
-/// The key of a request, if it has one. `request` has everything that makes two requests different; a key that comes
-/// again with another request is refused.
+/// The key of a request, if it has one. `request` must contain everything that distinguishes two
+/// requests: a key that is used again with a different request is refused.
 ///
 /// # Errors
 ///
-/// The key is empty, too long, or not ASCII.
+/// Fails if the key is empty, too long, or not ASCII.
 pub(super) fn request_key(
     headers: &HeaderMap,
     principal: &Principal,

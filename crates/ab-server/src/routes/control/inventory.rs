@@ -1,4 +1,5 @@
-//! What the server has worked with: projects, repositories, branches of repositories, workspaces.
+//! Lists what the server has used: projects, repositories, branches of repositories, and
+//! workspaces.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::Peer;
 
-/// How long stored branches are used before the repository is asked again.
+/// How long stored branches are used before the server asks the repository again.
 const REFS_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Filters of the lists of projects and repositories
@@ -81,7 +82,8 @@ pub(crate) async fn repos(
 
 /// Import a repository into the list
 ///
-/// The repository is asked for its branches, so that it is known to work. Importing it again has no effect.
+/// The server asks the repository for its branches, to check that it can be read. Importing it
+/// again has no effect.
 #[utoipa::path(
     post,
     path = "/api/v1/repos",
@@ -114,14 +116,14 @@ pub(crate) async fn import(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RefsQuery {
-    /// The address of the repository, as in `repo.url` of a task.
+    /// The URL of the repository, as in `repo.url` of a task.
     url: String,
 }
 
 /// List the branches of a repository
 ///
-/// Branches are asked for at most once a minute. If the repository cannot be read, the stored branches are the answer;
-/// `fetchedAt` says how old they are.
+/// The server asks the repository at most once a minute. If the repository cannot be read, the
+/// response contains the stored branches. `fetchedAt` says when they were read.
 #[utoipa::path(
     get,
     path = "/api/v1/git/refs",
@@ -178,7 +180,7 @@ async fn asked(surface: &ControlPlaneRoutes, url: &str) -> Result<RepoRefs, Prob
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WorkspaceQuery {
-    /// `active` (a session works in it) or `kept` (its session has ended).
+    /// `active` (a session uses the workspace) or `kept` (its session has ended).
     status: Option<String>,
 }
 
@@ -209,7 +211,7 @@ pub(crate) async fn workspaces(
 
 /// Show a workspace with its storage use and the sessions that worked in it
 ///
-/// The id is that of the session that made it, or of one that continued in it.
+/// The id is that of the session that made the workspace, or of a session that continued in it.
 #[utoipa::path(
     get,
     path = "/api/v1/workspaces/{id}",

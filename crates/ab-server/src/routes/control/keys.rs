@@ -19,13 +19,14 @@ use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::gate::random_text;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// The beginning of every secret, by which scanners of repositories recognise it.
+/// The beginning of every secret. Scanners of repositories use it to recognise leaked secrets.
 const SECRET_PREFIX: &str = "abk_";
 
 /// Create an API key
 ///
-/// The answer is the only one with the secret. Names of keys that are not revoked are unique, so a repeated request
-/// creates no second key. A key cannot create or revoke keys: the server's token and logged-in browsers can.
+/// Only this response contains the secret. Names of keys that are not revoked are unique, so a
+/// repeated request does not create a second key. An API key cannot be used to create or revoke
+/// keys. The server's token and logged-in browsers can do this.
 #[utoipa::path(
     post,
     path = "/api/v1/keys",
@@ -86,7 +87,7 @@ pub(crate) async fn list(
 
 /// Revoke an API key
 ///
-/// The next request with its secret is refused.
+/// Requests with its secret are refused from now on.
 #[utoipa::path(
     delete,
     path = "/api/v1/keys/{id}",
@@ -111,7 +112,8 @@ pub(crate) async fn revoke(
     Ok(Json(revoked))
 }
 
-/// Refuses callers that came with an API key: a key that makes keys would outlive its revocation.
+/// Refuses callers that use an API key. Otherwise a key could create another key, which would stay
+/// valid after the first was revoked.
 fn may_change_keys(principal: &Principal) -> Result<(), Problem> {
     if principal.kind() == PrincipalKind::ApiKey && principal.id() != RESERVED_API_KEY_NAME {
         let detail = "an API key cannot create or revoke keys: use the token of the server";

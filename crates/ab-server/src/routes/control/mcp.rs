@@ -15,8 +15,9 @@ use crate::routes::mcp;
 
 /// Send an MCP message to a session's workspace
 ///
-/// One JSON-RPC message, or an array of them if the revision supports batches. The command policy
-/// judges commands. If it asks, the call waits until an approval of the session is decided.
+/// One JSON-RPC message, or an array of them if the protocol revision supports batches. The command
+/// policy judges commands. If it requires an approval, the call waits until the approval is
+/// decided.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/mcp",
@@ -102,7 +103,7 @@ async fn answer(app: &HttpApp, id: SessionId, request: Request) -> Result<Respon
 ///
 /// # Errors
 ///
-/// 409 if the agent of the session does not run, 410 if the session has ended.
+/// 409 if the agent of the session is not running, 410 if the session has ended.
 pub(super) async fn running(
     surface: &ControlPlaneRoutes,
     id: SessionId,

@@ -1,4 +1,4 @@
-//! Errors of the control plane as problems, and their descriptions.
+//! Converts errors of the control plane to problems, and describes them.
 
 use std::collections::BTreeMap;
 

@@ -23,9 +23,10 @@ use crate::problem::{Problem, ProblemDocument};
 
 /// Give the agent of a session a further prompt
 ///
-/// The prompt is queued, and the agent gets it after all earlier ones. With `now` the agent's turn is cancelled and
-/// the prompt goes before all others. A prompt is sent at most once, also when the server is killed. A repeated request
-/// with the same `Idempotency-Key` gets the prompt of the first one.
+/// The prompt is queued, and the agent gets it after all earlier prompts. With `now`, the agent's
+/// current turn is cancelled and the prompt is sent before all others. A prompt is sent at most
+/// once, even if the server is killed. A repeated request with the same `Idempotency-Key` gets the
+/// prompt of the first request.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/prompt",
@@ -65,7 +66,7 @@ pub(crate) async fn send(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PromptQuery {
-    /// One status: queued, sent, answered, interrupted, unknown or withdrawn.
+    /// Only prompts with this status: queued, sent, answered, interrupted, unknown or withdrawn.
     status: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How many tasks a caller, and how many tasks of a project, are accepted in a minute.
+//! Limits the number of tasks per minute, for each caller and for each project.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -6,27 +6,28 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Maximum number of callers and projects in the table. For a new one, the entry with the least use is removed.
+/// Maximum number of callers and projects in the table. If it is full, the entry with the least use
+/// is removed.
 const REMEMBERED: usize = 4096;
 
-/// Who or what a task counts for.
+/// The caller or project for which a task is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TaskCounter {
-    /// Kind and name of a principal.
+    /// The kind and name of the caller's principal.
     Caller(String),
     Project(String),
 }
 
-/// Limits the tasks of each caller and of each project. A minute's worth may come at once; then there is room for one
-/// more each time a fraction of the minute has passed.
+/// Limits the tasks of each caller and of each project. All tasks of a minute may arrive at once.
+/// After that, the next task is accepted when its share of a minute has passed.
 #[derive(Debug)]
 pub(crate) struct TaskRateLimit {
     per_minute: NonZeroU32,
-    /// When the whole allowance is available again.
+    /// For each counter, the time at which the full number of tasks is available again.
     full_again: Mutex<HashMap<TaskCounter, Instant>>,
 }
 
-/// A task beyond the limit.
+/// The error for a task that exceeds the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskRateExceeded {
     pub(super) counter: TaskCounter,
@@ -39,7 +40,7 @@ impl TaskRateLimit {
         TaskRateLimit { per_minute, full_again: Mutex::default() }
     }
 
-    /// Counts a task for all counters, or for none of them.
+    /// Counts a task for all counters. If one of them is exceeded, it is counted for none.
     pub(super) fn take(
         &self,
         counters: &[TaskCounter],

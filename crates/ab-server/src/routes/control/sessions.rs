@@ -31,17 +31,17 @@ const MAX_TAIL: usize = 1000;
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SessionQuery {
-    /// One status, or several separated by commas.
+    /// Only sessions with this status. Several are separated by commas.
     status: Option<String>,
     tenant_id: Option<String>,
     project_id: Option<String>,
     /// The type of the agent.
     agent: Option<String>,
-    /// The address of the repository.
+    /// The URL of the repository.
     repo: Option<String>,
-    /// A label and its value, as `name=value`.
+    /// A label as `name=value`.
     label: Option<String>,
-    /// The id of the first session of a task with several agents.
+    /// The id of the first session of a task that made several sessions.
     task_id: Option<String>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn show(
 
 /// End a session at once and remove its workspace
 ///
-/// For a session that has ended, only its workspace is removed.
+/// If the session has already ended, only its workspace is removed.
 #[utoipa::path(
     delete,
     path = "/api/v1/sessions/{id}",
@@ -145,8 +145,9 @@ pub(crate) async fn stop(
 
 /// Continue a session that was stopped or failed
 ///
-/// A new session works on the workspace of the earlier one, with the same agent and repository. A repeated request with
-/// the same `Idempotency-Key` gets the new session of the first one.
+/// A new session works in the workspace of the earlier one, with the same agent and repository. A
+/// repeated request with the same `Idempotency-Key` gets the session that the first request
+/// created.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/continue",
@@ -212,8 +213,8 @@ pub(crate) async fn finish(
 
 /// Freeze the processes of a running session
 ///
-/// The session is `pausing` until all of them are frozen. If they cannot be frozen it keeps
-/// running, and its log says why.
+/// The session is `pausing` until all of its processes are frozen. If they cannot be frozen, the
+/// session keeps running and its log says why.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/pause",
@@ -280,7 +281,7 @@ pub(crate) async fn info(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogQuery {
-    /// The number of last lines: 1 to 1,000, which is the default.
+    /// The number of lines, counted from the end: 1 to 1,000. Default: 1,000.
     tail: Option<usize>,
 }
 
@@ -329,7 +330,7 @@ pub(crate) async fn diff(
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Response, Problem> {
     let diff = unified_diff(&app.control()?.control, id).await?;
-    // The agent controls the text: a browser must not guess another content type.
+    // The agent controls the text, so a browser must not guess a different content type.
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (HeaderName::from_static("x-content-type-options"), "nosniff"),
@@ -337,7 +338,7 @@ pub(crate) async fn diff(
     Ok((headers, diff).into_response())
 }
 
-/// The changes of a session: the stored diff if it has ended, else the current diff of its
+/// The changes of a session. If it has ended, the stored diff, otherwise the current diff of its
 /// workspace.
 pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Result<String, Problem> {
     let record = control.store().session_record(id).await;
@@ -362,7 +363,7 @@ pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Resul
     diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
 }
 
-/// An error of the store that does not concern one session.
+/// Converts an error of the store that does not concern a single session.
 pub(super) fn store_failed(error: StoreError) -> Problem {
     super::of_task(ControlPlaneError::from(error))
 }

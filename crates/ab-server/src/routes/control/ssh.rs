@@ -1,4 +1,4 @@
-//! `/api/v1/sessions/{id}/ssh`: the workspace of a running session by SSH and SFTP.
+//! `/api/v1/sessions/{id}/ssh`: access to the workspace of a running session by SSH and SFTP.
 
 use ab_api::SessionId;
 use ab_core::{NarrowOptions, Principal};
@@ -16,16 +16,16 @@ use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::daemon::{SshTarget, accept_ssh};
 
-/// SSH into sessions.
+/// SSH access to running sessions.
 #[derive(Debug)]
 pub(crate) struct SessionSsh {
     pub(crate) settings: SshServerSettings,
-    /// Upgraded connections, until each has ended.
+    /// Tracks upgraded connections until they have ended.
     pub(crate) sockets: TaskTracker,
 }
 
 impl SessionSsh {
-    /// Waits for the connections. They end when the shutdown token is cancelled.
+    /// Waits for the connections, which end when the shutdown token is cancelled.
     pub(crate) async fn close(&self) {
         self.sockets.close();
         self.sockets.wait().await;
@@ -34,9 +34,10 @@ impl SessionSsh {
 
 /// Speak SSH with the workspace of a running session
 ///
-/// A WebSocket whose binary messages carry the bytes of an SSH connection, split at any point: commands and SFTP, in
-/// the session's sandbox and under its command policy. The server asks for no SSH login, because the request has a
-/// token. `agent-backend ssh-proxy` connects a stock ssh or sftp.
+/// A WebSocket whose binary messages carry the bytes of an SSH connection, split at any point. It
+/// supports commands and SFTP, in the session's sandbox and under its command policy. The server
+/// requires no SSH login, because the request is already authenticated by a token. `agent-backend
+/// ssh-proxy` connects the standard `ssh` or `sftp`.
 #[utoipa::path(
     get,
     path = "/api/v1/sessions/{id}/ssh",

@@ -1,4 +1,4 @@
-//! `POST /api/v1/tasks`: a task becomes a session.
+//! `POST /api/v1/tasks`: creates a session for a task.
 
 use ab_api::{SessionLinks, SessionStatus, TaskCreatedResponse, TaskRequest};
 use ab_control::ControlPlaneError;
@@ -19,7 +19,7 @@ use crate::routes::audit::CreatedSessions;
 
 /// Create a session for a task, or one for each of its agents
 ///
-/// A repeated request with the same `Idempotency-Key` gets the sessions of the first one.
+/// A repeated request with the same `Idempotency-Key` gets the sessions of the first request.
 #[utoipa::path(
     post,
     path = "/api/v1/tasks",
@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let store = surface.control.store();
     let repeated = match uploads::resolve(store, principal.id(), &mut task).await? {
         Ok(()) => None,
-        // The task of an earlier request with the same key has used the uploads.
+        // An earlier request with the same key may already have used the uploads.
         Err(violations) => match &key {
             Some(key) => match surface.control.repeated_sessions(key).await.map_err(of_task)? {
                 Some(sessions) => Some(sessions),
@@ -78,7 +78,8 @@ pub(crate) async fn create(
     };
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();
-    // A repeated request gets the first response, even if the status of the session has changed.
+    // A repeated request must get the same response as the first one, even if the status of the
+    // session has changed.
     let status = SessionStatus::Queued;
     let sessions = Extension(CreatedSessions(session_ids.clone()));
     let created = TaskCreatedResponse { id, session_ids, status, links };

@@ -1,7 +1,8 @@
 //! `/api/v1/uploads`: files and archives that a caller sends before the task that uses them.
 //!
-//! The content goes to a signed address, which needs no token. It can arrive in pieces: each names its offset, and after
-//! a lost connection the caller asks for the offset and continues there.
+//! The content is sent to a signed URL, which requires no token. It can be sent in pieces, each
+//! with its offset. After a lost connection the caller asks for the current offset and continues
+//! there.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +29,13 @@ use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// The offset of the content in a request, and of the next piece in an answer.
+/// In a request, the offset of its content. In a response, the offset of the next piece.
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 /// Announce an upload
 ///
-/// The answer has the address for the content. A repeated request with the same `Idempotency-Key` gets the upload of the
-/// first one.
+/// The response contains the URL for the content. A repeated request with the same
+/// `Idempotency-Key` gets the upload of the first request.
 #[utoipa::path(
     post,
     path = "/api/v1/uploads",
@@ -95,7 +96,7 @@ pub(crate) async fn list(
     Ok(Json(page.build_response_page(uploads, total)))
 }
 
-/// Show an upload, with a new signed address for the rest of its content
+/// Show an upload, with a new signed URL for the rest of its content
 #[utoipa::path(
     get,
     path = "/api/v1/uploads/{id}",
@@ -137,18 +138,18 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The parameters of a signed address.
+/// The query parameters of a signed URL.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UploadSignature {
-    /// When the address expires, in seconds since 1970
+    /// When the URL expires, in seconds since 1970
     expires: Option<i64>,
     signature: Option<String>,
 }
 
 /// Show how much of the content has arrived
 ///
-/// The signed address, or a token of the owner, is enough.
+/// Requires the signed URL or a token of the owner.
 #[utoipa::path(
     get,
     path = "/api/v1/uploads/{id}/content",
@@ -172,7 +173,7 @@ pub(crate) async fn offset(
 
 /// Send the whole content
 ///
-/// Content that has arrived before is replaced. The signed address, or a token of the owner, is enough.
+/// Content that arrived earlier is replaced. Requires the signed URL or a token of the owner.
 #[utoipa::path(
     put,
     path = "/api/v1/uploads/{id}/content",
@@ -204,8 +205,9 @@ pub(crate) async fn replace(
 
 /// Send the next piece of the content
 ///
-/// The header `Upload-Offset` says where it begins, which must be where the content so far ends. An empty piece at the end
-/// checks content that has arrived completely. The signed address, or a token of the owner, is enough.
+/// The header `Upload-Offset` contains the offset of the piece. It must be the number of bytes that
+/// have arrived. If all content has arrived, an empty piece at the end starts the check of the
+/// content. Requires the signed URL or a token of the owner.
 #[utoipa::path(
     patch,
     path = "/api/v1/uploads/{id}/content",
@@ -249,7 +251,7 @@ pub(crate) async fn append(
 ///
 /// # Errors
 ///
-/// The fields that name no complete upload of `owner`.
+/// Returns the fields that do not name a complete upload of `owner`.
 pub(super) async fn resolve(
     store: &Store,
     owner: &str,
@@ -277,7 +279,7 @@ pub(super) async fn resolve(
     Ok(found.into_result(()))
 }
 
-/// The fields of a task whose upload was taken by another request at this moment.
+/// The violations for a task whose upload has just been used by another request.
 pub(super) fn taken(task: &Task, id: UploadId) -> FieldViolations {
     let mut found = FieldViolations::default();
     let attached = task.attachments.iter().position(|attachment| attachment.upload_id == id);
@@ -339,7 +341,7 @@ async fn owned(
     }
 }
 
-/// Lets the owner in, and who has a signed address.
+/// Admits the owner of the upload, and callers with a signed URL.
 async fn admitted(
     surface: &ControlPlaneRoutes,
     principal: Option<Extension<Principal>>,
@@ -374,7 +376,8 @@ async fn admitted(
     }
 }
 
-/// Writes the body of a request. What arrived before a lost connection is kept.
+/// Writes the body of a request to the upload. If the connection is lost, the bytes that have
+/// arrived are kept.
 async fn receive(
     surface: &ControlPlaneRoutes,
     id: UploadId,
@@ -414,7 +417,7 @@ fn shown(record: UploadRecord) -> Response {
     (offset, Json(record.upload)).into_response()
 }
 
-/// The upload with a signed address, if it takes content.
+/// Adds a signed URL to an upload, if the upload still accepts content.
 async fn signed(surface: &ControlPlaneRoutes, record: UploadRecord) -> Result<Upload, Problem> {
     let mut upload = record.upload;
     if upload.status == UploadStatus::Open {
@@ -479,7 +482,7 @@ fn failed(error: StoreError) -> Problem {
     }
 }
 
-/// A problem of one field.
+/// A problem that concerns one field.
 fn named(problem: Problem, field: &str, detail: &str) -> Problem {
     problem.with_errors(BTreeMap::from([(field.to_owned(), vec![detail.to_owned()])]))
 }

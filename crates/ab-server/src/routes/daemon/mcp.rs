@@ -11,9 +11,9 @@ use crate::routes::Peer;
 
 /// Send an MCP message
 ///
-/// One JSON-RPC message, or an array of them if the revision supports batches. A call needs no
-/// handshake. The response is JSON, or an event stream if notifications come before the result.
-/// With `?session=true`, `initialize` begins a session.
+/// One JSON-RPC message, or an array of them if the protocol revision supports batches. A call does
+/// not require a handshake. The response is JSON, or an event stream if notifications precede the
+/// result. With `?session=true`, `initialize` begins a session.
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -47,7 +47,7 @@ pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Respon
 
 /// Listen to a session
 ///
-/// Without a session there is no stream to listen to.
+/// Only sessions have such a stream.
 #[utoipa::path(
     get,
     path = "/mcp",

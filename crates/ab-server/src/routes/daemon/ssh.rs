@@ -1,7 +1,7 @@
 //! `/ssh`: SSH in the binary messages of a WebSocket.
 //!
-//! A caller with a wrong token is also upgraded, and the WebSocket is then closed with 4001. This
-//! is how clients distinguish a wrong token from a network failure.
+//! A request with a wrong token is upgraded too, and the WebSocket is then closed with the code
+//! 4001. By this code clients distinguish a wrong token from a network failure.
 
 use std::future::poll_fn;
 use std::io;
@@ -47,9 +47,9 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Speak SSH in binary messages
 ///
-/// A WebSocket whose binary messages carry the bytes of an SSH connection, split at any point:
-/// commands and SFTP. The token is in the Authorization header or in the query. With a wrong token
-/// the WebSocket is closed with code 4001 after the upgrade.
+/// A WebSocket whose binary messages carry the bytes of an SSH connection, split at any point. It
+/// supports commands and SFTP. The token is in the Authorization header or in the query. If the
+/// token is wrong, the WebSocket is closed with the code 4001 after the upgrade.
 #[utoipa::path(
     get,
     path = "/ssh",
@@ -80,7 +80,7 @@ pub(crate) async fn connect(
         let detail = "SSH over WebSockets is not enabled on this server";
         return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
-    // A caller without the right token must learn nothing about the workspace.
+    // A caller without the right token must not learn anything about the workspace.
     let view = match caller.is_admin().then(|| daemon.view(request.headers())).transpose() {
         Ok(view) => view,
         Err(problem) => return problem.into_response(),
@@ -97,13 +97,13 @@ pub(crate) async fn connect(
     response
 }
 
-/// What a WebSocket that carries SSH is connected to.
+/// The SSH server to which a WebSocket is connected.
 pub(in crate::routes) enum SshTarget {
-    /// A server that ends its connections when it is shut down.
+    /// A server that ends its connections itself when it is shut down.
     Served { server: SshServer, view: Backend },
-    /// A server of one connection, which ends at the latest when the token is cancelled.
+    /// A server for one connection, which ends when the token is cancelled, or earlier.
     Until { server: SshServer, backend: Backend, shutdown: CancellationToken },
-    /// The caller showed no valid token.
+    /// None: the caller has no valid token.
     Unauthorized,
 }
 
@@ -123,11 +123,11 @@ pub(in crate::routes) fn accept_ssh(
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return not_a_websocket();
     };
-    // A WebSocket counts as a connection until it ends.
+    // A WebSocket counts towards the connection limits until it ends.
     let place = request.extensions_mut().remove::<Place>();
     tokio::spawn(sockets.track_future(async move {
         let _place = place;
-        // An error means that the caller has left.
+        // An error means that the caller has disconnected.
         let Ok(stream) = upgrade.await else { return };
         let stream = Beyond::new(stream);
         match target {
@@ -155,11 +155,11 @@ fn another_version() -> Response {
     ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
 }
 
-/// Serves SSH on a connection thread (lane) if there are any.
+/// Serves SSH on a separate connection thread (lane), if the server has such threads.
 async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
     let lanes = ssh.connection_threads().cloned();
     let Some(lanes) = lanes else {
-        // Boxed, so that the future of a connection on a lane does not reserve space for it.
+        // Boxed, so that the future for connections on a lane does not reserve memory for this one.
         return Box::pin(carry(&ssh, view, Shared::new(stream))).await;
     };
     let serving = lanes.spawn(async move {
@@ -168,11 +168,11 @@ async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
             Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
         }
     });
-    // A panic in it has already been reported.
+    // A panic in the task has already been reported.
     let _ = AbortOnDropHandle::new(serving).await;
 }
 
-/// Serves SSH over the socket, then closes it with a reason.
+/// Serves SSH over the socket, then closes the socket with a reason.
 async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     let ended = ssh.serve_with_backend(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
@@ -180,7 +180,7 @@ async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     part(socket, reason).await;
 }
 
-/// Sends a close frame and waits briefly for the peer's.
+/// Sends a close frame and waits a short time for the peer's close frame.
 async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let parting = async {
         socket.lock().start_close(code, reason);
@@ -194,8 +194,8 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let _ = timeout(GOODBYE, parting).await;
 }
 
-/// The socket, shared by the SSH stream and the close handshake after it. Only the close handshake
-/// closes it.
+/// The socket. It is shared by the SSH stream and by the close handshake after it. Only the close
+/// handshake closes it.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<WebSocketByteStream<Beyond>>>);
 

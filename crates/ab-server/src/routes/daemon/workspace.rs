@@ -14,20 +14,21 @@ use crate::problem::{Problem, ProblemKind};
 const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 
-/// One workspace, ready to be served.
+/// One workspace, with everything that is needed to serve it.
 pub struct DaemonRoutes {
     pub(crate) backend: Backend,
-    /// The path with which the daemon was started.
+    /// The workspace path that was given when the daemon was started.
     pub(crate) root_dir: String,
-    /// Whether the daemon was started inside a scope, so that requests cannot choose one.
+    /// Whether the daemon was started for a scope of the workspace. In this case requests cannot
+    /// select a scope.
     pub(crate) scoped: bool,
     pub(crate) conventional_ssh: bool,
     pub(crate) mcp: McpHttpEndpoint,
     /// SSH over WebSockets, unless it is turned off.
     pub(crate) ssh: Option<SshServer>,
-    /// Upgraded connections, until each has ended.
+    /// Tracks upgraded connections until they have ended.
     pub(crate) sockets: TaskTracker,
-    /// The controls in force for commands, once they are known.
+    /// The controls that are in force for commands, once they are known.
     in_force: OnceCell<EffectivePolicy>,
 }
 
@@ -50,17 +51,18 @@ impl DaemonRoutes {
         }
     }
 
-    /// Determines the controls in force, once. This may run test programs.
+    /// Determines the controls that are in force, once. This may run test programs.
     pub(crate) async fn find_out(&self) -> Result<&EffectivePolicy, Error> {
         self.in_force.get_or_try_init(|| self.backend.effective_policy()).await
     }
 
-    /// The controls in force, if they are already known.
+    /// The controls that are in force, if they are already known.
     pub(crate) fn in_force(&self) -> Option<&EffectivePolicy> {
         self.in_force.get()
     }
 
-    /// Refuses requests that select a scope: `backend` is already a scope for all callers.
+    /// Refuses requests that select a scope. Used when `backend` already is a scope for all
+    /// callers.
     pub fn reject_requested_scopes(mut self) -> DaemonRoutes {
         self.scoped = true;
         self
@@ -72,13 +74,14 @@ impl DaemonRoutes {
         self
     }
 
-    /// Sets whether the daemon also serves SSH on a separate port. This is only reported.
+    /// Sets whether the daemon reports that it also serves SSH on a separate port. Does not open
+    /// the port.
     pub fn report_separate_ssh_port(mut self, has_port: bool) -> DaemonRoutes {
         self.conventional_ssh = has_port;
         self
     }
 
-    /// Ends everything that is not an HTTP request.
+    /// Ends everything except running HTTP requests.
     pub(crate) async fn close(&self) {
         self.mcp.close();
         if let Some(ssh) = &self.ssh {
@@ -88,7 +91,7 @@ impl DaemonRoutes {
         self.sockets.wait().await;
     }
 
-    /// The scope that the headers select.
+    /// The workspace, or the scope of it that the headers select.
     pub(crate) fn view(&self, headers: &HeaderMap) -> Result<Backend, Problem> {
         self.agrees_on_root(headers)?;
         let Some(scope) = text(headers, &SCOPE_PATH)? else { return Ok(self.backend.clone()) };
@@ -108,8 +111,8 @@ impl DaemonRoutes {
         self.backend.scope(scope, options).map_err(|error| invalid(error.to_string()))
     }
 
-    /// Checks the root that a client names in a header. Some clients send `undefined`, which is
-    /// ignored.
+    /// Checks that the root in a client's header is the served one. Some clients send `undefined`,
+    /// which is ignored.
     fn agrees_on_root(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(named) = text(headers, &ROOT_DIR)? else { return Ok(()) };
         let bare = |path: &str| match path.trim_end_matches('/') {
@@ -135,7 +138,7 @@ impl fmt::Debug for DaemonRoutes {
     }
 }
 
-/// The text of a header that may occur once.
+/// The text of a header that may occur at most once.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let malformed = |why| {
         let message = format!("{name} {why}");

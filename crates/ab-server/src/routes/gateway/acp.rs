@@ -154,7 +154,8 @@ pub(crate) async fn follow(
 
 /// End an agent server
 ///
-/// Ends its process and everything that it started. A server that does not exist is ignored.
+/// Ends its process and everything that the process started. Has no effect if there is no such
+/// server.
 #[utoipa::path(
     delete,
     path = "/v1/acp/{server_id}",
@@ -198,7 +199,7 @@ fn framed(batch: &ReplayBatch) -> Bytes {
     frames.into()
 }
 
-/// A missing or blank header means that all messages in memory are sent.
+/// Parses `Last-Event-ID`. If it is missing or blank, all messages in memory are sent.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let text = value.to_str().unwrap_or("?").trim();

@@ -84,10 +84,10 @@ pub(crate) struct InstallRequest {
     /// Whether to install an agent again that is already installed
     #[serde(default)]
     reinstall: bool,
-    /// The version of the agent: the version of the catalog, or `latest`, which means the same
+    /// The version of the agent: the version in the catalog, or `latest`, which means the same
     #[serde(default)]
     agent_version: Option<String>,
-    /// The same, under the name of the agent's ACP program
+    /// The version of the agent's ACP program. Has the same meaning as `agentVersion`
     #[serde(default)]
     agent_process_version: Option<String>,
 }
@@ -171,8 +171,8 @@ impl utoipa::IntoResponses for InstallProblems {
 
 /// Install an agent
 ///
-/// Installs the package of the catalog with the machine's npm. An agent whose program exists is not
-/// installed again. The operator installs agents without a package.
+/// Installs the package in the catalog with the machine's npm. If the agent's program already
+/// exists, nothing is installed. Agents without a package must be installed by the operator.
 #[utoipa::path(
     post,
     path = "/v1/agents/{agent}/install",
@@ -206,7 +206,7 @@ pub(crate) async fn install(
 }
 
 impl InstallRequest {
-    /// Checks the requested version. An agent has only the version that the catalog pins.
+    /// Checks the requested version. Only the version in the catalog is available.
     fn check(&self, gateway: &AgentGateway, name: &str) -> Result<(), Problem> {
         let entry = gateway.settings().agents.catalog.find(name);
         let pinned = entry.and_then(|entry| entry.package.as_ref()).map(|it| it.version.as_str());
@@ -228,11 +228,11 @@ impl InstallRequest {
     }
 }
 
-/// The id under which clients of sandbox-agent look for an agent without a model.
+/// The id by which clients of sandbox-agent request an agent that uses no model.
 const MOCK: &str = "mock";
 
-/// The scripted agent under the id `mock`, on a gateway for clients of sandbox-agent. `None` if a
-/// launcher or a catalog entry has that name.
+/// Lists the scripted agent under the id `mock`, for clients of sandbox-agent. `None` if a launcher
+/// or a catalog entry has that name.
 fn mock(gateway: &AgentGateway) -> Option<GatewayAgent> {
     let agents = &gateway.settings().agents;
     agents.launchers_dir.as_ref()?;
@@ -279,14 +279,14 @@ fn launched(gateway: &AgentGateway, name: &str) -> GatewayAgent {
         credentials_available: true,
         version: None,
         path: directory.map(|path| path.join(format!("{name}-acp")).display().to_string()),
-        // Nothing is known about the agent.
+        // The catalog has no information about this agent.
         capabilities: capabilities(&[]),
         server_status: server_status(gateway, name),
     }
 }
 
-/// The features of an agent. What prompts may hold depends on the agent. The others are messages of
-/// ACP.
+/// The features of an agent. Which content prompts may contain depends on the agent. The other
+/// features follow from the messages of ACP.
 fn capabilities(prompt_content: &[AgentPromptContent]) -> GatewayCapabilities {
     GatewayCapabilities {
         plan_mode: true,

@@ -1,4 +1,4 @@
-//! `/v1/config`: MCP servers and skills of a directory, stored in it. They are not added to
+//! `/v1/config`: MCP servers and skills that are stored in a directory. They are not added to
 //! messages.
 
 pub(super) mod mcp;
@@ -24,7 +24,7 @@ use crate::extract::json_terms;
 use crate::problem::{Problem, ProblemKind};
 
 const MAX_NAME: usize = 256;
-/// How often a change is retried after a conflicting change by another program.
+/// How often a change is attempted if another program changes the file at the same time.
 const ATTEMPTS: usize = 20;
 
 /// Describes the errors of every configuration route.
@@ -77,12 +77,12 @@ impl EntryKind {
     }
 }
 
-/// The entries of one kind in one directory.
+/// The file with the entries of one kind in one directory.
 struct ConfigFile<'a> {
     surface: &'a AgentGatewayRoutes,
     files: &'a ServedDirectory,
     kind: EntryKind,
-    /// Relative to the served root.
+    /// The path of the file, relative to the served root.
     path: String,
 }
 
@@ -122,8 +122,8 @@ impl<'a> ConfigFile<'a> {
         }
     }
 
-    /// Changes the entries. Changes of this server run one at a time. A concurrent change by
-    /// another program is detected, and the change is retried.
+    /// Changes the entries. Changes by this server run one at a time. If another program changes
+    /// the file at the same time, this is detected and the change is repeated.
     async fn change(&self, change: impl Fn(&mut Map<String, Value>)) -> Result<(), Problem> {
         let _turn = self.surface.config_turn.acquire().await;
         for _ in 0..ATTEMPTS {
@@ -212,7 +212,7 @@ impl<'a> ConfigFile<'a> {
         Ok(name)
     }
 
-    /// An entry of the file, which other programs may have written.
+    /// Parses an entry of the file, which may have been written by another program.
     fn parsed<T: DeserializeOwned>(&self, name: &str, entry: Value) -> Result<T, Problem> {
         serde_json::from_value(entry).map_err(|error| {
             let why = json_terms(&error.to_string());
@@ -220,7 +220,7 @@ impl<'a> ConfigFile<'a> {
         })
     }
 
-    /// The problem of a file that other programs have written.
+    /// The problem for an invalid file, which may have been written by another program.
     fn unusable(&self, why: &str) -> Problem {
         let detail = format!("cannot use {}: {why}; correct the file or remove it", self.path);
         Problem::new(ProblemKind::Unprocessable, detail)

@@ -33,8 +33,8 @@ pub(crate) struct FsWritten {
 
 /// Read a file
 ///
-/// The response is streamed. `Range` selects a part of the file, `If-None-Match` names the version
-/// that the client has.
+/// The response is streamed. `Range` selects a part of the file. `If-None-Match` contains the
+/// version that the client already has.
 #[utoipa::path(
     get,
     path = "/v1/fs/file",
@@ -101,7 +101,8 @@ pub(crate) async fn read(
 /// Write a file
 ///
 /// The body is streamed to a new file, which replaces the old one when it is complete. With
-/// `If-None-Match: *` an existing file is not replaced, with `If-Match` only the named version is.
+/// `If-None-Match: *`, an existing file is not replaced. With `If-Match`, the file is replaced only
+/// if it has this version.
 #[utoipa::path(
     put,
     path = "/v1/fs/file",
@@ -142,7 +143,7 @@ pub(crate) async fn write(
     Ok(([(header::ETAG, etag(stat.version))], Json(answer)).into_response())
 }
 
-/// A body of limited size, with errors of the workspace type.
+/// Limits the size of a body, and converts its errors to those of the workspace.
 pub(crate) fn bounded(
     body: Body,
     most: Option<u64>,
@@ -198,15 +199,15 @@ fn etag(version: FileVersion) -> String {
     format!("\"{version}\"")
 }
 
-/// Whether a header lists the tag, or `*`.
+/// Whether the header contains the tag, or `*`.
 fn has_tag(headers: &HeaderMap, name: HeaderName, etag: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// The bytes from `start` to `end`. If the file became shorter this is an error, so that no client
-/// takes the content for complete.
+/// The bytes from `start` to `end`. If the file becomes shorter while it is read, this is an error,
+/// so that the client does not treat the content as complete.
 fn pieces(
     file: Arc<dyn File>,
     start: u64,
@@ -231,7 +232,7 @@ fn pieces(
 #[derive(Debug, PartialEq, Eq)]
 enum PartOfFile {
     Whole,
-    /// `end` is exclusive.
+    /// A range of bytes. `end` is exclusive.
     Range {
         start: u64,
         end: u64,
@@ -240,7 +241,8 @@ enum PartOfFile {
 }
 
 impl PartOfFile {
-    /// Headers that are malformed or name several ranges are ignored, as RFC 9110 allows.
+    /// Parses a Range header. A malformed header, or one with several ranges, is ignored, as RFC
+    /// 9110 allows.
     fn parse(header: &str, size: u64) -> PartOfFile {
         let Some((start, last)) = header.strip_prefix("bytes=").and_then(|it| it.split_once('-'))
         else {

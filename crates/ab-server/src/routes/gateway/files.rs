@@ -23,14 +23,14 @@ use crate::problem::{Problem, ProblemKind};
 #[derive(Clone, Debug)]
 pub struct ServedDirectory {
     pub(crate) backend: Backend,
-    /// Its path on the host, without a slash at the end.
+    /// The path of the directory on the host, without a slash at the end.
     root: String,
     /// Maximum size of an uploaded file or archive, if there is a limit.
     pub(crate) max_upload: Option<u64>,
 }
 
 impl ServedDirectory {
-    /// `root` is the path of the backend's directory on the host.
+    /// Serves the directory of the backend. `root` is the path of this directory on the host.
     pub fn new(backend: Backend, root: &str) -> ServedDirectory {
         let root = root.trim_end_matches('/').to_owned();
         ServedDirectory { backend, root, max_upload: None }
@@ -46,7 +46,7 @@ impl ServedDirectory {
         &self.backend
     }
 
-    /// Converts a path of a request to a path relative to the root. An absolute path must be inside
+    /// Converts a path in a request to a path relative to the root. An absolute path must be inside
     /// the root.
     pub(crate) fn inside(&self, path: &str) -> Result<String, Problem> {
         if !path.starts_with('/') {
@@ -66,7 +66,7 @@ impl ServedDirectory {
         Err(Problem::new(ProblemKind::Forbidden, detail))
     }
 
-    /// The absolute path on the host, for clients.
+    /// Converts a relative path to the absolute path on the host that clients see.
     pub(crate) fn shown(&self, inside: &str) -> Result<String, Problem> {
         let path = self.backend.parse_path(inside).map_err(failed)?;
         Ok(match path.as_str() {
@@ -77,7 +77,7 @@ impl ServedDirectory {
     }
 }
 
-/// Converts an error of the files to a problem. Clients expect 400 for a missing file.
+/// Converts an error of the workspace to a problem. Clients expect 400 for a missing file.
 pub(crate) fn failed(error: Error) -> Problem {
     let detail = error.to_string();
     let kind = match error.kind() {
@@ -123,14 +123,14 @@ impl IntoResponses for FileProblems {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PathQuery {
-    /// Relative to the served root, or absolute inside it
+    /// The path, relative to the served root or absolute inside it
     pub(crate) path: String,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DirectoryQuery {
-    /// Relative to the served root, or absolute inside it; the root by default
+    /// The path, relative to the served root or absolute inside it. Default: the root
     pub(crate) path: Option<String>,
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct FsChanged {
 pub(crate) struct FsMove {
     from: String,
     to: String,
-    /// Whether to replace an existing `to`; a directory is replaced with everything in it
+    /// Whether to replace an existing `to`. A directory is replaced with everything in it
     #[serde(default)]
     overwrite: Option<bool>,
 }
@@ -244,9 +244,9 @@ pub(crate) async fn stat(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RemovalQuery {
-    /// Relative to the served root, or absolute inside it
+    /// The path, relative to the served root or absolute inside it
     path: String,
-    /// Whether to remove a directory with everything in it
+    /// Whether to remove a directory together with everything in it
     recursive: Option<bool>,
 }
 
@@ -340,7 +340,7 @@ pub(crate) async fn rename(
     Ok(Json(moved))
 }
 
-/// Clients know only files and directories; a link counts as a file.
+/// The type of an entry. Clients know only files and directories, so a link counts as a file.
 fn entry_type(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Dir => "directory",

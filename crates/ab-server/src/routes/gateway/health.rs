@@ -1,4 +1,4 @@
-//! `GET /v1/health`: a health check. Clients call it before anything else.
+//! `GET /v1/health`: a health check, which clients request before anything else.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Errors of the gateway as problems, and their descriptions.
+//! Converts errors of the gateway to problems, and describes them.
 
 use std::collections::BTreeMap;
 

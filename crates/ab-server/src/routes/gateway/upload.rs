@@ -18,9 +18,10 @@ use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 
-/// Maximum number of paths in a response.
+/// Maximum number of paths that a response lists.
 const MAX_PATHS: usize = 1024;
-/// Maximum number of bytes that the hard links of an archive copy: an entry without content may copy a large file.
+/// Maximum total number of bytes that hard links of an archive may copy. The limit is needed
+/// because an entry without content may copy a large file.
 const MAX_COPIED_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// The uploaded files
@@ -28,15 +29,15 @@ const MAX_COPIED_BYTES: u64 = 1024 * 1024 * 1024;
 pub(crate) struct FsUploaded {
     /// Files and directories, in the order of the archive
     paths: Vec<String>,
-    /// Whether there are more than the response lists
+    /// Whether more paths were uploaded than the response lists
     truncated: bool,
 }
 
 /// Upload many files
 ///
-/// The body is an uncompressed tar archive. It is streamed; each file replaces an existing one when
-/// it is complete. Links must stay inside the archive, devices are refused. Entries before a
-/// refused one are kept.
+/// The body is an uncompressed tar archive. It is read as a stream, and each file replaces an
+/// existing one when it is complete. Links must stay inside the archive. Devices are refused. If an
+/// entry is refused, the entries before it stay uploaded.
 #[utoipa::path(
     post,
     path = "/v1/fs/upload-batch",
@@ -77,7 +78,8 @@ async fn unpack(
     mut archive: ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
 ) -> Result<FsUploaded, Problem> {
     let backend = &files.backend;
-    // A body that is no archive makes no directory.
+    // Read the first entry before the directory is created, so that a body that is not an archive
+    // creates nothing.
     let mut next = archive.entry().await?;
     backend.mkdir(target).await.map_err(failed)?;
     let mut uploaded = FsUploaded { paths: Vec::new(), truncated: false };
@@ -106,7 +108,7 @@ async fn place(
     let placed = match &entry.kind {
         TarEntryKind::Directory => backend.mkdir(path).await,
         TarEntryKind::File { .. } => {
-            // The owner can always read and change uploaded files.
+            // Make sure that the owner can read and change uploaded files.
             let permissions = Some(entry.mode | 0o600);
             let options = WriteOptions { permissions, ..WriteOptions::default() };
             backend.write_stream(path, archive.content(), options).await.map(drop)
@@ -120,7 +122,7 @@ async fn place(
     placed.map_err(failed)
 }
 
-/// Copies a file of at most `left` bytes, and subtracts its size.
+/// Copies a file if it has at most `left` bytes, and subtracts its size from `left`.
 async fn copy(backend: &Backend, from: &str, to: &str, left: &mut u64) -> Result<(), Error> {
     let content = backend.read_stream(from, ReadStreamOptions::default()).await?;
     let counted = content.map(|piece| {
@@ -134,16 +136,16 @@ async fn copy(backend: &Backend, from: &str, to: &str, left: &mut u64) -> Result
     backend.write_stream(to, counted, WriteOptions::default()).await.map(drop)
 }
 
-/// An archive that is being received.
+/// Reads an archive while it is being received.
 struct ArchiveReader<S> {
     body: S,
     decoder: TarDecoder,
-    /// How many bytes its hard links may still copy.
+    /// How many bytes hard links of the archive may still copy.
     copyable_bytes: u64,
 }
 
 impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
-    /// The next entry. Unread content of the previous one is skipped.
+    /// Reads the next entry. Unread content of the previous entry is skipped.
     async fn entry(&mut self) -> Result<Option<TarEntry>, Problem> {
         loop {
             match self.decoder.next().map_err(refused)? {
@@ -160,7 +162,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
         }
     }
 
-    /// The content of the last entry.
+    /// Reads the content of the current entry.
     fn content(&mut self) -> impl Stream<Item = Result<Bytes, Error>> + Send + '_ {
         futures_util::stream::try_unfold(self, |archive| async move {
             loop {

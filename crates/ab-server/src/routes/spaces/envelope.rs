@@ -1,4 +1,4 @@
-//! The envelope of answers: `data`, and `meta` with the id of the request.
+//! The envelope of responses: `data`, and `meta` with the id of the request.
 
 use ab_api::PageRequest;
 use ab_core::Listing;
@@ -8,25 +8,25 @@ use utoipa::ToSchema;
 
 use crate::log::RequestId;
 
-/// An answer
+/// A response
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Enveloped<T> {
     data: T,
     meta: AnswerMeta,
 }
 
-/// About the answer
+/// Information about the response
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AnswerMeta {
     request_id: String,
-    /// Whether the list goes on
+    /// Whether the list has more entries
     #[serde(skip_serializing_if = "Option::is_none")]
     has_more: Option<bool>,
-    /// The `page` that goes on
+    /// The value of `page` with which the list continues
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
-    /// Paths that could not be read, and why. The list goes on after them.
+    /// Paths that could not be read, and why. The rest of the list is complete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
 }
@@ -56,7 +56,8 @@ impl<T> Enveloped<Vec<T>> {
         Self { data: built.items, meta }
     }
 
-    /// The entries of a directory. A list that was cut says so; it has no next page.
+    /// The entries of a directory. If the list is truncated, the response says so. It has no next
+    /// page.
     pub(crate) fn listing(items: Vec<T>, listing: &Listing, request: &RequestId) -> Self {
         let problem = |it: &WalkProblem| format!("{}: {}", it.path, it.error.message());
         let meta = AnswerMeta {

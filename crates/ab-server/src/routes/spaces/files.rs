@@ -23,7 +23,7 @@ use crate::extract::QueryParams;
 use crate::log::RequestId;
 use crate::problem::Problem;
 
-/// Entries of the longest list.
+/// Maximum number of entries in a list.
 const MAX_ENTRIES: usize = 10_000;
 
 /// One entry of a directory
@@ -45,7 +45,7 @@ pub(crate) struct WrittenFile {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Whether directories below are listed too.
+    /// Whether subdirectories are listed too.
     recursive: Option<bool>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn read(
 
 /// Write a file
 ///
-/// The body is the content. It replaces a file that is there.
+/// The body is the content. An existing file is replaced.
 #[utoipa::path(
     put,
     path = "/v1/spaces/{id}/files/{*path}",
@@ -155,7 +155,7 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The path of a request for files. The root has none.
+/// The path of a file request. Absent for the root directory.
 #[derive(Debug, Deserialize)]
 struct FilePath {
     id: SpaceId,
@@ -163,8 +163,8 @@ struct FilePath {
     path: String,
 }
 
-/// The files of a space as the caller sees them, with the path rules of the protocol, and the path
-/// of the request.
+/// The files of a space as the caller may access them, with the path rules of the protocol, and the
+/// path in the request.
 pub(crate) struct SpaceFiles {
     backend: Backend,
     path: String,

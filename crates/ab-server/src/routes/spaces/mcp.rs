@@ -1,4 +1,4 @@
-//! `/v1/spaces/{id}/mcp`: the workspace of a space as tools, under its policy.
+//! `/v1/spaces/{id}/mcp`: the workspace of a space as MCP tools, under the policy of the space.
 
 use ab_api::SpaceId;
 use axum::extract::{Request, State};
@@ -12,8 +12,8 @@ use crate::routes::mcp;
 
 /// Send a message of the protocol to a space
 ///
-/// A command that the policy asks about fails at once; its answer names the approval. The same command runs when it
-/// is repeated after a yes.
+/// If the policy requires an approval for a command, the call fails at once, and its response names
+/// the approval. Once the approval is granted, the same command runs when it is repeated.
 #[utoipa::path(
     post,
     path = "/v1/spaces/{id}/mcp",

@@ -1,4 +1,4 @@
-//! `/v1/policies`: the presets, and what a policy says of an operation.
+//! `/v1/policies`: the presets, and the judgement of a policy about an operation.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ use crate::extract::JsonBytes;
 use crate::log::RequestId;
 use crate::problem::Problem;
 
-/// What a policy says of an operation
+/// The judgement of a policy about an operation
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PolicyEvaluation {
-    /// Whether it runs, perhaps after an approval
+    /// Whether the operation may run, if necessary after an approval
     allowed: bool,
     requires_approval: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,8 +59,8 @@ pub(crate) async fn presets(
 
 /// Judge an operation without performing it
 ///
-/// The body has `policy`, `policyOverrides` and `operation`. Commands are judged as in a run of a space in a directory of
-/// this server.
+/// The body has `policy`, `policyOverrides` and `operation`. Commands are judged as in a run of a
+/// directory space on this server.
 #[utoipa::path(
     post,
     path = "/v1/policies/validate",
@@ -117,7 +117,7 @@ pub(crate) async fn validate(
     }
 }
 
-/// The verdict on an operation; `None` means that it is allowed.
+/// The judgement about an operation. `None` means that it is allowed.
 fn judged(
     document: &PolicyDocument,
     operation: &Operation,
@@ -179,12 +179,12 @@ fn judged(
     }
 }
 
-/// The verdict on the variables of a command.
+/// The judgement about the environment variables of a command.
 fn judged_env(
     env: &BTreeMap<String, String>,
     enforced: EnforcedControls,
 ) -> Option<PolicyDocumentMatch> {
-    // In a sandbox, a variable that loads code affects only the command itself.
+    // In a sandbox, a variable that makes a program load code affects only the command itself.
     let code = if enforced.contains(PolicyControlKind::Files) {
         CodeLoadingEnvVariablePolicy::Allowed
     } else {

@@ -1,4 +1,4 @@
-//! Errors of spaces as problems, with the codes that clients of the protocol know.
+//! Converts errors of spaces to problems, with the codes that clients of the protocol know.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
 
-/// A body that does not fit: all issues, each with its JSON pointer.
+/// The problem for an invalid body, with all issues and their JSON pointers.
 pub(crate) fn invalid(invalid: &InvalidMessage) -> Problem {
     Problem::new(ProblemKind::Invalid, invalid.to_string())
         .coded("validation_error")
@@ -64,7 +64,7 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
     }
 }
 
-/// An error of a file operation.
+/// The problem for an error of a file operation.
 pub(crate) fn of_file(error: &Error, fallback: &'static str) -> Problem {
     let is_too_large = error.kind() == ErrorKind::TooLarge || error.code() == ErrorCode::TooLarge;
     if is_too_large {
@@ -79,7 +79,7 @@ pub(crate) fn of_file(error: &Error, fallback: &'static str) -> Problem {
     }
 }
 
-/// Describes what every route of spaces may answer instead.
+/// Describes the problems that every route of spaces can return.
 pub(crate) struct SpaceProblems;
 
 impl IntoResponses for SpaceProblems {

@@ -1,4 +1,4 @@
-//! `/v1/spaces/{id}/runs` and `/v1/runs`: perform operations, and watch, resume and cancel runs.
+//! `/v1/spaces/{id}/runs` and `/v1/runs`: performs operations, and shows, resumes and cancels runs.
 
 use ab_api::{ApproveOrDeny, DecisionChannel, PageRequest, Run, RunId, SpaceId};
 use ab_core::Principal;
@@ -26,7 +26,7 @@ use crate::sse::{self, Cursor, CursorParams, SseOptions};
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
-/// The preference for an answer before the run has ended.
+/// The preference for a response before the run has ended.
 const RESPOND_ASYNC: &str = "respond-async";
 
 /// A run with all its events
@@ -39,7 +39,7 @@ pub(crate) struct RunBody {
     run_id: RunId,
     #[schema(value_type = Vec<Object>)]
     events: Vec<Value>,
-    /// The operations as they were sent, with their ids, if the request asks for them
+    /// The operations as they were sent, with their ids, if the request asks for operations
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     operations: Option<Vec<Value>>,
@@ -48,18 +48,18 @@ pub(crate) struct RunBody {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ShowQuery {
-    /// Whether the operations are shown too.
+    /// Whether the response includes the operations.
     operations: Option<bool>,
 }
 
-/// The decision on the operation that a run waits with
+/// The decision about the operation for which a run waits
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeRequest {
     approval: ResumeDecision,
 }
 
-/// Which operation, and yes or no
+/// The operation, and whether it is approved or denied
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ResumeDecision {
@@ -68,7 +68,7 @@ pub(crate) struct ResumeDecision {
     reason: Option<String>,
 }
 
-/// Yes or no
+/// The decision: approved or denied
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ApprovedOrDenied {
@@ -78,9 +78,10 @@ pub(crate) enum ApprovedOrDenied {
 
 /// Perform operations
 ///
-/// Answers when the run has ended (201) or waits for an approval (200). A client that goes away does not end the
-/// run. With `Prefer: respond-async` the answer comes at once, with the run as it is then (202). A message that is not
-/// valid gets 400 with every issue, and nothing is performed.
+/// The response is sent when the run has ended (201) or waits for an approval (200). The run
+/// continues if the client disconnects. With `Prefer: respond-async` the response is sent at once,
+/// with the current state of the run (202). If the message is not valid, the response is 400 with
+/// every issue, and nothing is performed.
 #[utoipa::path(
     post,
     path = "/v1/spaces/{id}/runs",
@@ -124,7 +125,7 @@ pub(crate) async fn create(
     Ok((told(&message), location, on.answer(message)).into_response())
 }
 
-/// Whether the client prefers an answer before the run has ended.
+/// Whether the client prefers a response before the run has ended.
 fn wants_no_wait(headers: &HeaderMap) -> bool {
     let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
     let mut preferences = values.flat_map(|value| value.split([',', ';']));
@@ -182,7 +183,8 @@ async fn body_of(
 
 /// Decide the operation that a run waits with
 ///
-/// Answers when the run has ended (201) or waits again (200), with the events since.
+/// The response is sent when the run has ended (201) or waits again (200). It contains the events
+/// since the decision.
 #[utoipa::path(
     post,
     path = "/v1/runs/{id}/resume",
@@ -213,7 +215,7 @@ pub(crate) async fn resume(
 
 /// Cancel a run
 ///
-/// What it performs is stopped, and the rest is not performed.
+/// The current operation is stopped, and the remaining ones are not performed.
 #[utoipa::path(
     post,
     path = "/v1/runs/{id}/cancel",
@@ -228,9 +230,10 @@ pub(crate) async fn cancel(on: OnSpaces<RunId>) -> Result<Json<Enveloped<RunBody
 
 /// Follow a run
 ///
-/// Server-sent events: `operation` when one starts, `output` while a command runs, `event` with an event of the
-/// protocol, `parked` when the run waits for an approval, and `complete` at the end. A reader that has everything of an
-/// ended run gets 204. With an id that the run has not had yet the stream starts with the first event.
+/// Server-sent events: `operation` when an operation starts, `output` while a command runs, `event`
+/// with an event of the protocol, `parked` when the run waits for an approval, and `complete` at
+/// the end. A reader that already has everything of an ended run gets 204. If the run has no event
+/// with the id of the cursor yet, the stream starts with the first event.
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/stream",
@@ -272,7 +275,7 @@ pub(crate) async fn stream(
     Ok(sse::frames(frames, app.shutdown(), SseOptions::default()))
 }
 
-/// 201 for a run that has ended, 200 for one that waits.
+/// The status of the response: 201 if the run has ended, 200 if it waits.
 fn told(message: &EventsMessage) -> StatusCode {
     match message.status {
         MessageStatus::AwaitingApproval => StatusCode::OK,

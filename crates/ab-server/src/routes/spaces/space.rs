@@ -1,4 +1,4 @@
-//! `/v1/spaces`: make, list, show and remove spaces.
+//! `/v1/spaces`: creates, lists, shows and removes spaces.
 
 use ab_api::{PageRequest, Space, SpaceBackend, SpaceId};
 use ab_core::Principal;
@@ -28,8 +28,8 @@ use crate::routes::control::Locality;
 pub(crate) struct SpaceBody {
     #[serde(flatten)]
     space: Space,
-    /// How each rule of the policy is enforced for commands: `enforced` or `advisory`. For file operations every
-    /// rule is enforced. Empty for a memory space, which has no commands.
+    /// How each rule of the policy is enforced for commands: `enforced` or `advisory`. For file
+    /// operations every rule is enforced. Empty for a memory space, which cannot run commands.
     #[schema(value_type = Vec<Object>)]
     policy_controls: Vec<Value>,
 }
@@ -49,7 +49,7 @@ impl SpaceBody {
 
 /// Make a space
 ///
-/// A repeated request with the same `Idempotency-Key` gets the space of the first one.
+/// A repeated request with the same `Idempotency-Key` gets the space of the first request.
 #[utoipa::path(
     post,
     path = "/v1/spaces",

@@ -1,4 +1,4 @@
-//! MCP servers of a directory.
+//! MCP servers that are configured for a directory.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::problem::{Problem, ProblemKind};
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct McpConfigQuery {
-    /// In the served root; required
+    /// The directory, in the served root; required
     directory: Option<String>,
     /// The name of the server; required. `mcp_name` is the same
     #[serde(alias = "mcp_name")]
@@ -28,18 +28,18 @@ pub(crate) struct McpConfigQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct McpEntriesQuery {
-    /// In the served root; required
+    /// The directory, in the served root; required
     directory: Option<String>,
 }
 
 /// All MCP servers of a directory
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct McpEntries {
-    /// By name
+    /// The servers by name
     entries: BTreeMap<String, McpServerConfig>,
 }
 
-/// Read an MCP server of a directory
+/// Read an MCP server that is configured for a directory
 #[utoipa::path(
     get,
     path = "/v1/config/mcp",
@@ -55,7 +55,7 @@ pub(crate) async fn read_mcp(
     file.read(query.mcp_name.as_deref()).await.map(Json)
 }
 
-/// Store an MCP server of a directory
+/// Store an MCP server in the configuration of a directory
 #[utoipa::path(
     put,
     path = "/v1/config/mcp",
@@ -75,7 +75,7 @@ pub(crate) async fn write_mcp(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Delete an MCP server of a directory
+/// Delete an MCP server from the configuration of a directory
 #[utoipa::path(
     delete,
     path = "/v1/config/mcp",
@@ -92,7 +92,7 @@ pub(crate) async fn delete_mcp(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// List the MCP servers of a directory
+/// List the MCP servers that are configured for a directory
 #[utoipa::path(
     get,
     path = "/v1/config/mcp/entries",

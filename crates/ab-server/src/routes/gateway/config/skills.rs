@@ -1,4 +1,4 @@
-//! Skills of a directory.
+//! Skills that are configured for a directory.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SkillsConfigQuery {
-    /// In the served root; required
+    /// The directory, in the served root; required
     directory: Option<String>,
     /// The name of the entry; required. `skill_name` is the same
     #[serde(alias = "skill_name")]
@@ -28,18 +28,18 @@ pub(crate) struct SkillsConfigQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SkillEntriesQuery {
-    /// In the served root; required
+    /// The directory, in the served root; required
     directory: Option<String>,
 }
 
 /// All skills entries of a directory
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SkillEntries {
-    /// By name
+    /// The entries by name
     entries: BTreeMap<String, SkillsConfig>,
 }
 
-/// Read a skills entry of a directory
+/// Read a skills entry from the configuration of a directory
 #[utoipa::path(
     get,
     path = "/v1/config/skills",
@@ -55,7 +55,7 @@ pub(crate) async fn read_skills(
     file.read(query.skill_name.as_deref()).await.map(Json)
 }
 
-/// Store a skills entry of a directory
+/// Store a skills entry in the configuration of a directory
 #[utoipa::path(
     put,
     path = "/v1/config/skills",
@@ -74,7 +74,7 @@ pub(crate) async fn write_skills(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Delete a skills entry of a directory
+/// Delete a skills entry from the configuration of a directory
 #[utoipa::path(
     delete,
     path = "/v1/config/skills",
@@ -91,7 +91,7 @@ pub(crate) async fn delete_skills(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// List the skills entries of a directory
+/// List the skills entries in the configuration of a directory
 #[utoipa::path(
     get,
     path = "/v1/config/skills/entries",
