@@ -1,4 +1,4 @@
-//! An approval as users name it: its id, or a prefix of it.
+//! A reference to an approval in an argument: its id, or a prefix of the id.
 
 use std::str::FromStr;
 
@@ -28,7 +28,8 @@ impl ApprovalRef {
     ///
     /// # Errors
     ///
-    /// A usage error if no approval or more than one has this prefix, and errors of the server.
+    /// A usage error if no approval or more than one has this prefix. Also fails if the server
+    /// cannot be reached.
     pub(crate) async fn find(&self, client: &ServeClient) -> Result<ApprovalId, Failure> {
         let ApprovalRef(text) = self;
         if let Ok(id) = text.parse() {

@@ -1,4 +1,4 @@
-//! Asks the person at the terminal to approve what a rule asks about.
+//! Asks the person at the terminal whether an action that requires approval may be performed.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::terminal::{Format, talk, without_controls};
 
-/// Asks on standard error and reads the answer from standard input, where both are a terminal.
+/// Asks on standard error and reads the answer from standard input, if both are terminals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TerminalApprover {
     format: Format,
@@ -18,7 +18,7 @@ impl TerminalApprover {
         Self { format }
     }
 
-    /// Whether a person can be asked. JSON output means that a program is the caller.
+    /// Whether a person can be asked. If the output is JSON, the caller is a program.
     fn is_watched(self) -> bool {
         self.format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
@@ -45,8 +45,8 @@ impl Approver for TerminalApprover {
     }
 }
 
-/// The text of the prompt: the whole call with its directory, variables and limits. Nothing in it can move the cursor or
-/// change a colour.
+/// The text of the prompt: the whole call with its directory, variables and limits. Control
+/// characters are removed, so that the call cannot move the cursor or change colours.
 fn question(asked: &ApprovalRequest) -> String {
     format!("{}run it? [y/N] ", without_controls(&asked.describe()))
 }
@@ -58,7 +58,7 @@ fn answer(line: &str) -> ApprovalAnswer {
     }
 }
 
-/// The person at the terminal, who has no account.
+/// The principal for the person at the terminal, who has no account.
 fn person() -> Principal {
     Principal::new(PrincipalKind::Person, "terminal")
 }

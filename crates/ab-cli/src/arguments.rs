@@ -64,7 +64,7 @@ pub(crate) fn definition() -> clap::Command {
         .after_long_help(help::unwrapped(LONG_AFTER_HELP))
 }
 
-/// The definition of the program with some of its commands.
+/// The definition of the program with only these commands.
 fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
     clap::Command::new("agent-backend")
         .version(env!("CARGO_PKG_VERSION"))
@@ -74,7 +74,7 @@ fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
         .subcommands(entries.map(CommandEntry::definition))
 }
 
-/// A request for help, or an error about invalid arguments.
+/// A request for help, or an error about invalid arguments. The program exits with it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: clap::Error,
@@ -108,7 +108,8 @@ pub(crate) fn parse(
     entry.parse(matches).map_err(refuse)
 }
 
-/// Names of other programs for what a subcommand does, by the command above it.
+/// Names that other programs use for one of our subcommands: the parent command, the other name,
+/// and our name.
 const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("fs", "find", "glob"),
     ("fs", "search", "grep"),
@@ -132,7 +133,8 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("job", "watch", "attach"),
 ];
 
-/// Names the subcommand that the user may mean, if clap knows none that is spelt alike.
+/// If clap found no similar subcommand, suggests the subcommand that other programs call by this
+/// name.
 fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let given = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(given)) => given.as_str(),
@@ -165,8 +167,8 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     error
 }
 
-/// Adds `daemon --local-only` if the first argument is `--backend`. Clients that keep a workspace
-/// in memory start this program with flags only, and use its standard input and output.
+/// Adds `daemon --local-only` if the first argument is `--backend`. Clients that use a workspace in
+/// memory start this program with flags only and communicate over its standard input and output.
 fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flag = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     if flag == "--backend" || flag.starts_with("--backend=") {
@@ -175,8 +177,8 @@ fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The exit code for invalid arguments. Clients of the daemon know only 1. The codes of `exec`
-/// differ from those of its command.
+/// The exit code for invalid arguments. Clients of the daemon expect 1. `exec` uses other codes,
+/// which cannot be confused with those of its command.
 fn usage_exit(arguments: &[OsString]) -> Exit {
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("daemon") => Exit::Failed,
@@ -196,7 +198,7 @@ impl Refusal {
             };
         }
         match self.format {
-            // An error is ignored: standard error may be closed.
+            // Ignore an error, because standard error may be closed.
             Format::Text => drop(self.error.print()),
             Format::Json => talk(&format!("{}\n", self.as_json())),
         }
@@ -212,7 +214,7 @@ impl Refusal {
     }
 }
 
-/// The output format that was requested by arguments that failed to parse.
+/// The output format that the arguments request, although they could not be parsed.
 fn wanted_format(arguments: &[OsString]) -> Format {
     let mut flags = arguments.iter().take_while(|argument| *argument != "--");
     Format::from_flag(flags.any(|argument| argument == "--json"))

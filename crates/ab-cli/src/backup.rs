@@ -1,7 +1,7 @@
-//! Backups of a data directory: what is in one, and what is left out.
+//! Backups of a data directory: which files a backup contains, and which are omitted.
 //!
-//! A backup has the layout of a data directory, with `manifest.json` beside the database. It is a directory, or a tar
-//! archive of one.
+//! A backup has the layout of a data directory, with an additional file `manifest.json`. It is a
+//! directory, or a tar archive of one.
 
 mod archive;
 mod making;
@@ -16,44 +16,45 @@ pub(crate) use restoring::restore;
 
 use crate::failure::Failure;
 
-/// The file that describes a backup.
+/// The name of the file that describes a backup.
 const MANIFEST: &str = "manifest.json";
 const DATABASE: &str = "state.db";
-/// The version of the layout.
+/// The version of the backup layout.
 const FORMAT: u32 = 1;
-/// Endings of archives; other names are directories.
+/// File name endings of archives. Backups with other names are directories.
 const ARCHIVE_ENDS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz"];
-/// Directories and files of a data directory that belong to the running server, or can be made again.
+/// Entries of a data directory that are not copied, because they belong to the running server or
+/// can be made again.
 const LEFT_OUT: [&str; 4] = ["lock", "server.json", "agents", "agent-servers"];
-/// Largest size of the files directly in a data directory, such as keys.
+/// Maximum size in bytes of a file directly in the data directory, such as a key.
 const MAX_SMALL_FILE: u64 = 16 * 1024 * 1024;
 
-/// What a backup is made of.
+/// The content of `manifest.json`: facts about a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Manifest {
     format: u32,
-    /// The version of the program that made it.
+    /// The version of the program that made the backup.
     version: String,
     created_at: String,
-    /// The path of the data directory, which the workspaces contain.
+    /// The path of the original data directory. Files of workspaces contain this path.
     data_dir: String,
     /// The SHA-256 digest of the database.
     database_sha256: String,
 }
 
-/// What a backup contains.
+/// The result of making or restoring a backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BackupReport {
     pub(crate) path: String,
     pub(crate) sessions: u64,
     pub(crate) workspaces: u64,
-    /// What could not be copied, one sentence each.
+    /// One sentence about each item that could not be copied.
     pub(crate) problems: Vec<String>,
 }
 
-/// The form of a backup.
+/// Whether a backup is a directory or an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BackupForm {
     Directory,
@@ -71,7 +72,7 @@ impl BackupForm {
     }
 }
 
-/// A hidden name beside `path`, for a part that is not complete.
+/// A hidden path next to `path`, for an incomplete file or directory.
 fn beside(path: &Path, what: &str) -> Result<PathBuf, Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::usage(format!("{} has no name", path.display())));

@@ -1,17 +1,17 @@
-//! Opens a page in the browser of the desktop.
+//! Opens a link in the browser of the desktop.
 
 use std::env;
 use std::time::Duration;
 
 use ab_host::host_program::{HostProgram, HostProgramRequest};
 
-/// The program that opens links is killed after this time. On some desktops it runs until the
-/// browser is closed.
+/// Time limit for the program that opens links. On some desktops it runs until the browser is
+/// closed.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// Opens a link. Does nothing without a desktop or a program that opens links: the caller has
-/// printed the link.
+/// Opens a link. If there is no desktop or no program that opens links, does nothing: the caller
+/// has already printed the link.
 pub(crate) async fn open(link: &str) {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {

@@ -1,6 +1,7 @@
-//! The commands, one file each: the arguments, and what the command does.
+//! The commands. Each file defines the arguments of one command and what the command does.
 //!
-//! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
+//! To add a command, add a file with a [`CliCommand`], its `mod` line, and one line in
+//! [`COMMANDS`].
 
 pub(crate) mod agent;
 pub(crate) mod approvals;
@@ -71,15 +72,15 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<completions::Completions>("completions"),
 ];
 
-/// A command that was parsed and can run. Its type holds its arguments, and its doc comment is its
-/// help text.
+/// A parsed command that can be run. The fields of the type are its arguments, and the doc comment
+/// of the type is its help text.
 pub(crate) trait CliCommand: fmt::Debug + Send {
-    /// The format of its output.
+    /// The output format of the command.
     fn format(&self) -> Format {
         Format::Text
     }
 
-    /// Whether it installs its own handlers for SIGINT and SIGTERM.
+    /// Whether the command installs its own handlers for SIGINT and SIGTERM.
     fn handles_signals(&self) -> bool {
         false
     }
@@ -87,7 +88,7 @@ pub(crate) trait CliCommand: fmt::Debug + Send {
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_>;
 }
 
-/// The future of a running command.
+/// The future that runs a command.
 pub(crate) type RunningCommand<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// An entry of the command table: the name, the arguments, and how a command is built from them.
@@ -105,7 +106,7 @@ impl CommandEntry {
         Self { name, augment: C::augment_args, parse }
     }
 
-    /// The definition of its arguments.
+    /// The clap definition of the command and its arguments.
     pub(crate) fn definition(&self) -> clap::Command {
         help::shortened((self.augment)(clap::Command::new(self.name)))
     }

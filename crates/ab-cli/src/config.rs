@@ -1,7 +1,8 @@
-//! The configuration of `serve`: flags, then the environment, then a file, then defaults.
+//! The configuration of `serve`, in order of precedence: flags, environment variables, a file,
+//! defaults.
 //!
-//! A key of the file is a flag of the same name, and a variable: `log-level` is `--log-level` and
-//! `AGENT_BACKEND_LOG_LEVEL`. Every value carries its origin.
+//! A key of the file has a flag and a variable of the same name: `log-level` is `--log-level` and
+//! `AGENT_BACKEND_LOG_LEVEL`. Every value records its origin.
 
 mod agents;
 mod command_flags;
@@ -40,7 +41,8 @@ use crate::data_dir;
 use crate::failure::Failure;
 use crate::{secrets, toolchains, traces};
 
-/// The variable that names the configuration file if no flag does.
+/// The environment variable with the path of the configuration file. Used if no flag names the
+/// file.
 pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
 const MOST_RUNNING: usize = 1024;
 
@@ -158,13 +160,14 @@ pub(crate) struct CatalogFlags {
 }
 
 impl CatalogFlags {
-    /// These flags as flags of `serve`.
+    /// Converts these flags to flags of `serve`.
     pub(crate) fn serve(&self) -> ServeFlags {
         let (config, data_dir) = (self.config.clone(), self.data_dir.clone());
         ServeFlags { config, data_dir, ..ServeFlags::default() }
     }
 
-    /// The same flags again for a command that a message names, with a space before each.
+    /// The same flags as text, to be appended to a command in a message. Each is preceded by a
+    /// space.
     pub(crate) fn repeated(&self) -> String {
         let flags = [("--config", &self.config), ("--data-dir", &self.data_dir)];
         let given = flags.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
@@ -175,7 +178,7 @@ impl CatalogFlags {
 /// All settings of `serve`, each with its origin.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// The file that was read.
+    /// The configuration file that was read, if there is one.
     pub(crate) file: Option<PathBuf>,
     pub(crate) data_dir: Setting<PathBuf>,
     pub(crate) host: Setting<IpAddr>,
@@ -185,20 +188,21 @@ pub(crate) struct Config {
     pub(crate) auth_token_file: Setting<Option<PathBuf>>,
     pub(crate) no_auth: Setting<bool>,
     pub(crate) root: Setting<Option<PathBuf>>,
-    /// Whether a message to an agent that is not installed is refused, instead of installing the agent.
+    /// Whether a message to an agent that is not installed is refused. Otherwise the agent is
+    /// installed.
     pub(crate) require_preinstall: Setting<bool>,
     pub(crate) allowed_hosts: Setting<Vec<String>>,
     pub(crate) log_format: Setting<logs::LogFormat>,
     pub(crate) log_level: Setting<logs::Level>,
-    /// The collector of traces.
+    /// The URL of the collector that receives traces.
     pub(crate) otlp_endpoint: Setting<Option<String>>,
     pub(crate) sessions: SessionConfig,
     pub(crate) retention: RetentionConfig,
     pub(crate) commands: CommandConfig,
     pub(crate) limits: LimitConfig,
-    /// The built-in agents and those of the file.
+    /// The built-in agents and the agents in the file.
     pub(crate) catalog: AgentCatalog,
-    /// Only a flag sets it.
+    /// The crash point for tests. It can be set only by a flag.
     pub(crate) crash_at: Option<CrashTestPoint>,
     pub(crate) space_crash_at: Option<SpaceCrashTestPoint>,
 }
@@ -230,14 +234,14 @@ fn space_crash_point(text: &str) -> Result<SpaceCrashTestPoint, String> {
     })
 }
 
-/// The values of `sessions.toolchains`, and the toolchains that they mean on this machine.
+/// The value of `sessions.toolchains`, and the toolchains on this machine to which it refers.
 #[derive(Debug, Default)]
 pub(crate) struct ToolchainChoice {
     words: Vec<String>,
     pub(crate) toolchains: Vec<Toolchain>,
 }
 
-/// The rules that judge the commands of agents, beside the built-in ones.
+/// Rules that judge the commands of agents, in addition to the built-in ones.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     path: Option<PathBuf>,
@@ -249,7 +253,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// A usage error. The message names the key or variable, and for a file its path and line.
+    /// A usage error. The message names the key or variable, and for a value in the file its path
+    /// and line.
     pub(crate) fn load(flags: &ServeFlags) -> Result<Config, Failure> {
         let file = ConfigFile::find(flags.config.as_deref())?;
         let file = file.map(|path| ConfigFile::read(&path)).transpose()?;
@@ -270,7 +275,8 @@ impl Config {
             tls_cert: path("tls-cert", &flags.tls_cert)?,
             tls_key: path("tls-key", &flags.tls_key)?,
             auth_token_file: path("auth-token-file", &flags.auth_token_file)?,
-            // Not a key of the file: it must be visible where the server is started.
+            // The file has no such key, because this setting must be visible where the server is
+            // started.
             no_auth: Setting {
                 value: flags.no_auth,
                 origin: if flags.no_auth { Origin::Flag } else { Origin::Default },
@@ -321,7 +327,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks values that depend on each other.
+    /// Checks combinations of values.
     fn check(&self) -> Result<(), Failure> {
         if self.no_auth.value {
             self.check_no_auth()?;
@@ -346,8 +352,8 @@ impl Config {
 }
 
 impl Config {
-    /// Checks that a server without a token listens on a loopback address, and that no token is
-    /// given.
+    /// If no token is required, checks that the server listens on a loopback address and that no
+    /// token is given.
     fn check_no_auth(&self) -> Result<(), Failure> {
         let host = self.host.value;
         if !host.is_loopback() {
@@ -465,7 +471,7 @@ impl SessionConfig {
 }
 
 impl Rules {
-    /// Reads rules and checks that they can be used with the built-in ones.
+    /// Reads rules and checks that they work together with the built-in rules.
     fn read(path: PathBuf) -> Result<Rules, String> {
         let file = policy::read_rules(&path)?;
         Ok(Rules { path: Some(path), file })
@@ -479,7 +485,7 @@ impl ToolchainChoice {
         Ok(ToolchainChoice { words: words.to_vec(), toolchains })
     }
 
-    /// The directories of programs that sandboxes show beside the system's.
+    /// The directories of programs that are visible in sandboxes, in addition to the system's.
     pub(crate) fn program_dirs(&self) -> Vec<PathBuf> {
         self.toolchains.iter().flat_map(|toolchain| toolchain.bin.clone()).collect()
     }
@@ -501,7 +507,8 @@ fn session_network(text: &str) -> Result<NetworkAccess, String> {
     }
 }
 
-/// Parses the isolation of sessions. Below Landlock an agent could read the server's token.
+/// Parses the isolation of sessions. Isolation weaker than Landlock is refused, because an agent
+/// could then read the server's token.
 fn isolation(text: &str, known: &[Isolation]) -> Result<Isolation, String> {
     known.iter().copied().find(|isolation| isolation.as_str() == text).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|isolation| isolation.as_str()).collect();
@@ -512,7 +519,7 @@ fn isolation(text: &str, known: &[Isolation]) -> Result<Isolation, String> {
     })
 }
 
-/// The data directory of the server on this machine, for its clients and for itself.
+/// The data directory of the server on this machine. Used by the server and by its clients.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Numbers with their nouns.
+//! Formats a number with its noun.
 
-/// `3 files`, but `1 file`.
+/// A number with the right form of its noun: `3 files`, but `1 file`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     let noun = if count == 1 { one } else { many };
     format!("{count} {noun}")

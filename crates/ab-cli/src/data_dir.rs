@@ -1,4 +1,5 @@
-//! The data directory of `serve`: where it is, the token in it, and the address of the server that uses it.
+//! The data directory of `serve`: its path, the token in it, and the address of the server that
+//! uses it.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -18,18 +19,19 @@ const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
 
-/// Makes the path of a named directory absolute, without `..`: sandboxes show directories by such paths only.
+/// Makes a path absolute and removes `..`, because directories are mounted in sandboxes only under
+/// such paths.
 ///
 /// # Errors
 ///
-/// The path is empty, or there is no current directory.
+/// Fails if the path is empty or if there is no current directory.
 pub(crate) fn absolute(named: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(named)
         .map_err(|error| Failure::input(format!("find {}", named.display()), error))?;
     let mut resolved = PathBuf::new();
     for part in path.components() {
         if part == Component::ParentDir {
-            // The parent of a link is the parent of its target.
+            // The parent directory of a link is the parent of its target.
             resolved = resolved.canonicalize().unwrap_or(resolved);
             resolved.pop();
         } else {
@@ -58,21 +60,21 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The token in the data directory. It is created if it is missing.
+/// Returns the token in the data directory. Creates it if it is missing.
 ///
 /// # Errors
 ///
-/// Errors of the file system, and a usage error for a file without a token.
+/// Fails if the file cannot be read or created. A usage error if the file contains no token.
 pub(crate) fn made_token(directory: &Path) -> Result<String, Failure> {
     made_secret(&directory.join(TOKEN))
 }
 
-/// The key that signs the cookies of browsers. It is created if it is missing; a new key logs all
-/// browsers out.
+/// Returns the key that signs the cookies of browsers. Creates it if it is missing. A new key logs
+/// all browsers out.
 ///
 /// # Errors
 ///
-/// Errors of the file system, and a usage error for an empty file.
+/// Fails if the file cannot be read or created. A usage error if the file is empty.
 pub(crate) fn made_browser_key(directory: &Path) -> Result<String, Failure> {
     made_secret(&directory.join(BROWSER_KEY))
 }
@@ -92,11 +94,11 @@ fn made_secret(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The token in the data directory, if there is one.
+/// Returns the token in the data directory, if there is one.
 ///
 /// # Errors
 ///
-/// A usage error for a file without a token.
+/// A usage error if the file contains no token.
 pub(crate) fn token(directory: &Path) -> Result<Option<String>, Failure> {
     let path = directory.join(TOKEN);
     if path.exists() { token::in_file(&path).map(Some) } else { Ok(None) }
@@ -108,19 +110,19 @@ fn random_token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The file with the address of a running server, in its data directory. Dropping the value removes
-/// the file.
+/// The file in the data directory that contains the address of the running server. Dropping this
+/// value removes the file.
 #[derive(Debug)]
 pub(crate) struct AddressFile {
     path: PathBuf,
 }
 
 impl AddressFile {
-    /// Writes the address for clients on this machine.
+    /// Writes the address, so that clients on this machine can find the server.
     ///
     /// # Errors
     ///
-    /// Errors of the file system.
+    /// Fails if the file cannot be written.
     pub(crate) fn write(directory: &Path, url: &str) -> Result<AddressFile, Failure> {
         let path = directory.join(ADDRESS);
         let beside = directory.join(format!("{ADDRESS}.new"));
@@ -134,18 +136,19 @@ impl AddressFile {
 
 impl Drop for AddressFile {
     fn drop(&mut self) {
-        // A file that remains names a process that has ended, and clients ignore it.
+        // Ignore an error: a file that remains names a process that has ended, and clients ignore
+        // such a file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The URL of the server that uses the data directory; `None` if no server runs.
+/// The URL of the server that uses the data directory. `None` if no server is running.
 pub(crate) fn running_server(directory: &Path) -> Option<String> {
     let text = fs::read(directory.join(ADDRESS)).ok()?;
     let value: Value = serde_json::from_slice(&text).ok()?;
     let pid = Pid::from_raw(value["pid"].as_i64()?.try_into().ok()?)?;
-    // A killed server leaves its file, and another program may use its port now. The token must not
-    // be sent there.
+    // Check that the process exists: a killed server leaves its file, and another program may now
+    // use its port. The token must not be sent to it.
     test_kill_process(pid).ok()?;
     value["url"].as_str().map(str::to_owned)
 }
@@ -166,7 +169,7 @@ mod tests {
             ("a/../data", "data"),
             ("none/../far/./data", "far/data"),
             ("far/below/../../data", "data"),
-            // The kernel goes to the parent of the target.
+            // For `..` after a link, the kernel uses the parent of the link's target.
             ("link/../data", "far/data"),
         ] {
             assert_eq!(absolute(&path.join(named)).unwrap(), path.join(expect), "{named}");

@@ -1,10 +1,10 @@
-//! Exit codes: the only mapping from kinds of failures to exit codes.
+//! The exit codes. This is the only place where kinds of failures are mapped to exit codes.
 
 use std::process::ExitCode;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
-/// How the process ends.
+/// How the process exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
@@ -27,15 +27,15 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// `exec` itself failed, before or while its command ran.
+    /// `exec` itself failed, before or during its command.
     pub(crate) const OWN_FAILURE: Exit = Exit::Command(125);
-    /// The command was refused, or the program cannot be executed.
+    /// The command was refused, or the program is not executable.
     pub(crate) const NOT_EXECUTED: Exit = Exit::Command(126);
-    /// There is no such program.
+    /// The program does not exist.
     pub(crate) const NO_PROGRAM: Exit = Exit::Command(127);
 
-    /// The exit code of `exec` for an error. Unlike [`Exit::of`], it is never a code that a command
-    /// uses itself.
+    /// The exit code of `exec` for an error. Unlike the codes of [`Exit::of`], this is never a code
+    /// that commands use themselves.
     pub(crate) fn of_exec(error: &Error) -> Exit {
         let about_program = error.path().is_none() && error.code() == ErrorCode::ExecError;
         match (error.verb(), error.kind()) {

@@ -1,4 +1,4 @@
-//! Why a command failed, and what the user can do about it.
+//! The failure of a command, with a hint about what the user can do.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use crate::exit::Exit;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A call failed, to the workspace, a server or the host.
+    /// A call to the workspace, a server or the host failed.
     Call(Error),
-    /// The arguments are well formed, but invalid.
+    /// The arguments have the right form, but they are not valid.
     Usage(Error),
-    /// A failure of either kind, for callers that know only one exit code.
+    /// Any failure, for callers that expect a single exit code.
     Plain(Error),
-    /// `exec` could not run a command. It has its own exit codes.
+    /// `exec` could not run a command. `exec` has its own exit codes.
     Exec(Error, Exit),
     /// The reader of standard output has closed the pipe. This counts as success.
     ClosedPipe,
-    /// All errors were printed as they happened.
+    /// All errors have already been printed.
     Told(Exit),
-    /// The answer is no. This is no error, and nothing is printed.
+    /// The answer to the user's question is no. This is not an error, and nothing is printed.
     No,
 }
 
@@ -29,12 +29,12 @@ impl Failure {
         Failure::Usage(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
     }
 
-    /// A failed read of standard input, or of a file of the host.
+    /// A failure to read standard input or a file of the host.
     pub(crate) fn input(act: impl Into<String>, error: io::Error) -> Failure {
         Failure::Call(stream_error(ErrorCode::ReadFailed, act.into(), error))
     }
 
-    /// A failed write to standard output.
+    /// A failure to write to standard output.
     pub(crate) fn output(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
@@ -68,8 +68,8 @@ impl Failure {
         }
     }
 
-    /// Converts the failure to the exit codes of `exec`. They are those of `docker run` and `env`,
-    /// which programs do not use themselves.
+    /// Converts the failure to one with the exit codes of `exec`. These are the codes of `docker
+    /// run` and `env`, which programs do not use themselves.
     pub(crate) fn into_exec(self) -> Failure {
         match self {
             Failure::Call(error) => {
@@ -90,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of any kind to exit code 1.
+    /// Converts an error of any kind to a failure with the exit code 1.
     pub(crate) fn into_plain(self) -> Failure {
         match self {
             Failure::Call(error) | Failure::Usage(error) | Failure::Exec(error, _) => {

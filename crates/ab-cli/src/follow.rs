@@ -1,4 +1,5 @@
-//! The follow view of a session: one line for each event, and a prompt for each question of the agent.
+//! Follows a session: prints a line for each event, and asks the questions of the agent at the
+//! terminal.
 
 pub(crate) mod lines;
 mod questions;
@@ -20,7 +21,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
-/// What is said when the connection to the server is lost.
+/// The message that is printed when the connection to the server is lost.
 const AWAY: &str = "the server cannot be reached; trying again (Ctrl-C stops following)\n";
 
 /// What is done about questions of the agent.
@@ -35,25 +36,26 @@ pub(crate) enum Approve {
     Never,
 }
 
-/// Settings of the view.
+/// The options for following a session.
 #[derive(Debug)]
 pub(crate) struct FollowOptions {
-    /// The session, which lines of JSON name.
+    /// The session. Its id is part of each JSON line.
     pub(crate) session: SessionId,
     pub(crate) approve: Approve,
-    /// Only the logs.
+    /// Whether only log events are shown.
     pub(crate) logs_only: bool,
-    /// The command that follows the session again.
+    /// The command with which the user can follow the session again.
     pub(crate) come_back: String,
-    /// The flags that reach the same server again.
+    /// The flags with which the user can reach the same server again.
     pub(crate) server_flags: String,
 }
 
-/// Shows the events of a session until it ends, and returns it then.
+/// Shows the events of a session until it ends, and then returns the session.
 ///
 /// # Errors
 ///
-/// Errors of the server. An interrupt detaches and ends with exit code 130; the session goes on.
+/// Fails if the server cannot be reached or reports an error. An interrupt stops following with the
+/// exit code 130. The session continues.
 pub(crate) async fn follow(
     client: ServeClient,
     id: SessionId,
@@ -95,7 +97,7 @@ pub(crate) async fn follow(
                 }
             }
             answer = questions.answer() => drop(questions.decide(answer, terminal).await?),
-            // An open question stays at the bottom until it is answered.
+            // Do not redraw while a question is open, so that the question stays at the bottom.
             _ = pace.tick(), if view.is_live() && !questions.is_asking() => view.tick(),
             exit = signals.next() => {
                 view.clear();
@@ -120,7 +122,7 @@ pub(crate) fn is_success(status: SessionStatus) -> bool {
     status == SessionStatus::Completed
 }
 
-/// How a session ended, in one line.
+/// One line about how a session ended.
 pub(crate) fn summary(session: &Session) -> String {
     let mut text = format!("{} {}", session.id, session.status);
     if let Some(changes) = session.changes {
@@ -136,7 +138,7 @@ pub(crate) fn summary(session: &Session) -> String {
     text
 }
 
-/// Opens and closes questions as the events of a session tell.
+/// Opens and closes questions according to the events of the session.
 async fn on_event(
     questions: &mut Questions,
     client: &ServeClient,
@@ -146,7 +148,7 @@ async fn on_event(
 ) -> Result<(), Failure> {
     match &event.kind {
         EventKind::ApprovalRequested { approval_id, .. } => {
-            // A replayed question may have been decided long ago.
+            // The event may be old, and the question may have been decided since.
             let pending = client.pending_approvals(session).await?;
             match pending.into_iter().find(|approval| approval.id == *approval_id) {
                 Some(approval) => questions.open(approval, terminal).await,
@@ -161,7 +163,8 @@ async fn on_event(
     }
 }
 
-/// The exit of a command that followed `session` to its end. A person is told what can be done next.
+/// The exit status of a command that followed `session` to its end. Also tells a person what can be
+/// done next.
 pub(crate) fn end(
     session: &Session,
     server_flags: &str,

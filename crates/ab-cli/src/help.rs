@@ -1,12 +1,13 @@
-//! The help texts: `-h` shows the few flags that matter most and an example, `--help` shows
+//! The help texts. `-h` shows the most important flags and an example, and `--help` shows
 //! everything.
 
 use clap::Command;
 
-/// What `-h` shows of a command. `None` shows all of its flags.
+/// The command, the flags that `-h` shows (`None` for all), and the example.
 type ShortHelp = (&'static str, Option<&'static [&'static str]>, &'static str);
 
-/// The flags and the example that `-h` shows, by command. An empty example keeps that of the command.
+/// The content of `-h` for each command. If the example is empty, the command's own example is
+/// used.
 const SHORT_HELP: &[ShortHelp] = &[
     ("exec", Some(&["pty", "detach", "env", "timeout", "network"]), ""),
     ("job", Some(&["json", "root", "remote"]), ""),
@@ -182,7 +183,7 @@ const SHORT_HELP: &[ShortHelp] = &[
     ("completions", None, "source <(agent-backend completions bash)"),
 ];
 
-/// Prepares the help of a command and its subcommands.
+/// Prepares the help texts of a command and its subcommands.
 pub(crate) fn shortened(command: Command) -> Command {
     let name = command.get_name().to_owned();
     shortened_at(command, &name)
@@ -216,8 +217,8 @@ fn shortened_at(mut command: Command, path: &str) -> Command {
     command
 }
 
-/// Joins the lines of each paragraph, so that only the width of the terminal wraps them. Indented
-/// lines and headings stay as they are.
+/// Joins the lines of each paragraph, so that the text wraps only at the width of the terminal.
+/// Indented lines and headings are not changed.
 pub(crate) fn unwrapped(text: &str) -> String {
     let mut joined = String::new();
     let mut is_paragraph = false;
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
     use crate::arguments;
 
-    /// A flag that was renamed must not vanish from the short help unnoticed.
+    /// If a flag is renamed, it must not silently disappear from the short help.
     #[test]
     fn every_flag_of_the_short_help_exists() {
         let mut all = arguments::definition();

@@ -1,8 +1,8 @@
-//! Hints for errors that have none of their own.
+//! Adds hints to errors that have no hint.
 
 use ab_core::{Error, ErrorKind, LostCallEffect};
 
-/// `error` with its own hint, or with ours if it has none.
+/// Returns `error` with its own hint. If it has none, a hint for its kind is added.
 pub(crate) fn added(error: &Error) -> Error {
     let ours = error.lost_call_effect().map(for_effect).or_else(|| for_kind(error.kind()));
     match (error.hint(), ours) {
@@ -11,7 +11,7 @@ pub(crate) fn added(error: &Error) -> Error {
     }
 }
 
-/// The hint about a call whose answer was lost.
+/// The hint for a call whose answer was lost.
 fn for_effect(effect: LostCallEffect) -> &'static str {
     match effect {
         LostCallEffect::Applied => "the change was made nevertheless",

@@ -1,8 +1,8 @@
-//! Background commands of this machine: their description, and how one is found by its ID.
+//! Background commands on this machine: their descriptions, and how to find one by its id.
 //!
 //! `exec --detach` starts this program again as a [holder](holder). The holder runs the command,
-//! writes its output to [files] below the state directory, and ends with the command. A daemon
-//! keeps its own background commands; [`Job`] describes both kinds.
+//! writes its output to [files] below the state directory, and exits when the command ends. A
+//! daemon manages its own background commands. [`Job`] describes both kinds.
 
 pub(crate) mod files;
 pub(crate) mod follow;
@@ -20,7 +20,8 @@ use crate::failure::Failure;
 pub(crate) struct Job {
     pub(crate) id: String,
     pub(crate) command: String,
-    /// The workspace of a command on this machine; the directory in the workspace of a remote one.
+    /// For a command on this machine, the workspace. For a remote command, its directory in the
+    /// remote workspace.
     pub(crate) directory: String,
     pub(crate) started: SystemTime,
     pub(crate) state: JobState,
@@ -30,12 +31,13 @@ pub(crate) struct Job {
 pub(crate) enum JobState {
     Running,
     Ended(ProcessExit),
-    /// The holder was killed, or the machine was restarted.
+    /// The end of the command is unknown, because its holder was killed or the machine was
+    /// restarted.
     Lost,
 }
 
 impl JobState {
-    /// One or two words for a table.
+    /// The state in one or two words, for a table.
     pub(crate) fn words(&self) -> String {
         match self {
             JobState::Running => "running".to_owned(),
@@ -45,7 +47,7 @@ impl JobState {
     }
 }
 
-/// How a command ended, in a few words.
+/// A short text about how a command ended.
 pub(crate) fn ending_words(exit: &ProcessExit) -> String {
     match (exit.cause, exit.code, exit.signal) {
         (ExitCause::Timeout, _, _) => "timed out".to_owned(),
@@ -68,11 +70,12 @@ impl From<ProcessInfo> for Job {
     }
 }
 
-/// The job that `text` names by its ID, or by a prefix of only one ID.
+/// Finds the job whose id is `text` or begins with it.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`], or [`ErrorKind::Ambiguous`] for a prefix of several IDs.
+/// [`ErrorKind::NotFound`] if there is no such job, [`ErrorKind::Ambiguous`] if several ids begin
+/// with `text`.
 pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure> {
     if let Some(job) = jobs.iter().find(|job| job.id == text) {
         return Ok(job);

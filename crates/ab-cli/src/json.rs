@@ -1,4 +1,5 @@
-//! The JSON output of the command line. A key of a value is always present, and `null` when empty.
+//! The JSON output of the commands. All keys of a value are always present. An empty value is
+//! `null`.
 
 use std::time::SystemTime;
 
@@ -65,12 +66,12 @@ pub(crate) fn problems(problems: &[WalkProblem]) -> Value {
     problems.iter().map(problem).collect()
 }
 
-/// Date and time in UTC with all known digits; `None` if the calendar cannot represent the time.
+/// Date and time in UTC with full precision. `None` if the time cannot be represented as a date.
 pub(crate) fn time(time: SystemTime) -> Option<String> {
     Timestamp::try_from(time).ok().map(|timestamp| timestamp.to_string())
 }
 
-/// Date and time in UTC to the second, for people.
+/// Date and time in UTC with a precision of seconds, for people.
 pub(crate) fn time_for_people(time: SystemTime) -> String {
     match Timestamp::try_from(time) {
         Ok(timestamp) => timestamp.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -78,7 +79,7 @@ pub(crate) fn time_for_people(time: SystemTime) -> String {
     }
 }
 
-/// Permission bits as they are usually written.
+/// Permission bits as four octal digits.
 pub(crate) fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }

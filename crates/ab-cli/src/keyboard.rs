@@ -1,4 +1,4 @@
-//! Lines that the user types.
+//! Reads lines that the user types.
 
 use std::io::{self, BufRead};
 use std::thread;
@@ -6,20 +6,20 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-/// Lines that are buffered ahead of their reader.
+/// Maximum number of lines that are buffered.
 const WAITING_LINES: usize = 64;
 
-/// Standard input, line by line.
+/// Reads standard input line by line.
 pub(crate) struct Keyboard {
     lines: mpsc::Receiver<(Instant, io::Result<String>)>,
-    /// Lines that were read before this moment are dropped.
+    /// Lines that were read before this time are dropped.
     not_before: Instant,
 }
 
 impl Keyboard {
-    /// Starts a thread that reads the lines. The process does not wait for it at exit.
+    /// Starts a thread that reads lines. The process does not wait for the thread when it exits.
     pub(crate) fn open() -> Self {
-        // Lines that are typed before the first prompt count.
+        // Lines that are typed before the first prompt are not dropped.
         let not_before = Instant::now();
         let (sender, lines) = mpsc::channel(WAITING_LINES);
         let read = move || {
@@ -29,20 +29,20 @@ impl Keyboard {
                 }
             }
         };
-        // If the thread cannot start, the channel closes and there is no input.
+        // If the thread cannot be started, the channel closes and there is no input.
         drop(thread::Builder::new().name("keyboard".to_owned()).spawn(read));
         Self { lines, not_before }
     }
 
-    /// Drops what was typed until now. Call it before a question is shown: what the user typed
-    /// before cannot answer the question.
+    /// Drops everything that was typed so far. Call this before a question is shown, because
+    /// earlier input is not an answer to it.
     pub(crate) fn forget(&mut self) {
-        // This fails if the input is no terminal.
+        // This fails if the input is not a terminal.
         let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
         self.not_before = Instant::now();
     }
 
-    /// The next line; `None` at EOF.
+    /// Waits for the next line. `None` at EOF.
     pub(crate) async fn next(&mut self) -> Option<io::Result<String>> {
         loop {
             match self.lines.recv().await {

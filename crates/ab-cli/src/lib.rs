@@ -1,8 +1,8 @@
 //! The command line: parses arguments, prints data on standard output and messages on standard
 //! error, and returns an exit code.
 //!
-//! Only this crate reads the environment and the current directory. The crates below it decide what
-//! a workspace may do; this crate passes requests on and shows the results.
+//! Only this crate reads the environment and the current directory. Other crates decide what is
+//! allowed in a workspace. This crate passes requests to them and shows the results.
 
 mod approval_ref;
 mod approver;
@@ -47,7 +47,7 @@ use exit::Exit;
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     process::report_panics();
-    // The panic hook has printed the message. Only the exit code is left.
+    // The panic hook has already printed the message. Only the exit code remains to be set.
     panic::catch_unwind(run).unwrap_or(Exit::Bug).into()
 }
 

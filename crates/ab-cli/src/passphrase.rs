@@ -1,4 +1,4 @@
-//! Passphrases and passwords: from a file, or typed by a person without echo.
+//! Reads passphrases and passwords from a file, or from a terminal without echo.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::secrets;
 use crate::terminal::talk;
 
-/// The most bytes of a typed passphrase.
+/// Maximum number of bytes of a typed passphrase.
 const LIMIT: usize = 1024;
 
 const INTERRUPT: u8 = 3;
@@ -21,7 +21,7 @@ const END: u8 = 4;
 const BACKSPACES: [u8; 2] = [8, 127];
 const START_OVER: u8 = 21;
 
-/// The first line of a file, or of standard input if that is `-`.
+/// Reads the first line of a file. For `-`, reads the first line of standard input.
 pub(crate) fn in_file(path: &Path) -> Result<SecretText, Failure> {
     secrets::shield();
     let text = String::from_utf8_lossy(&input::secret_file(path)?).into_owned();
@@ -60,7 +60,7 @@ fn typed(what: &str) -> Result<SecretText, Failure> {
     talk(&format!("{what}: "));
     let typed = line(|| {
         let mut byte = [0];
-        // Read byte by byte: input after the line may be for another program.
+        // Read byte by byte, because input after the line may be meant for another program.
         Ok(rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut byte))
             .map(|length| (length > 0).then_some(byte[0]))?)
     });
@@ -73,7 +73,7 @@ fn typed(what: &str) -> Result<SecretText, Failure> {
 }
 
 /// Turns off echo, line mode and signal keys until it is dropped. The interrupt key is read like
-/// any other key, so that the terminal is restored before the process ends.
+/// any other key, so that the terminal is restored before the process exits.
 struct Quiet {
     before: Termios,
 }
@@ -96,7 +96,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Reads keys up to the end of a line; `None` if the person cancels.
+/// Reads keys up to the end of a line. `None` if the person cancels.
 fn line(mut key: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Option<Vec<u8>>> {
     let mut typed = Vec::new();
     loop {
@@ -106,7 +106,7 @@ fn line(mut key: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Option<Ve
             Some(END) if typed.is_empty() => return Ok(None),
             Some(START_OVER) => typed.clear(),
             Some(key) if BACKSPACES.contains(&key) => {
-                // A character may be several bytes.
+                // Remove a whole character, which may consist of several bytes.
                 while typed.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             Some(key) if typed.len() < LIMIT => typed.push(key),

@@ -1,7 +1,7 @@
-//! The life of the process: starts the runtime, runs the command, and shuts down in order.
+//! The life cycle of the process: starts the runtime, runs the command, and shuts down in order.
 //!
-//! An interrupt stops the wait for the command. A write that has begun may finish, so that no
-//! half-written file is left behind.
+//! After an interrupt the process no longer waits for the command. A write that has begun may
+//! finish, so that no half-written file is left.
 
 use std::io;
 use std::panic;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 
-/// How long work that has begun may take to finish.
+/// How long running work may take to finish after an interrupt.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
@@ -48,18 +48,19 @@ pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
     }
 }
 
-/// Builds the runtime, after a check that the system can start all of its threads.
+/// Builds the runtime. First checks that the system can start all of its threads.
 ///
 /// # Errors
-/// The system refuses a thread. Tokio panics or hangs if it cannot start a worker, and queues
-/// blocking calls forever if it cannot start a thread for them.
+/// Fails if the system cannot start a thread. Without this check, Tokio panics or hangs if it
+/// cannot start a worker, and it queues blocking calls forever if it cannot start a thread for
+/// them.
 fn start_runtime() -> io::Result<Runtime> {
     let workers = threads();
     start_and_end_threads(workers + 1)?;
     Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// Starts `count` threads that live at the same time, and ends them.
+/// Starts `count` threads that exist at the same time, and then ends them.
 fn start_and_end_threads(count: usize) -> io::Result<()> {
     let lock = Mutex::new(());
     let held = lock.lock();
@@ -72,9 +73,9 @@ fn start_and_end_threads(count: usize) -> io::Result<()> {
     })
 }
 
-/// The number of threads that serve callers: half of the processors, but from 2 to 8. The other half
-/// is for commands. Files and commands have their own threads, and SSH connections get this number
-/// of threads again.
+/// The number of threads that serve callers: half of the number of processors, but at least 2 and
+/// at most 8. The other half is left for commands. Files and commands have threads of their own,
+/// and SSH connections use the same number of threads again.
 pub(crate) fn threads() -> usize {
     const FEWEST: usize = 2;
     const MOST: usize = 8;
@@ -101,7 +102,7 @@ pub(crate) fn report_panics() {
 
 async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -> Exit {
     let ending = command.run(&mut terminal).await;
-    // Output from before a failure is still printed.
+    // If the command failed, print the output that it wrote before.
     let failure = match (ending, terminal.finish()) {
         (Ok(()), Ok(())) => return Exit::Success,
         (Err(failure), _) | (Ok(()), Err(failure)) => failure,
@@ -111,7 +112,7 @@ async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -
 }
 
 async fn ended(work: JoinHandle<Exit>) -> Exit {
-    // The task ends without a value only by a panic, which the hook has reported.
+    // A task without a result has panicked, which the panic hook has reported.
     work.await.unwrap_or(Exit::Bug)
 }
 

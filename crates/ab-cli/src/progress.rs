@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::terminal::{Format, Terminal, talk};
 
-/// Shorter transfers show no progress.
+/// Transfers that take less time show no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two updates.
 const PACE: Duration = Duration::from_millis(200);
@@ -21,8 +21,8 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// Progress is shown if the output is text, standard error is a terminal, and `quiet` is not
-    /// set.
+    /// Whether to show progress: only if the output is text, standard error is a terminal, and
+    /// `quiet` is not set.
     pub(crate) fn by(quiet: bool, terminal: &Terminal) -> Wanted {
         let text = terminal.format() == Format::Text;
         if text && !quiet && terminal.is_heard() { Wanted::Yes } else { Wanted::No }
@@ -77,7 +77,7 @@ fn line(done: u64, total: Option<u64>, time: Duration) -> String {
     }
 }
 
-/// Bytes in the largest unit that fits, for people.
+/// A number of bytes in the largest unit that fits, for people.
 pub(crate) fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut rest = bytes as f64;

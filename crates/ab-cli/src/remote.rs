@@ -1,5 +1,5 @@
-//! A remote workspace: the flags for its address and our credentials, and hints if it cannot be
-//! reached.
+//! Remote workspaces: flags for the address and the credentials, and hints if the workspace cannot
+//! be reached.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use crate::failure::Failure;
 use crate::passphrase;
 use crate::token;
 
-/// The variable that names the workspace if no flag does.
+/// The environment variable with the URL of the workspace. Used if no flag names it.
 const VARIABLE: &str = "AGENT_BACKEND_REMOTE";
-/// The variable with the socket of the SSH agent.
+/// The environment variable with the path of the SSH agent's socket.
 const AGENT: &str = "SSH_AUTH_SOCK";
-/// The known hosts of all users of this machine.
+/// The file with the known hosts of all users of this machine.
 const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
-/// The known hosts of the user, below the home directory.
+/// The path of the user's file of known hosts, relative to the home directory.
 const USER_KNOWN_HOSTS: &str = ".ssh/known_hosts";
 
 #[derive(Args, Debug, Default)]
@@ -87,7 +87,7 @@ pub(crate) struct RemoteFlags {
 }
 
 impl RemoteFlags {
-    /// The URL of the workspace, if it is remote.
+    /// The URL of the workspace. `None` if the workspace is local.
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
         let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
@@ -97,7 +97,8 @@ impl RemoteFlags {
         }
     }
 
-    /// Adds a hint if the URL comes from the environment: the user may have forgotten the variable.
+    /// If the URL comes from the environment, adds a hint, because the user may have forgotten the
+    /// variable.
     pub(crate) fn traced(&self, failure: Failure) -> Failure {
         if self.remote.is_some() || from_environment().is_none() {
             return failure;
@@ -110,7 +111,7 @@ impl RemoteFlags {
         failure.with_hint(hint)
     }
 
-    /// The first given flag that needs a remote workspace.
+    /// The first given flag that is valid only for a remote workspace.
     fn lone_flag(&self) -> Option<&'static str> {
         let given = [
             ("--token-file", self.token_file.is_some()),
@@ -134,7 +135,7 @@ impl RemoteFlags {
         self.connected(url, root).await.map_err(|failure| self.traced(failure))
     }
 
-    /// The failure for a connection that could not be restored, with a hint.
+    /// The failure if a lost connection could not be restored, with a hint.
     pub(crate) fn lost(&self, why: Error) -> Failure {
         let ssh = self.remote.clone().or_else(from_environment);
         let way = match (ssh.is_some_and(|url| url.starts_with("ssh:")), &self.proxy) {
@@ -186,8 +187,8 @@ impl RemoteFlags {
         }
     }
 
-    /// The headers of the file, then those of the flags. A flag overrides the same header of the
-    /// file.
+    /// The headers in the file, followed by those of the flags. A flag overrides the same header in
+    /// the file.
     fn headers(&self) -> Result<Vec<String>, Failure> {
         let in_file = match &self.header_file {
             Some(path) => {
@@ -234,7 +235,8 @@ impl RemoteFlags {
         }
     }
 
-    /// Adds the credentials: the named keys, then the SSH agent, then a password.
+    /// Adds the credentials of an SSH user: first the named keys, then the SSH agent, then a
+    /// password.
     fn as_user(&self, mut config: RemoteConfig) -> Result<RemoteConfig, Failure> {
         if self.token_file.is_some() {
             return Err(Failure::usage("--token-file is for ws:// and wss:// URLs").with_hint(
@@ -251,7 +253,7 @@ impl RemoteFlags {
         }
         if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
             let socket = PathBuf::from(socket);
-            // The variable may name a socket that was removed when its session ended.
+            // The variable may contain the path of a socket that no longer exists.
             if socket.exists() {
                 config = config.ssh_agent(socket).map_err(senseless)?;
             }
@@ -271,7 +273,7 @@ impl RemoteFlags {
         Ok(config)
     }
 
-    /// How the host key is checked; `None` if the default applies.
+    /// How the host key is checked. `None` for the default.
     fn host_key_check(&self, endpoint: &RemoteEndpoint) -> Result<Option<HostKeyCheck>, Failure> {
         if let Some(text) = &self.host_key {
             let pin: HostKeyFingerprint = text.parse().map_err(senseless)?;
@@ -279,7 +281,7 @@ impl RemoteFlags {
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
         if self.accept_new_host_key {
-            // The same files apply with and without the flag.
+            // The files are the same whether or not the flag is given.
             let files = match (&self.known_hosts, own) {
                 (Some(file), _) => vec![file.clone()],
                 (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],
@@ -303,7 +305,7 @@ impl RemoteFlags {
     }
 }
 
-/// Sets the passphrase of the key that was added last, or asks for it.
+/// Sets the passphrase of the key that was added last. Asks the person for it if necessary.
 fn unlock(
     config: &mut RemoteConfig,
     path: &Path,
@@ -321,7 +323,7 @@ fn unlock(
     Ok(())
 }
 
-/// Adds a header. Its value may be a secret, so no error contains it.
+/// Adds a header. Errors do not contain the value of the header, because it may be a secret.
 fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failure> {
     match header.split_once(':') {
         Some((name, value)) => {
@@ -331,7 +333,7 @@ fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failu
     }
 }
 
-/// Turns the failure to read a file into a usage error that names the flag.
+/// Converts the failure to read a file to a usage error that names the flag.
 fn named(failure: Failure, flag: &str) -> Failure {
     failure.into_usage().with_hint(format!("{flag} names it"))
 }
@@ -341,16 +343,16 @@ fn from_environment() -> Option<String> {
     env::var(VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
-/// Turns an error about a URL or a flag into a usage error.
+/// Converts an error about a URL or a flag to a usage error.
 fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
 }
 
-/// How the connection was attempted.
+/// The kind of connection that was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Daemon,
-    /// To a daemon, through a proxy.
+    /// A connection to a daemon through a proxy.
     Proxy,
     Ssh,
 }
@@ -359,7 +361,7 @@ enum Way {
 fn unreachable(error: Error, way: Way) -> Failure {
     let known = error.hint().map(str::to_owned);
     let hint = match (error.kind(), way) {
-        // No token and no flag helps against these.
+        // A token or a flag does not help against these errors.
         (ErrorKind::Denied, _)
             if matches!(
                 error.cause(),
@@ -385,7 +387,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
         {
             "check the files that --identity names"
         }
-        // The error has its own hint.
+        // The error already has a hint.
         (ErrorKind::Disconnected | ErrorKind::Timeout, _) if known.is_some() => {
             return error.into();
         }
@@ -399,7 +401,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
     Failure::from(error).with_hint(hint)
 }
 
-/// The hint if no server answers at the address, or a server of another kind.
+/// The hint if no server answers at the address, or if it is a server of a different kind.
 fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
     match (way, detail) {
         (_, Some(ErrorCause::HostNotFound)) => "check the host name in the URL",

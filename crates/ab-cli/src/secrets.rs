@@ -1,10 +1,11 @@
-//! Hides the secrets in our arguments and environment from other processes.
+//! Hides the secrets in the arguments and environment of this process from other processes.
 //!
-//! Commands without isolation run as the same user. They can read the environment and the arguments
-//! that a process was started with in `/proc/PID/environ` and `/proc/PID/cmdline`, whatever the
-//! process has done with them since. So the secrets are overwritten in place at the start, and a
-//! process that holds a secret is made undumpable: then its own user cannot read `/proc/PID/mem`
-//! and similar files. Root can still read the memory of any process.
+//! Commands without isolation run as the same user. They can read the arguments and the environment
+//! with which a process was started in `/proc/PID/cmdline` and `/proc/PID/environ`, even if the
+//! process has changed them since. Therefore the secrets are overwritten in memory at the start. In
+//! addition, a process that holds a secret is made undumpable, so that other processes of the same
+//! user cannot read `/proc/PID/mem` and similar files. Root can still read the memory of any
+//! process.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,19 +19,21 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::terminal::talk;
 
-/// The variable for a token. Other users of the host cannot see it in the list of processes.
+/// The environment variable with the token. Other users of the host cannot see it in the list of
+/// processes.
 pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
 /// Flags whose value may be a secret.
 const SECRET_FLAGS: [&str; 4] = ["--auth-token", "--ssh-users", "--header", "--token"];
 
-/// The command with a short flag for its token, and that flag. Elsewhere the flag has another meaning.
+/// A command that has a short flag for its token, and this flag. For other commands the flag has a
+/// different meaning.
 const SHORT_TOKEN: (&[u8], &[u8]) = (b"server", b"-t");
 
-/// The token from the environment, kept after it was removed there.
+/// The token from the environment. It is kept here, because it is removed from the environment.
 static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
 
-/// Removes secrets from the environment and the arguments of this process. Call it while there is
-/// only one thread, after the arguments were copied.
+/// Removes secrets from the environment and the arguments of this process. Must be called while
+/// there is only one thread, after the arguments were copied.
 pub(crate) fn take(arguments: &[OsString]) {
     let token = TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE));
     let in_arguments = !secrets_in(&to_bytes(arguments)).is_empty();
@@ -45,24 +48,24 @@ pub(crate) fn take(arguments: &[OsString]) {
     shield();
 }
 
-/// The token that the environment held, if there was one.
+/// The token from the environment, if there was one.
 pub(crate) fn token() -> Option<OsString> {
     TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE)).clone()
 }
 
-/// Makes this process undumpable, because its memory holds a secret: other processes of the same
-/// user cannot read it.
+/// Makes this process undumpable, so that other processes of the same user cannot read the secret
+/// in its memory.
 pub(crate) fn shield() {
-    // A process can always make itself undumpable.
+    // This cannot fail: a process can always make itself undumpable.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Overwrites secrets where the kernel shows them to others.
+/// Overwrites secrets in the memory that other processes can read through the kernel.
 fn overwrite() -> io::Result<()> {
     let regions = Regions::find()?;
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
-    // Nothing holds a reference into these strings: Rust and libc copy what they read from them. An
-    // entry that is empty counts as none.
+    // There are no references into these strings: Rust and libc copy what they read from them. An
+    // empty entry counts as absent.
     let environment = regions.environment.read(&memory)?;
     for (start, length) in token_entries(&environment) {
         memory.write_all_at(&vec![0; length], regions.environment.start + start as u64)?;
@@ -74,7 +77,7 @@ fn overwrite() -> io::Result<()> {
     Ok(())
 }
 
-/// Where the kernel put the arguments and the environment of this process.
+/// The memory regions in which the kernel placed the arguments and the environment of this process.
 struct Regions {
     arguments: Region,
     environment: Region,
@@ -92,7 +95,7 @@ impl Regions {
         parsed.ok_or_else(|| io::Error::other("/proc/self/stat has no places of arguments"))
     }
 
-    /// The fields 48 to 51 of proc(5). The name of the program, which is field 2, may hold spaces.
+    /// Parses the fields 48 to 51 of proc(5). The program name in field 2 may contain spaces.
     fn parse(stat: &str) -> Option<Regions> {
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -114,7 +117,7 @@ impl Region {
     }
 }
 
-/// The start and length of each entry of the token's variable, including the name.
+/// The start and length of each environment entry of the token's variable, including the name.
 fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
     let is_token = |entry: &[u8]| {
         let value = entry.strip_prefix(TOKEN_VARIABLE.as_bytes());
@@ -126,7 +129,7 @@ fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The start and length of each value of a secret flag, in arguments that end with NUL.
+/// The start and length of each value of a secret flag. `arguments` are strings that end with NUL.
 fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut value_follows = false;
@@ -137,7 +140,7 @@ fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
             value_follows = false;
             continue;
         }
-        // The words from here on belong to a command.
+        // The rest of the arguments belong to a command.
         if argument == b"--" {
             break;
         }
@@ -161,7 +164,7 @@ fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Splits strings that end with NUL. Each comes with its start.
+/// Splits strings that end with NUL. Returns each string with its start.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut start = 0;
     bytes.split(|byte| *byte == 0).map(move |entry| {
@@ -198,7 +201,7 @@ mod tests {
         assert_eq!(found("ab server -t t0 -tt1 -t=t2 --root d"), ["t0", "t1", "t2"]);
         assert_eq!(found("ab exec -t t0"), [""; 0]);
         assert_eq!(found("ab exec --header X:y -- sh --auth-token t"), ["X:y"]);
-        // The name of the program is no flag.
+        // The name of the program is not a flag.
         assert_eq!(found("--auth-token daemon"), [""; 0]);
     }
 

@@ -1,4 +1,5 @@
-//! The server that `task`, `session` and `wait` talk to: named by a flag, or the one of this machine.
+//! The server that `task`, `session`, `wait` and other commands use: the server that a flag or the
+//! environment names, or the server on this machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::token;
 use crate::{config, data_dir};
 
-/// The variable that names the server if no flag does.
+/// The environment variable with the URL of the server. Used if no flag names it.
 const VARIABLE: &str = "AGENT_BACKEND_SERVER";
 
 #[derive(Args, Debug, Default)]
@@ -43,11 +44,11 @@ pub(crate) struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// A client of the server. It does not connect yet.
+    /// A client of the server. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if no server is named and none runs here.
+    /// [`ErrorKind::Unavailable`] if no server is named and no server is running on this machine.
     pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
         let named = self.server.clone().or_else(from_environment);
         let mut token = match &self.token_file {
@@ -75,7 +76,7 @@ impl ServerFlags {
         Ok(ServeClient::new(settings)?)
     }
 
-    /// The flags that reach the same server again, with a space before each.
+    /// The flags with which the same server can be reached again, each preceded by a space.
     pub(crate) fn repeated(&self) -> String {
         let mut flags = String::new();
         if let Some(server) = &self.server {

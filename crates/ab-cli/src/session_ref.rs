@@ -1,4 +1,4 @@
-//! A session as users name it: its id, or a prefix of it.
+//! A reference to a session in an argument: its id, or a prefix of the id.
 
 use std::str::FromStr;
 
@@ -8,23 +8,23 @@ use agent_backend::serve_client::SessionQuery;
 
 use crate::failure::Failure;
 
-/// Shorter prefixes would match too many sessions.
+/// Minimum length of a prefix. A shorter prefix would match too many sessions.
 pub(crate) const SHORTEST: usize = 4;
 const LONGEST: usize = 26;
 pub(crate) const PER_PAGE: u32 = 200;
-/// The most pages of the newest sessions that are searched.
+/// Maximum number of pages of sessions that are searched, newest sessions first.
 pub(crate) const MOST_PAGES: u32 = 50;
-/// The most sessions that the error for an ambiguous prefix names.
+/// Maximum number of sessions that the error for an ambiguous prefix lists.
 pub(crate) const NAMED: usize = 5;
 
 /// The id of a session, or a prefix of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef(String);
 
-/// An id or a prefix of one, in upper case; `None` if `text` is neither.
+/// Converts an id or a prefix of one to upper case. `None` if `text` is neither.
 pub(crate) fn id_prefix(text: &str) -> Option<String> {
     let text = text.to_ascii_uppercase();
-    // The digits of a ULID.
+    // The characters that a ULID can contain.
     let is_digit = |c: char| c.is_ascii_alphanumeric() && !"ILOU".contains(c);
     let is_prefix = (SHORTEST..=LONGEST).contains(&text.len()) && text.chars().all(is_digit);
     is_prefix.then_some(text)
@@ -45,7 +45,8 @@ impl SessionRef {
     ///
     /// # Errors
     ///
-    /// A usage error if no session or more than one has this prefix, and errors of the server.
+    /// A usage error if no session or more than one has this prefix. Also fails if the server
+    /// cannot be reached.
     pub(crate) async fn find(&self, client: &ServeClient) -> Result<SessionId, Failure> {
         let SessionRef(text) = self;
         if let Ok(id) = text.parse() {

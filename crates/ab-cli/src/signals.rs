@@ -1,10 +1,10 @@
-//! SIGINT and SIGTERM, one after another.
+//! Receives SIGINT and SIGTERM one after another.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Exit;
 
-/// SIGINT and SIGTERM, from the creation of this value on.
+/// Receives SIGINT and SIGTERM from the creation of this value on.
 pub(crate) struct Signals {
     interrupts: Option<Signal>,
     terminations: Option<Signal>,
@@ -36,7 +36,8 @@ impl Signals {
     }
 }
 
-/// Waits for the next signal. Without a handler the default action applies, and this waits forever.
+/// Waits for the next signal. If there is no handler, the default action applies, and this waits
+/// forever.
 async fn received(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,

@@ -1,7 +1,8 @@
-//! Our own standard input and output as asynchronous streams, without a thread where possible.
+//! The standard input and output of this process as asynchronous streams, without an extra thread
+//! if possible.
 //!
-//! The runtime itself waits for a pipe or a socket. For anything else, such as a file or a
-//! terminal, tokio uses threads.
+//! For a pipe or a socket, the runtime itself waits for readiness. For anything else, such as a
+//! file or a terminal, tokio uses threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,13 +1,14 @@
-//! Tables for people: columns under headings, aligned, without a line for empty lists.
+//! Prints tables for people: aligned columns below headings. An empty list prints nothing.
 
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Prints rows below their headings. Nothing in a cell can move the cursor of a terminal.
+/// Prints rows below their headings. Control characters in cells are escaped, so that they cannot
+/// move the cursor.
 ///
 /// # Errors
 ///
-/// Errors of the output stream.
+/// Fails if standard output cannot be written.
 pub(crate) fn print<const COLUMNS: usize>(
     headings: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
@@ -34,7 +35,7 @@ fn lines<const COLUMNS: usize>(
     }
     let line = |row: &[String; COLUMNS]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| {
-            // A line break would put the rest of the row under other headings.
+            // Replace line breaks, so that the rest of the row stays under its headings.
             let cell = cell.replace(['\n', '\r'], " ");
             format!("{cell:<width$}")
         });

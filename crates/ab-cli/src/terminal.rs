@@ -23,7 +23,7 @@ const OUTPUT_BUFFER: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// One JSON value on standard output; errors as JSON on standard error.
+    /// One JSON value on standard output. Errors are JSON on standard error.
     Json,
 }
 
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// The properties of an output stream.
+/// The properties of an output stream: whether it is a terminal, and whether it shows colours.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     terminal: bool,
@@ -70,7 +70,7 @@ impl Terminal {
         }
     }
 
-    /// Prints no notes from now on. Warnings and errors are still printed.
+    /// Stops printing notes. Warnings and errors are still printed.
     pub(crate) fn silence_notes(&mut self) {
         self.notes = false;
     }
@@ -79,12 +79,12 @@ impl Terminal {
         self.format
     }
 
-    /// Whether a person looks at standard output.
+    /// Whether standard output is a terminal, so that a person sees it.
     pub(crate) fn is_watched(&self) -> bool {
         self.out_look.terminal
     }
 
-    /// Whether a person looks at standard error.
+    /// Whether standard error is a terminal, so that a person sees it.
     pub(crate) fn is_heard(&self) -> bool {
         self.err_look.terminal
     }
@@ -104,7 +104,7 @@ impl Terminal {
         self.out.write_all(bytes).map_err(Failure::output)
     }
 
-    /// Prints the one JSON value of this invocation.
+    /// Prints the JSON value of this command. A command prints only one.
     pub(crate) fn value(&mut self, value: &Value) -> Result<(), Failure> {
         let written = if self.out_look.terminal {
             serde_json::to_writer_pretty(&mut self.out, value)
@@ -115,13 +115,13 @@ impl Terminal {
         self.line("")
     }
 
-    /// `text` in `style`, where standard output shows colours.
+    /// Adds `style` to `text` if standard output shows colours.
     pub(crate) fn painted(&self, style: Style, text: &str) -> String {
         paint(self.out_look, style, text)
     }
 
-    /// A name or a piece of a file for standard output. On a terminal, control characters are
-    /// escaped.
+    /// Prepares a name or a part of a file for standard output. On a terminal, control characters
+    /// are escaped.
     pub(crate) fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.out_look.terminal { without_controls(text) } else { Cow::Borrowed(text) }
     }
@@ -133,7 +133,7 @@ impl Terminal {
         }
     }
 
-    /// Prints a warning about a part that failed, while the rest succeeded.
+    /// Prints a warning about a part of the work that failed although the rest succeeded.
     pub(crate) fn warn(&mut self, error: &Error) {
         self.say(WARNING, "warning", &error.to_string());
     }
@@ -161,8 +161,8 @@ impl Terminal {
     }
 
     fn say(&mut self, style: Style, label: &str, text: &str) {
-        // Keeps the order of messages if both streams lead to the same place. If this fails, the
-        // next write to standard output reports the error.
+        // Flush, so that messages keep their order if both streams lead to the same place. If this
+        // fails, the next write to standard output reports the error.
         let _ = self.out.flush();
         let label = paint(self.err_look, style, label);
         let text =
@@ -171,7 +171,7 @@ impl Terminal {
     }
 }
 
-/// Writes to standard error. An error is ignored: there is no other stream to report it on.
+/// Writes to standard error. An error is ignored, because there is no other stream to report it on.
 pub(crate) fn talk(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -186,7 +186,7 @@ fn paint(look: Look, style: Style, text: &str) -> String {
     if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
-/// `text` with control characters and bidirectional controls escaped, except tabs and line ends.
+/// Escapes the control characters and bidirectional controls in `text`, except tabs and line ends.
 pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| !(c.is_control() || is_bidi_control(c)) || c == '\t' || c == '\n';
     if text.chars().all(harmless) {

@@ -1,4 +1,4 @@
-//! The token of a daemon, passed so that other users of this host do not see it.
+//! Reads the token of a daemon from sources that other users of this host cannot see.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,8 +11,8 @@ use crate::secrets;
 /// Maximum length of a token on standard input, in bytes.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// Reads the first line of a file, or of standard input for `-`. Standard input stays open: its end may
-/// have a meaning of its own.
+/// Reads the first line of a file. For `-`, reads the first line of standard input, which stays
+/// open because its end may have another meaning.
 pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
     let read = if path == Path::new("-") { line_of_input()? } else { input::secret_file(path)? };
     let Ok(text) = String::from_utf8(read) else {
@@ -21,7 +21,7 @@ pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
     checked(text.lines().next().unwrap_or_default())
 }
 
-/// The bytes of standard input up to the end of its first line.
+/// Reads standard input up to the end of its first line.
 fn line_of_input() -> Result<Vec<u8>, Failure> {
     let mut line = Vec::new();
     while line.len() < MAX_TOKEN_BYTES {
@@ -41,7 +41,7 @@ pub(crate) fn in_environment() -> Result<Option<String>, Failure> {
     match secrets::token().map(OsString::into_string) {
         None => Ok(None),
         Some(Ok(token)) => checked(&token).map(Some),
-        // An unusable token is an error. Without a token, the daemon would accept every caller.
+        // An invalid token is an error. If it were ignored, the daemon would accept every caller.
         Some(Err(_)) => Err(no_text(&format!("the token in {}", secrets::TOKEN_VARIABLE))),
     }
 }

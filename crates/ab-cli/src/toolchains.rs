@@ -1,9 +1,9 @@
-//! Toolchains that a user installs outside the system's directories: which exist, and which of
-//! their directories commands may read.
+//! Finds toolchains that a user has installed outside the system's directories, and the parts of
+//! them that commands may read.
 //!
-//! Only directories that are known to hold programs and their libraries are offered, read-only.
-//! Files beside them are not offered: `~/.cargo/credentials.toml`, `~/.npmrc`,
-//! `~/.m2/settings.xml`.
+//! Commands can only read directories that are known to contain programs and their libraries. Other
+//! files in the same place are not visible to commands, such as `~/.cargo/credentials.toml`,
+//! `~/.npmrc` and `~/.m2/settings.xml`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -30,7 +30,8 @@ impl ToolchainFlags {
         !self.toolchain.is_empty()
     }
 
-    /// The toolchains that commands may use: the named directories, then those that were found.
+    /// The toolchains that commands may use: first the directories in the flags, then the
+    /// toolchains that were found.
     pub(crate) fn chosen(&self) -> Result<Vec<Toolchain>, Failure> {
         chosen(&self.toolchain).map_err(|why| {
             Failure::usage(format!("cannot use --toolchain: {why}"))
@@ -39,12 +40,12 @@ impl ToolchainFlags {
     }
 }
 
-/// The directories that `words` names, then those that are found on this machine, unless `none` is
-/// a word.
+/// The directories in `words`, followed by the toolchains that are found on this machine. With the
+/// word `none`, nothing is searched.
 ///
 /// # Errors
 ///
-/// The cause, if a word is no directory, or the words contradict each other.
+/// Fails with the cause if a word is not a directory, or if the words contradict each other.
 pub(crate) fn chosen(words: &[OsString]) -> Result<Vec<Toolchain>, String> {
     let is = |word: &str| words.iter().any(|given| given == word);
     if is(AUTO) && is(NONE) {
@@ -77,26 +78,27 @@ pub(crate) struct FoundToolchain {
     pub(crate) toolchain: Toolchain,
 }
 
-/// Where toolchains are searched.
+/// The places where toolchains are searched.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     home: Option<PathBuf>,
     path: Vec<PathBuf>,
-    /// Variables that move a toolchain to another directory.
+    /// Environment variables that set the directory of a toolchain.
     variables: BTreeMap<&'static str, PathBuf>,
 }
 
-/// A toolchain that is kept in one directory.
+/// A toolchain that is installed in a single directory.
 struct Known {
     name: &'static str,
-    /// The variable that names its directory. Commands get the variable too.
+    /// The environment variable with the directory of the toolchain. Commands get this variable
+    /// too.
     variable: Option<&'static str>,
-    /// The directory below the home directory, if the variable is not set.
+    /// The path of the directory relative to the home directory. Used if the variable is not set.
     directory: &'static str,
-    /// The paths that commands may read. A star matches every name.
+    /// The paths in the directory that commands may read. A star matches any name.
     readable: &'static [&'static str],
-    /// Directories of programs. For a path with a star, the match on the user's `PATH` is used,
-    /// else the newest.
+    /// The directories of programs. For a path with a star, the match that is in the user's `PATH`
+    /// is used, or otherwise the newest one.
     bin: &'static [&'static str],
 }
 
@@ -105,7 +107,8 @@ const fn known(name: &'static str, directory: &'static str) -> Known {
 }
 
 const KNOWN: &[Known] = &[
-    // Cargo's own directory also holds credentials; commands have another one for their caches.
+    // Cargo's own directory also contains credentials. Commands use another directory for their
+    // caches.
     known("cargo", ".cargo"),
     Known {
         variable: Some("RUSTUP_HOME"),
@@ -121,7 +124,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         variable: Some("NVM_DIR"),
-        // Not `etc`, where npm keeps tokens.
+        // `etc` is not included, because npm stores tokens there.
         readable: &[
             "versions/node/*/bin",
             "versions/node/*/lib",
@@ -193,11 +196,11 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Directories of programs below `/usr` that are not on the system's `PATH`. Commands can read them
-/// anyway.
+/// Directories of programs below `/usr` that are not in the system's `PATH`. Commands can always
+/// read them.
 const ELSEWHERE: &[(&str, &str)] = &[("go", "/usr/local/go/bin"), ("cuda", "/usr/local/cuda/bin")];
 
-/// The most names that a star matches.
+/// Maximum number of names that a star matches.
 const MOST_VERSIONS: usize = 64;
 
 impl Surroundings {
@@ -220,7 +223,7 @@ impl Surroundings {
         named.cloned().or_else(|| Some(self.home.as_ref()?.join(known.directory)))
     }
 
-    /// The position of a directory on the user's `PATH`. Directories that are not on it come last.
+    /// The position of a directory in the user's `PATH`. Directories that are not in it come last.
     fn rank(&self, bin: &Path) -> usize {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let bin = real(bin);
@@ -262,7 +265,7 @@ pub(crate) fn find(surroundings: &Surroundings) -> Vec<FoundToolchain> {
     found.into_iter().map(|(_, found)| found).collect()
 }
 
-/// The existing paths below a directory that match a pattern.
+/// The existing paths below `directory` that match a pattern.
 fn expanded(directory: &Path, below: &str) -> Vec<PathBuf> {
     let mut paths = vec![directory.to_owned()];
     for part in below.split('/') {
@@ -283,7 +286,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The numbers in a path, by which versions are compared: `v20.9.0` comes before `v20.11.1`.
+/// The numbers in a path, by which versions are compared, so that `v20.9.0` comes before
+/// `v20.11.1`.
 fn version_of(path: &Path) -> Vec<u64> {
     let text = path.to_string_lossy();
     let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());

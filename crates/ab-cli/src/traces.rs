@@ -1,6 +1,7 @@
-//! Sends the traces of sessions to a collector: OTLP over HTTP, as JSON.
+//! Sends the traces of sessions to a collector, as OTLP JSON over HTTP.
 //!
-//! A session is one trace. Its id is the 128 bits of the session's id, so that the trace of a session can be found by it.
+//! Each session is one trace. The trace id consists of the 128 bits of the session's id, so that
+//! the trace of a session can be found.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,32 +14,32 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// Maximum number of traces that wait. Further ones are dropped and counted.
+/// Maximum number of queued traces. Further traces are dropped and counted.
 const QUEUE: usize = 1024;
 /// Maximum number of traces in one request.
 const BATCH: usize = 64;
-/// How long the end of the server waits for a collector.
+/// How long the shutdown of the server waits for a collector.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The path of an endpoint without one.
+/// The path that is used if the endpoint URL has none.
 const PATH: &str = "/v1/traces";
-/// The digits of a ULID.
+/// The characters that a ULID consists of.
 const ULID_DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const STATUS_OK: u8 = 1;
 const STATUS_ERROR: u8 = 2;
 const KIND_INTERNAL: u8 = 1;
 
-/// The address of a collector: the base address, or the whole one with `/v1/traces`.
+/// Parses the URL of a collector: either the base URL, or the complete URL with `/v1/traces`.
 ///
 /// # Errors
 ///
-/// The text is not such an address.
+/// Fails with a message if the text is not such a URL.
 pub(crate) fn endpoint(url: &str) -> Result<JsonEndpoint, String> {
     let base = url.trim_end_matches('/');
     let whole = if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") };
     JsonEndpoint::parse(&whole).map_err(|error| error.message().to_owned())
 }
 
-/// The task that sends traces.
+/// A handle of the task that sends traces.
 #[derive(Debug)]
 pub(crate) struct TraceExporter {
     task: JoinHandle<()>,
@@ -46,7 +47,7 @@ pub(crate) struct TraceExporter {
 }
 
 impl TraceExporter {
-    /// Starts the task, and gives the sender for the control plane.
+    /// Starts the task, and returns the sender for the control plane.
     pub(crate) fn start(endpoint: JsonEndpoint) -> (TraceExporter, EndedSessionTraceSender) {
         let (sender, traces) = mpsc::channel(QUEUE);
         let closing = Arc::new(Notify::new());
@@ -55,7 +56,7 @@ impl TraceExporter {
         (TraceExporter { task, closing }, sender)
     }
 
-    /// Sends the traces that wait, for a few seconds, and ends.
+    /// Sends the queued traces, which may take a few seconds, and ends the task.
     pub(crate) async fn close(mut self) {
         self.closing.notify_one();
         match tokio::time::timeout(CLOSE_TIMEOUT, &mut self.task).await {
@@ -63,7 +64,7 @@ impl TraceExporter {
             Ok(Err(error)) => tracing::error!(%error, "the task that sends traces panicked"),
             Err(_) => {
                 self.task.abort();
-                // The outcome of an aborted task says nothing more.
+                // The task was aborted, so its result does not matter.
                 let _ = self.task.await;
             }
         }
@@ -88,7 +89,8 @@ async fn export(
         }
         match endpoint.post(document(&batch).to_string().into_bytes()).await {
             Ok(()) => is_reachable = true,
-            // One line for each time that it goes away: the server is not for watching its collector.
+            // Log only the first failure after a success, because this server does not monitor its
+            // collector.
             Err(error) if is_reachable => {
                 tracing::warn!(%error, lost = count, "cannot send traces; later failures are not logged");
                 is_reachable = false;
@@ -98,7 +100,7 @@ async fn export(
     }
 }
 
-/// The request for several traces.
+/// The body of a request with several traces.
 fn document(traces: &[SessionTrace]) -> Value {
     let spans: Vec<Value> = traces.iter().flat_map(spans).collect();
     let version = env!("CARGO_PKG_VERSION");
@@ -114,7 +116,7 @@ fn document(traces: &[SessionTrace]) -> Value {
     })
 }
 
-/// The phases of a session as spans below one of the whole session.
+/// The phases of a session as spans. Their parent is a span for the whole session.
 fn spans(trace: &SessionTrace) -> Vec<Value> {
     let root = trace.spans.iter().position(|span| span.kind == SessionSpanKind::Session);
     let parent = root.map(|root| span_id(trace.session, root));
@@ -151,12 +153,12 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// A time as OTLP writes 64-bit numbers in JSON: as a string.
+/// A time in nanoseconds as a string. In JSON, OTLP represents 64-bit numbers as strings.
 fn nanoseconds(time: Time) -> String {
     (i128::from(time.as_millis()) * 1_000_000).to_string()
 }
 
-/// The bits of the session's id.
+/// The trace id, which consists of the bits of the session's id.
 fn trace_id(session: SessionId) -> String {
     let digit = |byte: u8| ULID_DIGITS.iter().position(|known| *known == byte).unwrap_or_default();
     let bits =

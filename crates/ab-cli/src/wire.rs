@@ -1,4 +1,4 @@
-//! The composition root of `serve`: store, executor, control plane and router.
+//! Assembles the parts of `serve`: store, executor, control plane and router.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,26 +33,28 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::traces::{self, TraceExporter};
 
-/// The directory of agent servers in the data directory.
+/// The name of the directory of agent servers in the data directory.
 const AGENT_SERVERS: &str = "agent-servers";
-/// The key by which SSH clients of sessions recognise the server, in the data directory.
+/// The name of the file with the SSH host key in the data directory. SSH clients of sessions
+/// recognise the server by this key.
 const SSH_HOST_KEY: &str = "ssh-host-key";
-/// The directory of spaces in the data directory.
+/// The name of the directory of spaces in the data directory.
 const SPACES: &str = "spaces";
 
-/// Why the gateway starts no agent in a root that contains the data directory: the home of an agent and its program
-/// are there, and an agent that can write around a directory can swap it.
+/// The message if the served root contains the data directory. In this case the gateway starts no
+/// agent: the homes and programs of agents are in the data directory, and an agent that can write
+/// to its parent directories can replace it.
 pub(crate) const NO_AGENTS_IN_ROOT: &str =
     "the served directory contains the data directory; choose a --data-dir outside of it";
 
 /// The parts that `serve` runs.
 pub(crate) struct Parts {
     pub(crate) app: HttpApp,
-    /// Shut down after the port is closed.
+    /// Must be shut down after the port is closed.
     pub(crate) control: ControlPlane,
-    /// Shut down after the port is closed.
+    /// Must be shut down after the port is closed.
     pub(crate) spaces: Spaces,
-    /// Closed after the control plane.
+    /// Must be closed after the control plane.
     pub(crate) traces: Option<TraceExporter>,
 }
 
@@ -60,18 +62,18 @@ pub(crate) struct Parts {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unavailable`] if another process uses it, or it cannot be used.
+/// [`ErrorKind::Unavailable`] if another process uses the data directory, or if it cannot be used.
 pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
     let data_dir = DataDir::open(directory).map_err(failed)?;
     Store::open(data_dir).await.map_err(failed)
 }
 
-/// Connects the parts, and resumes the sessions of an earlier process. Agents reach the server at
-/// `url`.
+/// Creates and connects the parts, and resumes the sessions of an earlier process. `url` is the
+/// address at which agents reach the server.
 ///
 /// # Errors
 ///
-/// Errors of the store, and of the executor if there is no git.
+/// Fails if the store fails, or if the executor cannot be created because git is missing.
 pub(crate) async fn assemble(
     store: Store,
     config: &Config,
@@ -137,7 +139,7 @@ pub(crate) async fn assemble(
     Ok(Parts { app, control, spaces, traces: exporter })
 }
 
-/// How commands run that `serve` starts outside of sessions, without limits.
+/// Settings of the commands that `serve` starts outside of sessions. They have no limits.
 pub(crate) fn exec_settings(config: &Config) -> LocalExecSettings {
     let sessions = &config.sessions;
     LocalExecSettings {
@@ -150,12 +152,13 @@ pub(crate) fn exec_settings(config: &Config) -> LocalExecSettings {
     }
 }
 
-/// Without tokens a process on the network could approve its own requests.
+/// The network of commands. If no token is required there is none, because a process with network
+/// access could approve its own requests.
 fn network(config: &Config) -> NetworkAccess {
     if config.no_auth.value { NetworkAccess::None } else { config.sessions.network.value }
 }
 
-/// The spaces, in the data directory. Their commands have the isolation of sessions.
+/// Starts the spaces in the data directory. Their commands have the same isolation as sessions.
 async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
     template.options.exec =
@@ -165,7 +168,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     if let Some(point) = config.space_crash_at {
         settings.crash_hook = SpaceCrashTestHook::new(move |reached| {
             if reached == point {
-                // This call does not return: the signal is delivered first.
+                // This call does not return, because the signal is delivered first.
                 let _ = kill_process(getpid(), Signal::KILL);
             }
         });
@@ -180,11 +183,11 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     })
 }
 
-/// The agents of the gateway. They work in the served root, or each in its own directory.
+/// The gateway's agents. They work in the served root, or each in its own directory.
 ///
 /// # Errors
 ///
-/// The directory of agent servers in the data directory cannot be used.
+/// Fails if the directory of agent servers in the data directory cannot be used.
 pub(crate) async fn gateway(
     config: &Config,
     served: Option<&ServedRoot>,
@@ -225,24 +228,25 @@ pub(crate) async fn gateway(
     Ok(AgentGateway::new(AgentGatewaySettings::new(agents, sandbox_settings)))
 }
 
-/// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or printed.
+/// A hook that kills this process at `point` like `kill -9`: nothing is closed, flushed or printed.
 fn crash_hook(point: CrashTestPoint) -> CrashTestHook {
     CrashTestHook::new(move |reached| {
         if reached == point {
-            // This call does not return: the signal is delivered first.
+            // This call does not return, because the signal is delivered first.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     })
 }
 
-/// The agents, runtimes and defaults of tasks. `resource_limits`: whether the executor enforces
+/// The agents, runtimes and defaults of tasks. `resource_limits` is whether the executor enforces
 /// limits.
 fn catalog(config: &Config, resource_limits: bool) -> TaskChoices {
     let mut catalog = TaskChoices { resource_limits, ..TaskChoices::default() };
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
-            // Without tokens no session may share the network, so tasks need not say so.
+            // If no token is required, no session may share the network, so no network is the
+            // default.
             NetworkAccess::Shared if !config.no_auth.value => NetworkMode::Shared,
             NetworkAccess::Shared | NetworkAccess::None => NetworkMode::None,
         },
@@ -294,7 +298,8 @@ fn setting(name: &str, rule: &AgentSettingRule) -> AgentSetting {
     AgentSetting { name: name.to_owned(), description: rule.description.clone(), kind }
 }
 
-/// The versions of an agent that a task may name. The version of a configured program is not known.
+/// The versions of an agent that a task may request. The version of a configured program is not
+/// known.
 fn versions(entry: &AgentCatalogEntry) -> Vec<String> {
     let latest = "latest".to_owned();
     match entry.argv.first() {

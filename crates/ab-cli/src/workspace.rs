@@ -1,4 +1,4 @@
-//! Which workspace a command works on: the flags, the environment, the handle.
+//! The workspace of a command: its flags and environment variables, and a handle to it.
 
 use std::env;
 use std::error::Error as _;
@@ -16,10 +16,10 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::remote::RemoteFlags;
 
-/// The variable that names the workspace if no flag does.
+/// The environment variable with the workspace. Used if no flag names it.
 const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
 
-/// The directory for temporary files that the environment names. An empty variable names none.
+/// The directory for temporary files that the environment names. An empty variable is ignored.
 pub(crate) fn temporary_dir() -> PathBuf {
     let named = env::temp_dir();
     if named.as_os_str().is_empty() { PathBuf::from("/tmp") } else { named }
@@ -48,8 +48,8 @@ impl WorkspaceFlags {
         self.open_with(Starter::Person, exec, policy).await
     }
 
-    /// Opens the workspace. `exec` and `policy` apply to commands of a local workspace. A remote
-    /// workspace has its own isolation and rules.
+    /// Opens the workspace. `exec` and `policy` apply to the commands of a local workspace. A
+    /// remote workspace has its own isolation and rules.
     pub(crate) async fn open_with(
         &self,
         starter: Starter,
@@ -73,7 +73,7 @@ impl WorkspaceFlags {
         Ok(Opened { handle, root })
     }
 
-    /// Adds a hint about where the workspace was named.
+    /// Adds a hint that says where the workspace was named.
     pub(crate) fn traced(&self, failure: Failure) -> Failure {
         self.elsewhere.traced(failure)
     }
@@ -83,7 +83,7 @@ impl WorkspaceFlags {
         Ok(self.elsewhere.url()?.is_some())
     }
 
-    /// The failure for a remote workspace that cannot be reached any more.
+    /// The failure for a remote workspace that can no longer be reached.
     pub(crate) fn out_of_reach(&self, why: Error) -> Failure {
         self.elsewhere.lost(why)
     }
@@ -94,7 +94,7 @@ impl WorkspaceFlags {
         Ok(root.canonicalize().unwrap_or(root))
     }
 
-    /// The directory that a flag names, as an absolute path.
+    /// The directory in the flag, as an absolute path. `None` if no flag names one.
     pub(crate) fn named_directory(&self) -> Option<PathBuf> {
         let root = self.root.as_ref()?;
         Some(root.canonicalize().unwrap_or_else(|_| root.clone()))
@@ -112,20 +112,22 @@ impl WorkspaceFlags {
     }
 }
 
-/// Who chose the current directory, which is the workspace if none is named.
+/// Who chose the current directory. If no workspace is named, the current directory is the
+/// workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starter {
-    /// A person who typed a command there. Any directory is accepted except `/`, where isolation
-    /// would separate nothing.
+    /// A person who typed a command there. Any directory is accepted except `/`, because isolation
+    /// would not separate anything there.
     Person,
-    /// A program, such as an MCP host on a desktop, which starts other programs in `/` or in the
-    /// home directory. Also a person who starts an agent: in the home directory it could read every
-    /// login. `/`, the home directory and the directories above it must be named explicitly.
+    /// A program that may start other programs in `/` or in the home directory, such as an MCP host
+    /// on a desktop. Also a person who starts an agent, because an agent in the home directory
+    /// could read every login. `/`, the home directory and the directories above it must be named
+    /// explicitly.
     Program,
 }
 
 impl Starter {
-    /// The current directory, if it can be the workspace.
+    /// The current directory. Fails if it cannot be the workspace.
     pub(crate) fn current_directory(self) -> Result<PathBuf, Failure> {
         let current = env::current_dir().map_err(|error| {
             Failure::input("find the current directory", error)
@@ -137,8 +139,8 @@ impl Starter {
         }
     }
 
-    /// Why `current` cannot be the workspace, if it cannot. Directories are compared by device and
-    /// inode, so links to them count.
+    /// The failure if `current` cannot be the workspace. Directories are compared by device and
+    /// inode, so that links to them are recognized.
     fn refusal(self, current: &Path, homes: &[PathBuf]) -> Option<Failure> {
         let above_home = |home: &PathBuf| {
             let real = home.canonicalize().unwrap_or_else(|_| home.clone());
@@ -184,7 +186,7 @@ fn same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// A workspace, and the handle to work with.
+/// An open workspace, and a handle to work with it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) handle: Backend,
@@ -198,12 +200,14 @@ impl Opened {
     }
 }
 
-/// The workspace in a directory of the host that `flag` may name.
+/// Opens the workspace in a directory of the host. `flag` is the flag that names the directory, for
+/// a hint.
 pub(crate) fn open_directory(directory: &Path, flag: &str) -> Result<Backend, Failure> {
     agent_backend::local(directory).map_err(|error| with_directory_hint(error, flag))
 }
 
-/// A path argument as text. The operating system allows any bytes; a workspace path is UTF-8.
+/// Converts a path argument to text. Arguments can contain any bytes, but workspace paths are
+/// UTF-8.
 pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {
     path.to_str().ok_or_else(|| {
         Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, "not valid UTF-8")
@@ -256,7 +260,7 @@ mod tests {
             assert_eq!(refuses(Starter::Program, directory), by_program, "{directory:?}");
             assert_eq!(refuses(Starter::Person, directory), by_person, "{directory:?}");
         }
-        // A home directory that is a link has two parents.
+        // A home directory that is a link has two parent directories.
         let linked = [base.join("link")];
         for directory in [base.join("homes"), base.to_owned()] {
             assert!(Starter::Program.refusal(&directory, &linked).is_some(), "{directory:?}");

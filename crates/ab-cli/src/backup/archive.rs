@@ -1,4 +1,5 @@
-//! Archives by the host's `tar`. It reads and writes only directories of ours that no agent can change meanwhile.
+//! Packs and unpacks archives with the host's `tar`. It is used only on directories that agents
+//! cannot change at the same time.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -11,20 +12,22 @@ use ab_host::host_program::{HostProgram, HostProgramRequest};
 
 use crate::failure::Failure;
 
-/// How long an archive may take.
+/// Time limit for packing or unpacking an archive.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// Writes the contents of `directory` to the new private file `archive`. Its name decides the compression.
+/// Packs the contents of `directory` into the new private file `archive`. The compression follows
+/// from the file name.
 pub(super) async fn pack(directory: &Path, archive: &Path) -> Result<(), Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive);
     made.map_err(|error| Failure::input(format!("make {}", archive.display()), error))?;
-    // The format keeps the whole times of files, which git compares with its index.
+    // The posix format keeps file times in full precision, because git compares them with its
+    // index.
     tar(directory, &["--create", "--auto-compress", "--format=posix", "--file"], archive, &["."])
         .await
 }
 
-/// Extracts `archive` into `directory`, which is empty.
+/// Unpacks `archive` into `directory`, which must be empty.
 pub(super) async fn unpack(archive: &Path, directory: &Path) -> Result<(), Failure> {
     let flags = ["--extract", "--no-same-owner", "--preserve-permissions", "--file"];
     tar(directory, &flags, archive, &[]).await

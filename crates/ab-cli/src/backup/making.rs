@@ -1,7 +1,8 @@
-//! Makes a backup, also while a server uses the data directory.
+//! Makes a backup. A server may use the data directory at the same time.
 //!
-//! The database is copied in one moment. Workspaces are copied by handles without following links, because agents may
-//! work in them meanwhile; the copy of such a workspace mixes the states of several moments.
+//! The copy of the database is a consistent snapshot. Workspaces are copied through handles and
+//! without following links, because agents may be changing them. The copy of such a workspace can
+//! be a mixture of its states.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -20,16 +21,18 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// How often a directory is copied that changes meanwhile.
+/// How often a directory is copied if it changes during the copy.
 const ATTEMPTS: u32 = 3;
 const WORKSPACES: &str = "sessions/workspaces";
 const CACHES: &str = "sessions/cache";
-/// Directories whose entries are copied one by one, so that one that cannot be copied costs only itself.
+/// Directories whose entries are copied one by one. If one entry cannot be copied, the others still
+/// are.
 const SEPARATE: [&str; 2] = [WORKSPACES, "spaces"];
-/// Directories below `sessions` that are copied in another way, or are made again.
+/// Subdirectories of `sessions` that are copied by other functions or can be made again.
 const SESSIONS_LEFT_OUT: [&str; 3] = ["workspaces", "cache", "git"];
 
-/// Copies the data directory to `to`, which must not exist. `step` is called with what is done next.
+/// Copies the data directory to `to`, which must not exist. `step` is called before each step with
+/// its description.
 pub(crate) async fn make(
     data_dir: &Path,
     to: &Path,
@@ -53,7 +56,7 @@ pub(crate) async fn make(
     let staging = beside(&to, "partial")?;
     make_dir(&staging)?;
     let made = fill(&source, &staging, &to, step).await;
-    // A complete directory was renamed, so that nothing is left of it.
+    // After a success the directory was renamed, and there is nothing to remove.
     let removed = remove_directory(&staging).await;
     let report = made?;
     removed?;
@@ -71,7 +74,8 @@ async fn fill(
         staging,
         report: BackupReport { path: to.display().to_string(), ..BackupReport::default() },
     };
-    // Workspaces come before the database: a session that ends meanwhile is an ended one there.
+    // Copy workspaces before the database. If a session ends in between, the database already says
+    // so.
     for directory in SEPARATE {
         copying.entries(directory, step).await?;
     }
@@ -80,7 +84,7 @@ async fn fill(
     private_file(&database)?;
     copy_database(source, &database).await.map_err(failed)?;
     copying.report.sessions = check_backup(&database).await.map_err(failed)?.sessions;
-    // Those of sessions that began meanwhile.
+    // Copy the workspaces of sessions that started in the meantime.
     copying.entries(WORKSPACES, step).await?;
     copying.caches(step).await?;
     copying.rest(step).await?;
@@ -95,7 +99,7 @@ async fn fill(
             let packed = archive::pack(staging, &partial).await;
             let published = packed.and_then(|()| publish(&partial, to));
             if published.is_err() {
-                // If this fails too, the error of the archive matters more.
+                // If the removal fails too, the error of the archive is more important.
                 let _ = fs::remove_file(&partial);
             }
             published?;
@@ -104,7 +108,7 @@ async fn fill(
     Ok(copying.report)
 }
 
-/// Gives a complete file or directory its name, once it is on the disk.
+/// Flushes a complete file or directory to the disk, and then renames it to its final name.
 fn publish(partial: &Path, to: &Path) -> Result<(), Failure> {
     let synced = File::open(partial).and_then(|file| Ok(rustix::fs::syncfs(&file)?));
     synced
@@ -134,7 +138,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies the caches whose objects the workspaces use. Others can be made again.
+    /// Copies the caches whose objects are used by workspaces. Other caches can be made again.
     async fn caches(&mut self, step: &mut (dyn FnMut(&str) + Send)) -> Result<(), Failure> {
         let borrowed = ab_snapshot::borrowed_caches(&self.source.join("sessions"));
         for cache in borrowed.map_err(|error| Failure::from(error.error))? {
@@ -144,7 +148,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies everything else that the server keeps.
+    /// Copies all other data that the server keeps.
     async fn rest(&mut self, step: &mut (dyn FnMut(&str) + Send)) -> Result<(), Failure> {
         for name in names(self.source)? {
             let is_database = name.starts_with(DATABASE);
@@ -162,7 +166,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies one file or directory. What vanishes meanwhile is left out; what cannot be copied is a problem.
+    /// Copies one file or directory. If it is removed during the copy, it is omitted. If it cannot
+    /// be copied, a problem is recorded.
     async fn copy(
         &mut self,
         relative: &Path,
@@ -187,7 +192,7 @@ impl Copying<'_> {
             };
             match &outcome {
                 Ok(()) => return Ok(()),
-                // A full disk does not get better.
+                // Retrying does not help if the disk is full.
                 Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(outcome?),
                 Err(_) => remove_directory(&to).await?,
             }
@@ -202,7 +207,7 @@ impl Copying<'_> {
     }
 }
 
-/// The names in a directory, sorted; none if it does not exist.
+/// The sorted names of the entries of a directory. Empty if the directory does not exist.
 fn names(directory: &Path) -> Result<Vec<String>, Failure> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -13,16 +13,16 @@ use super::{BackupReport, DATABASE, FORMAT, MANIFEST, Manifest, archive, beside}
 use crate::data_dir;
 use crate::failure::Failure;
 
-/// Files of a workspace that contain its own path. An agent can change them.
+/// Files in a workspace that contain the path of the workspace. An agent may have changed them.
 const FILES_WITH_PATHS: [(&str, &str); 2] =
     [("tree", ".git/objects/info/alternates"), ("home", ".gitconfig")];
 
-/// Restores the backup at `from`. `step` is called with what is done next.
+/// Restores the backup at `from`. `step` is called before each step with its description.
 ///
 /// # Errors
 ///
-/// The directory is not empty, or a server uses it; the backup is incomplete, damaged, or of a newer version. The
-/// directory is not changed then.
+/// Fails if the target directory is not empty or a server uses it, or if the backup is incomplete,
+/// damaged, or made by a newer version. The directory is then not changed.
 pub(crate) async fn restore(
     from: &Path,
     data_dir: &Path,
@@ -33,13 +33,13 @@ pub(crate) async fn restore(
     make_dir(&staging)?;
     let restored = fill(from, &staging, &to, step).await;
     if restored.is_err() {
-        // If this fails too, the error of the restore matters more.
+        // If the removal fails too, the error of the restore is more important.
         let _ = remove_directory(&staging).await;
     }
     restored
 }
 
-/// The absolute path of the directory, which is empty or does not exist.
+/// Returns the absolute path of the directory. Fails unless it is empty or does not exist.
 fn check_target(data_dir: &Path) -> Result<PathBuf, Failure> {
     if let Some(url) = data_dir::running_server(data_dir) {
         let message = format!("the server at {url} uses {}", data_dir.display());
@@ -79,7 +79,7 @@ async fn fill(
     let kind = kind.map_err(|error| Failure::input(format!("open {}", from.display()), error))?;
     step("the files");
     if kind.is_dir() {
-        // The copy makes its directory itself.
+        // Remove the directory, because the copy creates it.
         fs::remove_dir(staging).map_err(|error| Failure::input("make a directory", error))?;
         copy_directory(from, staging, DirectoryCopyLimits::default()).await?;
     } else {
@@ -121,19 +121,20 @@ async fn fill(
             }
         }
     }
-    // Also migrates the database of an earlier version.
+    // Opening the store also migrates the database of an earlier version.
     let store = Store::open(DataDir::open(staging).map_err(failed)?).await.map_err(failed)?;
     let changed = store.move_workspace_paths(old, new).await;
     store.close().await;
     drop(store);
     changed.map_err(failed)?;
-    // An empty directory is replaced.
+    // The rename replaces an empty target directory.
     fs::rename(staging, to)
         .map_err(|error| Failure::input(format!("make {}", to.display()), error))?;
     Ok(report)
 }
 
-/// Replaces a path in a file of a workspace, which an agent could write: nothing outside of the directory is touched.
+/// Replaces a path in a file of a workspace. The file is opened through a workspace handle: an
+/// agent may have replaced it by a link, and files outside of the directory must not be changed.
 async fn move_paths(directory: &Path, file: &str, old: &str, new: &str) -> ab_core::Result<()> {
     let backend: Backend = agent_backend::local(directory)?;
     let changed = match backend.read_text(file).await {

@@ -1,4 +1,4 @@
-//! The binary `ah`: `agent-backend` under its short name.
+//! The binary `ah`, a short name for `agent-backend`.
 
 use std::process::ExitCode;
 

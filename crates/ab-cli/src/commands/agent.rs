@@ -1,4 +1,4 @@
-//! `agent`: coding agents. The scripted agent is built into this program.
+//! `agent`: lists, installs and runs coding agents. The scripted agent is built into this program.
 
 pub(crate) mod catalog;
 
@@ -19,10 +19,10 @@ use crate::signals::Signals;
 use crate::stdio;
 use crate::terminal::{Format, Terminal};
 
-/// The scenario file in a repository.
+/// The path of the scenario file in a repository.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
-/// The variable with a scenario, which the setting `scenario` of a task sets.
+/// The environment variable that contains a scenario. The setting `scenario` of a task sets it.
 const SCENARIO_VARIABLE: &str = "SCRIPTED_AGENT_SCENARIO";
 
 /// List, install and run coding agents

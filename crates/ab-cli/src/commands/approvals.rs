@@ -1,4 +1,4 @@
-//! `approvals`: the questions that wait for a person, and the decisions on them.
+//! `approvals`: shows the questions that wait for a person, and decides them.
 
 use ab_api::{
     Approval, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DecisionChannel, SubjectDescriber,
@@ -19,7 +19,7 @@ use crate::session_ref::SessionRef;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk, without_controls};
 
-/// The longest title in a table.
+/// Maximum number of characters of a title in a table.
 const MAX_TITLE: usize = 60;
 
 /// Show and decide approvals
@@ -209,7 +209,7 @@ fn show_one(approval: &Approval, terminal: &mut Terminal) -> Result<(), Failure>
     terminal.bytes(without_controls(&details(approval)).as_bytes())
 }
 
-/// Prints every change until the command is interrupted.
+/// Prints every change of an approval until the command is interrupted.
 async fn watch(
     client: &ServeClient,
     watched: WatchApprovals,
@@ -230,7 +230,7 @@ async fn watch(
                 let Some(approval) = change? else { return Ok(()) };
                 match terminal.format() {
                     Format::Json => terminal.line(&json!(approval).to_string())?,
-                    // The use of a decision is printed in JSON only.
+                    // In text output, the use of a decision is not printed.
                     Format::Text if approval.used_at.is_some() => {}
                     Format::Text => {
                         let line = event_line(&approval);
@@ -248,7 +248,7 @@ async fn watch(
     }
 }
 
-/// The state of an approval, on one line.
+/// One line about the state of an approval.
 fn event_line(approval: &Approval) -> String {
     let Approval { id, status, subject, .. } = approval;
     let mut line = format!("{id} {}", status.as_str());
@@ -331,7 +331,7 @@ fn details(approval: &Approval) -> String {
     text
 }
 
-/// What waits for the decision.
+/// Describes the session, space or program that waits for the decision.
 fn asker_text(approval: &Approval) -> String {
     let session = approval.session_id.map(|id| format!("session {id}"));
     let run = approval.run_id.map(|id| format!("run {id}"));
@@ -340,7 +340,8 @@ fn asker_text(approval: &Approval) -> String {
     session.or(run).or(space).or(program).unwrap_or_default()
 }
 
-/// A text on one line. Control characters are escaped, also where the output is no terminal: a pipe may end in one.
+/// A text on one line. Control characters are escaped even if the output is not a terminal, because
+/// a pipe may lead to one.
 fn flat(text: &str) -> String {
     without_controls(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }

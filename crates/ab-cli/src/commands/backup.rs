@@ -99,7 +99,7 @@ impl CliCommand for Restore {
     }
 }
 
-/// Tells a person what is copied.
+/// Returns a function that prints the current step for a person.
 fn steps(terminal: &Terminal) -> impl FnMut(&str) + Send + use<> {
     let is_heard = terminal.is_heard() && terminal.format() == Format::Text;
     move |what| {

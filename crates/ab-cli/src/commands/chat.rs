@@ -37,9 +37,9 @@ use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 use crate::workspace::Starter;
 
-/// Bytes of the agent's standard error that are shown when it fails.
+/// Maximum number of bytes of the agent's standard error that are shown when the agent fails.
 const ERRORS: usize = 2048;
-/// How long an agent whose connection ended may take to end by itself.
+/// How long to wait for the agent to exit after its connection has ended.
 const END_TIME: Duration = Duration::from_secs(5);
 
 /// Talk to a coding agent that works in a workspace
@@ -144,7 +144,7 @@ async fn open(
 ) -> Result<LocalWorkspace, Failure> {
     let sessions = &config.sessions;
     let (isolation, floor) = match chat.isolation.map(Isolation::from) {
-        // An isolation that the user named is also the minimum.
+        // If the user named an isolation, it is also the minimum isolation.
         Some(asked) if asked != Isolation::Auto => (asked, asked),
         _ => (sessions.isolation.value, sessions.minimum_isolation.value),
     };
@@ -249,7 +249,7 @@ impl Conversation {
         })
     }
 
-    /// Takes prompts until the input ends.
+    /// Reads prompts and sends them to the agent until the input ends.
     async fn talk(&mut self, place: &Place, terminal: &mut Terminal) -> Result<(), Failure> {
         let remembered = place.remember(&self.session);
         remembered.map_err(|error| Failure::input("store the ID of the conversation", error))?;
@@ -271,7 +271,7 @@ impl Conversation {
         }
     }
 
-    /// Waits for the next prompt, and shows what the agent sends meanwhile.
+    /// Waits for the next prompt. Meanwhile shows what the agent sends.
     async fn prompt(&mut self, terminal: &mut Terminal) -> Result<Typed, Failure> {
         loop {
             tokio::select! {
@@ -305,7 +305,7 @@ impl Conversation {
     ) -> Result<(), Failure> {
         match event {
             Some(AgentEvent::Update { update, .. }) => self.view.show(update, terminal),
-            // A question outside a turn is dropped, which cancels it.
+            // Dropping a question that arrives outside a turn cancels it.
             Some(_) => Ok(()),
             None => {
                 let error = self.client.wait_closed().await;
@@ -314,7 +314,7 @@ impl Conversation {
         }
     }
 
-    /// Shows a turn until it ends, and asks the user the agent's questions.
+    /// Shows a turn until it ends, and asks the user the questions of the agent.
     async fn turn(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         let mut is_cancelled = false;
         loop {
@@ -339,7 +339,8 @@ impl Conversation {
                     is_cancelled = true;
                     self.questions.clear();
                     if io::stdin().is_terminal() {
-                        // Lines that were typed for the cancelled work must not become prompts.
+                        // Discard lines that were typed during the cancelled turn, so that they do
+                        // not become prompts.
                         self.keyboard.forget();
                     }
                     self.view.close(terminal)?;
@@ -363,7 +364,7 @@ impl Conversation {
             Err(error) => {
                 self.view.fail_turn(terminal)?;
                 terminal.tell(&told(error.to_string()));
-                // A script gets a failure for a failed prompt. A person may try another prompt.
+                // A failed prompt ends a script with a failure. A person may enter another prompt.
                 if self.is_interactive { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }
             }
         }
@@ -405,7 +406,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Answers the first open question. The end of the input means no.
+    /// Answers the first open question. The end of the input counts as a refusal.
     fn answered(&mut self, line: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
         let Some(question) = self.questions.pop_front() else { return Ok(()) };
         let word = line.map(|line| line.trim().to_ascii_lowercase());
@@ -437,7 +438,7 @@ impl Conversation {
     }
 }
 
-/// The id of the option that allows this call and similar ones from now on.
+/// The id of the option that allows this call and all similar ones from now on.
 fn always(question: &PermissionQuestion) -> Option<String> {
     let option = question.options.iter().find(|it| it.kind == PermissionOptionKind::AllowAlways)?;
     Some(option.id.clone())
@@ -451,7 +452,7 @@ struct ErrorTail {
 }
 
 impl ErrorTail {
-    /// Reads one piece, and waits forever after the end. Cancel-safe.
+    /// Reads one piece of output. After the end of the output it never returns. Cancel safe.
     async fn read(&mut self) {
         let mut piece = [0; 4096];
         let read = match &mut self.reader {
@@ -466,7 +467,7 @@ impl ErrorTail {
         self.last.drain(..surplus);
     }
 
-    /// Reads until the end.
+    /// Reads the output until it ends.
     async fn read_all(&mut self) {
         while self.reader.is_some() {
             self.read().await;
@@ -490,7 +491,7 @@ async fn failed(
     ended(entry.title(), error, process, errors).await
 }
 
-/// The failure of the agent. If its process ended, the message says how.
+/// The failure of an agent. If the agent's process ended, the message contains its exit status.
 async fn ended(
     agent: &str,
     error: &AcpError,
@@ -499,7 +500,7 @@ async fn ended(
 ) -> Failure {
     let mut message = format!("{}: {error}", escape_unprintable(agent));
     if error.ends_connection() {
-        // The exit of the process tells more than the error of the connection.
+        // The exit status of the process is more useful than the connection error.
         let all = async {
             errors.read_all().await;
             process.wait().await

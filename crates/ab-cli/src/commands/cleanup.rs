@@ -1,4 +1,5 @@
-//! `cleanup`: removes what the retention settings of a server allow to remove, and shows what is occupied.
+//! `cleanup`: removes what the retention settings of a server allow to remove, and shows the disk
+//! use.
 
 use ab_api::{CleanupReport, StorageUse};
 use clap::Args;

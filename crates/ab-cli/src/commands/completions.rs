@@ -1,4 +1,4 @@
-//! `completions`: the script with which a shell completes our command lines.
+//! `completions`: prints the script with which a shell completes the command line of this program.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -33,13 +33,13 @@ impl CliCommand for Completions {
 
 fn run(command: &Completions, terminal: &mut Terminal) -> Result<(), Failure> {
     let name = invoked_name(std::env::args_os().next());
-    // The generator panics if its writer fails, so it writes to memory.
+    // Write to memory first, because the generator panics if its writer fails.
     let mut script = Vec::new();
     clap_complete::generate(command.shell, &mut arguments::definition(), name, &mut script);
     terminal.bytes(&script)
 }
 
-/// The name of the binary that the user called. Completions are bound to it.
+/// The name by which the user called this program. The completion script applies to this name.
 fn invoked_name(program: Option<OsString>) -> &'static str {
     let is_short = program.is_some_and(|program| {
         Path::new(&program).file_stem().is_some_and(|stem| stem == SHORT_NAME)

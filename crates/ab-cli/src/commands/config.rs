@@ -1,4 +1,4 @@
-//! `config`: what `serve` would use, and where each value comes from.
+//! `config`: shows the settings that `serve` would use, and where each value comes from.
 
 use ab_core::error::escape_unprintable;
 use clap::{Args, Subcommand};

@@ -1,4 +1,4 @@
-//! `daemon`: serves one workspace to clients until it is stopped.
+//! `daemon`: serves one workspace to clients until the daemon is stopped.
 
 pub(crate) mod access;
 mod defaults;
@@ -173,7 +173,7 @@ struct Commands {
     max_commands: u32,
 }
 
-/// An address, or `localhost`, which is 127.0.0.1.
+/// Parses an IP address or `localhost`, which means 127.0.0.1.
 pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
     match text {
         "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
@@ -189,8 +189,8 @@ pub(crate) fn port(text: &str) -> Result<u16, String> {
 }
 
 fn body(text: &str) -> Result<usize, String> {
-    // No message fits into a smaller body. Several bodies of the largest size are in memory at a
-    // time.
+    // No message fits in a body that is smaller than this range, and several bodies of the maximum
+    // size may be in memory at once.
     const BOUNDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
     match amount::size(text)? {
         size if BOUNDS.contains(&size) => usize::try_from(size).map_err(|error| error.to_string()),
@@ -209,7 +209,7 @@ impl CliCommand for Daemon {
 }
 
 async fn run(daemon: Daemon) -> Result<(), Failure> {
-    // Clients that start the daemon expect exit code 1 for every failure.
+    // Clients that start the daemon expect the exit code 1 for every failure.
     serve(daemon).await.map_err(Failure::into_plain)
 }
 
@@ -285,12 +285,12 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     };
     tokio::select! {
         closed = ended => told.and(closed.map_err(Failure::from)),
-        // A second signal ends the daemon at once.
+        // A second signal exits at once.
         exit = signals.next() => Err(Failure::Told(exit)),
     }
 }
 
-/// Waits until standard input is closed. Its bytes are ignored.
+/// Waits until standard input is closed. The bytes are discarded.
 async fn end_of_input() {
     let (mut input, _) = crate::stdio::streams();
     let mut ignored = [0; 1024];
@@ -328,7 +328,7 @@ impl Daemon {
             let options = ScopeOptions { env, ..ScopeOptions::default() };
             handle = handle.scope(scope.unwrap_or("."), options)?;
         }
-        // The restrictions also apply to every part of the workspace that a caller chooses.
+        // The restrictions also apply to every scope of the workspace that a caller selects.
         let restrictions = self.sandbox.restrictions(&handle)?;
         if !restrictions.is_empty() {
             handle = handle.restrict(restrictions)?;

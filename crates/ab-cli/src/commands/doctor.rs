@@ -1,5 +1,5 @@
-//! `doctor`: what this host offers, why other features are missing, and which policy is in force
-//! for commands.
+//! `doctor`: shows which features this host offers, why others are missing, and which policy is in
+//! force for commands.
 
 mod elsewhere;
 pub(crate) mod sentences;
@@ -94,7 +94,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    // The isolation that commands get, not the one that the host features suggest.
+    // Use the isolation that commands really get, not the one that the host features suggest.
     let isolation = policy.as_ref().ok().and_then(|policy| policy.isolation);
     let toolchains = toolchains::find(&Surroundings::of_process());
     match terminal.format() {
@@ -127,7 +127,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
     }
 }
 
-/// The policy that would be in force for a command in the directory.
+/// The policy that would be in force for a command in this directory.
 async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
     let mut config = LocalWorkspaceConfig::new(directory);
     config.options.exec.temporary_dir = temporary_dir();
@@ -137,7 +137,7 @@ async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
     policy
 }
 
-/// One row for each toolchain of the user that commands may use.
+/// Prints one row for each toolchain of the user that commands may use.
 fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result<(), Failure> {
     if found.is_empty() {
         let none = "No toolchains were found outside the system's directories.";
@@ -153,7 +153,8 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
     terminal.line("Commands can read these toolchains. To exclude them, pass --toolchain none.")
 }
 
-/// One row for each agent: ready, or what it needs. Further needs have a row each.
+/// Prints one row for each agent: either that it is ready, or what it needs. Every further need has
+/// its own row.
 fn print_agents(terminal: &mut Terminal) -> Result<(), Failure> {
     let agents = match catalog::readiness() {
         Ok(agents) => agents,
@@ -193,7 +194,7 @@ fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value
     json!({ "name": name, "bin": texts(&toolchain.bin), "readable": texts(&toolchain.readable) })
 }
 
-/// The overall result, in one line.
+/// One line with the overall result.
 fn summary(isolation: Option<Isolation>) -> &'static str {
     match isolation {
         Some(Isolation::Bwrap) => {
@@ -223,8 +224,8 @@ fn value(facility: &HostFeatureReport) -> Value {
     })
 }
 
-/// One row for each host feature, and below it what is missing. On a terminal there are a heading
-/// and colours.
+/// Prints one row for each host feature, and below it what is missing. On a terminal it adds a
+/// heading and colours.
 fn print(facilities: &[HostFeatureReport], terminal: &mut Terminal) -> Result<(), Failure> {
     let width = HostFeature::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
     if terminal.is_watched() {

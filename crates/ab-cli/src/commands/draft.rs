@@ -1,4 +1,4 @@
-//! `draft`: tasks that are edited before they start.
+//! `draft`: edits tasks before they start.
 
 use std::path::PathBuf;
 
@@ -103,7 +103,7 @@ impl CliCommand for DraftCommand {
 }
 
 impl DraftFields {
-    /// Sets the fields that were given.
+    /// Applies the fields that were given on the command line to the content of a draft.
     async fn apply(self, content: DraftContent) -> Result<DraftContent, Failure> {
         let mut content = match &self.file {
             Some(path) if path.as_os_str() == "-" => merged(content, &input::standard().await?)?,
@@ -126,7 +126,7 @@ impl DraftFields {
     }
 }
 
-/// The content with the fields of a JSON object in the place of its own.
+/// Replaces fields of the content by those of a JSON object.
 fn merged(content: DraftContent, text: &[u8]) -> Result<DraftContent, Failure> {
     let invalid = |error: serde_json::Error| Failure::usage(format!("invalid draft: {error}"));
     let given: Value = serde_json::from_slice(text).map_err(invalid)?;

@@ -1,4 +1,4 @@
-//! `exec`: a command in the workspace, in a sandbox.
+//! `exec`: runs a command in the workspace, in a sandbox.
 
 pub(crate) mod amount;
 pub(crate) mod flags;
@@ -145,8 +145,8 @@ impl Exec {
         command(&self.command)
     }
 
-    /// The settings of a local workspace. It is opened for this command only, so the limits of the
-    /// command are those of the workspace.
+    /// The settings of a local workspace. The workspace is opened only for this command, so the
+    /// limits of the command become the limits of the workspace.
     fn settings(&self) -> Result<LocalExecSettings, Failure> {
         Ok(LocalExecSettings { limits: self.limits.of_command(), ..self.sandbox.settings()? })
     }
@@ -155,8 +155,8 @@ impl Exec {
         self.workspace.is_elsewhere().unwrap_or(true)
     }
 
-    /// Prints one line if the command runs on this machine with less than the strongest isolation, or
-    /// if `--verbose` is set.
+    /// Prints a line about the isolation, if the command runs on this machine with less than the
+    /// strongest isolation, or if `--verbose` is set.
     async fn tell_what_is_in_force(
         &self,
         backend: &Backend,
@@ -179,7 +179,7 @@ impl Exec {
         }
     }
 
-    /// Rejects flags that contradict each other.
+    /// Checks that no flags contradict each other.
     fn check(&self) -> Result<(), Failure> {
         if self.from > 0 && self.attach.is_none() {
             return Err(
@@ -222,7 +222,8 @@ impl Exec {
     }
 }
 
-/// One word is a line for the shell. Several words are a program and its arguments.
+/// Converts the arguments to a command. A single word is a command line for the shell. Several
+/// words are a program and its arguments.
 pub(crate) fn command(words: &[OsString]) -> Result<Command, Failure> {
     let text = |word: &OsString| match word.to_str() {
         Some(word) => Ok(word.to_owned()),
@@ -300,7 +301,8 @@ async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     let command = exec.command()?;
     let line = command.to_shell_line();
     let mut request = backend.build_exec_request(command, exec.options()?)?;
-    // Readers of a job see its output in the order in which it was written.
+    // Merge both outputs, so that readers of a job see them in the order in which they were
+    // written.
     request.stderr = StderrMode::Merged;
     let process = backend.spawn(request).await?;
     let policy = backend.effective_policy().await?;
@@ -310,7 +312,7 @@ async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     holder::hold(process, &line, &exec.workspace.directory()?, note.as_deref()).await
 }
 
-/// Prints the ID of a background command.
+/// Prints the id of a background command.
 fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure> {
     match terminal.format() {
         Format::Json => terminal.value(&json!({ "id": id })),
@@ -380,7 +382,7 @@ async fn explained(
         return terminal.value(&value);
     }
     let described = if limits == ExecLimits::default() && (elsewhere || exec.command.is_empty()) {
-        // A daemon may have limits of its own.
+        // A daemon may have its own limits, which are not known here.
         LimitsOf::AnyCommand
     } else {
         LimitsOf::Command(&limits)
@@ -408,7 +410,7 @@ fn limits_value(limits: &ExecLimits) -> Value {
     })
 }
 
-/// Prints the whole result as one JSON value after the command has ended.
+/// Collects the result of the command and prints it as one JSON value when the command has ended.
 async fn gathered(
     exec: &Exec,
     backend: &Backend,
@@ -420,7 +422,7 @@ async fn gathered(
     let mut request = backend.build_exec_request(exec.command()?, options)?;
     request.stdin = exec.input().mode();
     if exec.stdin {
-        // The rules can check text for a shell if all of it is known before the start.
+        // If all input is known before the start, the rules can check it as text for a shell.
         request.declared_stdin = Some(live::all_of_stdin()?.into());
     }
     let declared = request.declared_stdin.clone();
@@ -429,7 +431,7 @@ async fn gathered(
     let stdin = process.stdin.take();
     let feeding = async {
         match (stdin, declared) {
-            // A command may end without reading its input.
+            // The send may fail, because a command can end without reading its input.
             (Some(stdin), Some(input)) => drop(stdin.send(input).await),
             (Some(stdin), None) => live::pass_input_on(stdin),
             (None, _) => {}
@@ -520,8 +522,8 @@ async fn streamed(
     }
     let process = backend.spawn(request).await?;
     exec.tell_what_is_in_force(backend, terminal).await?;
-    // Raw mode begins after the start: until then a person may answer a question about a rule with
-    // a line, or interrupt.
+    // Enter raw mode only after the start: before it, a person may have to type an answer to a
+    // question of the policy, or interrupt.
     let raw = exec.pty.then(raw::Raw::enter);
     let ended = exec.watching().follow(process, Some(backend), terminal).await;
     drop(raw);

@@ -1,4 +1,4 @@
-//! `fs`: the files of a workspace.
+//! `fs`: works with the files of a workspace.
 
 mod cat;
 mod copy;

@@ -1,4 +1,4 @@
-//! Input of a command besides the workspace: standard input, or a file of the host.
+//! Reads input that does not come from the workspace: standard input, or a file of the host.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// The most bytes that are read. A larger file could not be read back in one call either.
+/// Maximum number of bytes that are read. A larger file could not be read back in one call either.
 pub(crate) const LIMIT: u64 = DEFAULT_MAX_READ_BYTES;
 
-/// Prints a note if standard input is a terminal.
+/// Prints a note if standard input is a terminal, because the command then waits for typed input.
 pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
     if stdin.is_terminal() {
         terminal.note("reading from the terminal; end the input with Ctrl-D on an empty line");
@@ -27,7 +27,7 @@ pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
 /// Reads all of standard input.
 pub(crate) async fn standard() -> Result<Vec<u8>, Failure> {
     let (sender, receiver) = oneshot::channel();
-    // A separate thread: an interrupted process does not wait for the read.
+    // Read in a separate thread, so that an interrupted process does not have to wait for the read.
     let reader = move || {
         let _ = sender.send(bounded(io::stdin().lock(), "standard input", LIMIT));
     };
@@ -39,9 +39,9 @@ pub(crate) async fn standard() -> Result<Vec<u8>, Failure> {
     receiver.await.map_err(lost)?
 }
 
-/// Bytes in a block.
+/// Number of bytes in a block.
 const BLOCK: usize = 1024 * 1024;
-/// Blocks that are buffered ahead of the consumer.
+/// Number of blocks that are read ahead of the consumer.
 const AHEAD: usize = 4;
 
 /// Standard input in blocks. Only a few blocks are in memory at a time.
@@ -54,7 +54,8 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn of_stdin() -> Result<Blocks, Failure> {
         let (sender, blocks) = mpsc::channel(AHEAD);
-        // A separate thread: an interrupted process does not wait for the read.
+        // Read in a separate thread, so that an interrupted process does not have to wait for the
+        // read.
         thread::Builder::new()
             .name("stdin".to_owned())
             .spawn(move || pass_on(io::stdin().lock(), &sender))
@@ -65,7 +66,7 @@ impl Blocks {
         Ok(Blocks { blocks, total })
     }
 
-    /// The total size, if standard input is a file.
+    /// The total size in bytes, if standard input is a file.
     pub(crate) fn total(&self) -> Option<u64> {
         self.total
     }
@@ -77,7 +78,7 @@ impl Blocks {
     }
 
     /// Appends blocks to `begun` until it has more than `limit` bytes or the input ends. Returns
-    /// whether more input may follow.
+    /// whether there may be more input.
     pub(crate) async fn fill(&mut self, begun: &mut Vec<u8>, limit: u64) -> Result<bool, Failure> {
         while begun.len() as u64 <= limit {
             match self.next().await? {
@@ -114,13 +115,13 @@ pub(crate) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The path that means standard input.
+/// The argument that stands for standard input.
 const STANDARD_INPUT: &str = "-";
-/// The most bytes of a secret on standard input.
+/// Maximum number of bytes of a secret on standard input.
 const LONGEST_SECRET: usize = 64 * 1024;
 
-/// Reads a file that holds a secret. For `-`, only the first line of standard input is read: the
-/// rest may belong to a command or a protocol.
+/// Reads a file that contains a secret. For `-`, reads only the first line of standard input,
+/// because the rest may belong to a command or a protocol.
 pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path != Path::new(STANDARD_INPUT) {
         return file(path);
@@ -141,7 +142,7 @@ pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Reads a whole file with secrets, or all of standard input for `-`.
+/// Reads a whole file with secrets. For `-`, reads all of standard input.
 pub(crate) fn secrets_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path == Path::new(STANDARD_INPUT) {
         bounded(io::stdin().lock(), "standard input", LIMIT)

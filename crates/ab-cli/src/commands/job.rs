@@ -1,4 +1,5 @@
-//! `job`: the background commands that `exec --detach` started, here or on a daemon.
+//! `job`: manages the background commands that `exec --detach` started, on this machine or on a
+//! daemon.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,21 +23,21 @@ use crate::signals::Signals;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{Opened, WorkspaceFlags};
 
-/// How long a job may take to end after TERM, before it is killed.
+/// How long a job may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the sandbox of a command may take to be set up.
 const SETUP: Duration = Duration::from_millis(500);
-/// How long a job may take to end after KILL.
+/// How long a job may take to end after SIGKILL.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A daemon does not report where the output of a running job ends. A pause of this length counts
-/// as its end.
+/// A daemon does not report where the output of a running job ends. If no output arrives for this
+/// time, the output is considered complete.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(250);
-/// An offset beyond all output, so that no earlier output is sent.
+/// An offset behind all output, with which no earlier output is sent.
 const NOTHING_OLD: u64 = u64::MAX;
-/// The most bytes of each output in JSON. Further bytes are only counted.
+/// Maximum number of bytes of each output in JSON. Further bytes are only counted.
 const MAX_JSON_OUTPUT: usize = 16 * 1024 * 1024;
-/// The longest part of a command in a table.
+/// Maximum number of characters of a command in a table.
 const MAX_COMMAND: usize = 60;
 const TERM: i32 = 15;
 const KILL: i32 = 9;
@@ -188,7 +189,7 @@ async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     done.and(jobs.close().await)
 }
 
-/// Follows a job and exits with its exit code.
+/// Follows a job and then exits with the exit code of the job.
 pub(super) async fn attach(
     watching: Watching<'_>,
     id: &str,
@@ -231,7 +232,7 @@ async fn gathered(
         };
         let ended = tokio::select! {
             ended = ended => ended,
-            // The job keeps running.
+            // Only the waiting ends. The job keeps running.
             exit = signals.next() => return Ok(exit),
         };
         let Some(exit) = ended else {
@@ -351,7 +352,7 @@ impl Jobs {
             }
             Jobs::Daemon(_) => {
                 let mut process = self.attach(id, NOTHING_OLD, Until::End).await?;
-                // A job that has just ended needs no signal.
+                // Sending fails if the job has just ended.
                 let _ = process.control.send(ProcessControlMessage::Signal(number)).await;
                 Ok(timeout(within, process.wait()).await.ok().flatten())
             }
@@ -392,7 +393,7 @@ async fn list(jobs: &Jobs, terminal: &mut Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A time in one unit, as tables show it.
+/// An age in a single unit, for tables.
 fn age(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -438,7 +439,7 @@ async fn logs(
         let watching = Watching { job: Some(&job.id), ..watching };
         let left = watching.follow(process, jobs.backend(), terminal).await?;
         return match left {
-            // A signal ended the following, not the job.
+            // The signal ended this command, not the job.
             Exit::Interrupted | Exit::Terminated => Err(Failure::Told(left)),
             _ => Ok(()),
         };
@@ -514,7 +515,7 @@ async fn kill_one(
             return Err(failed(ErrorKind::Failed, message).into());
         }
     }
-    // Signals are lost while the sandbox of a command is set up, so wait for that.
+    // Wait until the sandbox of the command is set up, because signals before that are lost.
     let age = SystemTime::now().duration_since(job.started).unwrap_or(SETUP);
     tokio::time::sleep(SETUP.saturating_sub(age)).await;
     let mut ended = match number {

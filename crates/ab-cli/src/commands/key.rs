@@ -1,4 +1,4 @@
-//! `key`: the API keys of a server.
+//! `key`: manages the API keys of a server.
 
 use ab_api::{ApiKey, ApiKeyId, Time};
 use agent_backend::ServeClient;
@@ -110,7 +110,7 @@ async fn all(client: &ServeClient) -> Result<Vec<ApiKey>, Failure> {
     Ok(keys)
 }
 
-/// The key with this id, or the one that works and has this name.
+/// Finds the key with this id, or the key with this name that is not revoked.
 async fn find(client: &ServeClient, named: &str) -> Result<ApiKeyId, Failure> {
     if let Ok(id) = named.parse() {
         return Ok(id);

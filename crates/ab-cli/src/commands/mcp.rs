@@ -1,4 +1,4 @@
-//! `mcp`: the workspace as tools for an MCP client, over standard input and output.
+//! `mcp`: serves the workspace as tools to an MCP client, over standard input and output.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use crate::stdio;
 use crate::terminal::{Terminal, talk};
 use crate::workspace::{Starter, WorkspaceFlags};
 
-/// The code of JSON-RPC for an error of the server itself.
+/// The JSON-RPC error code for an error of the server itself.
 const SERVER_ERROR: i64 = -32000;
 
 const EXAMPLE: &str = "\
@@ -132,7 +132,7 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     served.and(workspace.close().await)
 }
 
-/// The failure for a remote workspace that does not answer in time.
+/// The failure if a remote workspace does not answer in time.
 fn unanswered(time: Duration) -> Failure {
     let message = format!("the server of the remote workspace did not answer within {time:?}");
     let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message);
@@ -141,11 +141,11 @@ fn unanswered(time: Duration) -> Failure {
     )
 }
 
-/// The longest client message that is answered without a workspace.
+/// Maximum length of a client message that is answered if there is no workspace.
 const MAX_REFUSED_MESSAGE: u64 = 1024 * 1024;
 
 /// Answers every request with the reason why there is no workspace, until the client disconnects.
-/// If the server exited at once, the client would not learn the reason.
+/// If the process exited at once, the client would not see the reason.
 async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Failure> {
     terminal.tell(&failure);
     let mut why = failure.error().map(ToString::to_string).unwrap_or_default();
@@ -177,8 +177,8 @@ async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Fa
     }
 }
 
-/// Prints one line on standard error about the isolation of commands. The check runs a command, and
-/// the client does not wait for it.
+/// Prints a line about the isolation of commands on standard error. The check behind it runs a
+/// command, and the client does not have to wait for it.
 async fn tell_what_is_in_force(sandbox: &SandboxFlags, handle: &Backend) {
     match handle.effective_policy().await {
         Ok(policy) => {
@@ -191,8 +191,8 @@ async fn tell_what_is_in_force(sandbox: &SandboxFlags, handle: &Backend) {
     }
 }
 
-/// Serves `handle` until the client disconnects or a signal arrives. Then `backend` is destroyed,
-/// which ends the background commands of the client.
+/// Serves `handle` until the client disconnects or a signal arrives. After that `backend` is
+/// destroyed, which ends the background commands of the client.
 pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), Failure> {
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
@@ -214,7 +214,7 @@ async fn passed_on(socket: &Path) -> Result<(), Failure> {
     let (from_client, to_client) = stdio::streams();
     let mut signals = Signals::watch();
     let asking = async {
-        // After EOF from the client, the last answers are still delivered.
+        // After the client has sent EOF, the remaining answers are still delivered.
         let asked = copy(from_client, to_server).await;
         match asked {
             Ok(()) => std::future::pending().await,
@@ -228,7 +228,8 @@ async fn passed_on(socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Connects through a descriptor of the directory: the path may be too long for a socket address.
+/// Connects to a socket through a descriptor of its directory, because the path may be too long for
+/// a socket address.
 async fn connected(socket: &Path) -> io::Result<UnixStream> {
     let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

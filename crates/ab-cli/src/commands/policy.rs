@@ -1,4 +1,4 @@
-//! `policy`: what the rules decide about a command, without running it.
+//! `policy`: shows what the rules decide about a command, without running the command.
 
 pub(crate) mod check;
 mod examples;
@@ -108,8 +108,8 @@ impl ProfileChoice {
 }
 
 impl RuleFlags {
-    /// The first given flag that changes the rules. The daemon of a remote workspace has its own
-    /// rules.
+    /// The first given flag that changes the rules. Such flags cannot be used for a remote
+    /// workspace, because its daemon has its own rules.
     pub(crate) fn made_here(&self) -> Option<&'static str> {
         match (self.profile, &self.rules) {
             (_, Some(_)) => Some("--rules"),
@@ -133,7 +133,7 @@ impl RuleFlags {
         }
     }
 
-    /// Loads the rules. An invalid file is a usage error, whose exit code no verdict has.
+    /// Loads the rules. An invalid file is a usage error, because verdicts use other exit codes.
     fn load(&self) -> Result<agent_backend::CommandPolicy, Failure> {
         let load = || self.proven(&self.own()?);
         load().map_err(Failure::into_usage)
@@ -147,7 +147,7 @@ impl RuleFlags {
         })
     }
 
-    /// Settings for commands that run. Questions go to the person at the terminal.
+    /// Policy settings for commands that are about to run. Questions are asked at the terminal.
     pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicySettings, Failure> {
         let own = self.own().map_err(Failure::into_usage)?;
         if self.rules.is_some() {
@@ -161,18 +161,19 @@ impl RuleFlags {
         })
     }
 
-    /// Settings for commands that run where no person can answer questions.
+    /// Policy settings for commands that run where no person can be asked.
     pub(crate) fn unattended(&self) -> Result<CommandPolicySettings, Failure> {
         let (profile, rules) = (self.profile(), self.own()?);
         Ok(CommandPolicySettings { profile, rules, ..CommandPolicySettings::default() })
     }
 }
 
-/// The rules in a file for the profile that sessions have.
+/// Reads the rules in a file, for the profile that sessions use.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or its rules cannot be used. The message names the file.
+/// Fails if the file cannot be read or its rules cannot be used. The message contains the path of
+/// the file.
 pub(crate) fn read_rules(path: &Path) -> Result<PolicyRuleFile, String> {
     let flags = RuleFlags { profile: ProfileChoice::Guarded, rules: Some(path.to_owned()) };
     let own = flags.own().and_then(|own| flags.proven(&own).map(|_| own));

@@ -1,4 +1,4 @@
-//! `remote`: what a server offers and what it has worked with.
+//! `remote`: lists what a server offers and what it has used.
 
 use ab_api::{RepoImportRequest, SessionId, Time, WorkspaceDetail, WorkspaceState};
 use agent_backend::ServeClient;

@@ -1,4 +1,4 @@
-//! `run`: performs the operations of a file, in a directory or in a space of a server.
+//! `run`: performs the operations in a file, in a local directory or in a space of a server.
 
 mod there;
 mod view;
@@ -118,7 +118,7 @@ impl CliCommand for RunCommand {
     }
 
     fn handles_signals(&self) -> bool {
-        // Ctrl-C leaves a run of a server.
+        // For a run on a server, Ctrl-C only ends the command. The run continues.
         self.root.is_none() && !matches!(self.action, Some(RunAction::Show { .. }))
     }
 
@@ -203,7 +203,8 @@ async fn run_there(
     let bytes = message(file, terminal).await?;
     let parsed = ab_spaces::parse_operations_bytes(&bytes)
         .map_err(|invalid| Failure::usage(invalid.to_string()))?;
-    // With the ids that this process assigned, so that events are found by them.
+    // Send the operations with the ids that were assigned here, so that events can be matched with
+    // them.
     let run = client.start_run(space, &json!(parsed)).await?;
     let followed = FollowedRun {
         client: &client,
@@ -259,7 +260,7 @@ async fn act(
     terminal.line(run.status.as_str())
 }
 
-/// Decides what a run waits for, and follows it from there.
+/// Makes the decision for which a run waits, and then follows the run.
 async fn resume(
     command: &RunCommand,
     run: &Run,
@@ -293,7 +294,7 @@ async fn resume(
     outcome(&message)
 }
 
-/// The member `policy` of a request: a preset, or the document in a file.
+/// The value of the member `policy` in a request: a preset, or the document in a file.
 pub(super) fn policy_value(policy: &str) -> Result<Value, Failure> {
     match PolicyDocument::preset(policy) {
         Some(_) => Ok(json!(policy)),
@@ -301,7 +302,7 @@ pub(super) fn policy_value(policy: &str) -> Result<Value, Failure> {
     }
 }
 
-/// A preset, or the document in a file.
+/// The policy document of a preset or in a file.
 fn document(policy: &str) -> Result<PolicyDocument, Failure> {
     if let Some(document) = PolicyDocument::preset(policy) {
         return Ok(document);
@@ -359,7 +360,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// Prints the lines that `shown` makes for the current operation.
+    /// Prints the lines that `shown` returns for the current operation.
     fn show(&mut self, shown: impl FnOnce(&mut RunView, &str) -> Vec<String>) {
         let view = self.view.get_or_insert_with(|| RunView::new(OutputSource::Process, Vec::new()));
         for line in shown(view, &self.current) {

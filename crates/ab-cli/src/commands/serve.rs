@@ -78,7 +78,7 @@ pub(crate) enum AfterStart {
     OpenBrowser,
 }
 
-/// Serves until a signal arrives.
+/// Serves until the process receives a signal.
 pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Failure> {
     let directory = config.data_dir.value.clone();
     let tls = tls(&config)?;
@@ -88,7 +88,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let mut signals = Signals::watch();
     open_files::raise();
     let (host, port) = (config.host.value, config.port.value);
-    // The data directory is locked before anything in it is read or made.
+    // Opening the store locks the data directory. Only then is anything else in it read or created.
     let store = wire::store(&directory).await?;
     let token = if config.no_auth.value { None } else { Some(token(&config)?) };
     let served = match &config.root.value {
@@ -106,8 +106,8 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         origins: Vec::new(),
         browser_key,
     };
-    // Agents do not know our certificate, so they get an unencrypted address that only this machine
-    // can reach.
+    // Agents do not trust the server's certificate, so they use a separate unencrypted address that
+    // only this machine can reach.
     let agents = match &tls {
         Some(_) => Some(listen(Ipv4Addr::LOCALHOST.into(), 0).await?),
         None => None,
@@ -179,7 +179,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         }
         spaces.shutdown().await;
         control.shutdown().await;
-        // Nothing uses the store any more. Its log is merged into the database.
+        // Nothing uses the store any more. Closing it merges its log file into the database.
         control.store().close().await;
         if let Some(traces) = traces {
             traces.close().await;
@@ -190,13 +190,13 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     };
     tokio::select! {
         () = ended => Ok(()),
-        // A second signal ends the process at once.
+        // A second signal exits at once.
         exit = signals.next() => Err(Failure::Told(exit)),
     }
 }
 
-/// The token: from the file that a flag names, the environment, the configuration, or the data
-/// directory, where it is created if missing.
+/// The token, from the first source that has one: the file in a flag, the environment, the
+/// configuration, or the data directory, where it is created if it is missing.
 fn token(config: &Config) -> Result<String, Failure> {
     match given_token(config)? {
         Some(token) => Ok(token),
@@ -204,11 +204,12 @@ fn token(config: &Config) -> Result<String, Failure> {
     }
 }
 
-/// The token of the server that runs with this configuration; `None` if the server requires none.
+/// The token of the server that runs with this configuration. `None` if the server requires no
+/// token.
 ///
 /// # Errors
 ///
-/// A file of the configuration holds no token.
+/// Fails if a file that should contain the token does not.
 pub(crate) fn token_of_running(config: &Config) -> Result<Option<String>, Failure> {
     match given_token(config)? {
         Some(token) => Ok(Some(token)),
@@ -249,7 +250,7 @@ pub(super) async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failu
     })
 }
 
-/// The address at which clients on this machine reach a socket that listens on `address`.
+/// The address by which clients on this machine reach a socket that listens on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -259,7 +260,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// The warning for an address where others can read the traffic.
+/// The warning for an address at which other machines could read the traffic.
 fn clear_text_warning(host: IpAddr) -> String {
     format!(
         "warning: other machines can reach {host}, and connections are not encrypted. Others on the network can read the
@@ -268,7 +269,8 @@ fn clear_text_warning(host: IpAddr) -> String {
     )
 }
 
-/// How sessions of this configuration are isolated, or why none can start.
+/// The isolation of sessions with this configuration. Fails with the reason if no session can
+/// start.
 async fn isolation(config: &Config) -> Result<Option<Isolation>, ab_core::Error> {
     let mut probe = LocalWorkspaceConfig::new(&config.data_dir.value);
     probe.options.exec.isolation = config.sessions.isolation.value;

@@ -1,4 +1,4 @@
-//! `server`: only coding agents over HTTP, with the flags of `sandbox-agent server`.
+//! `server`: serves only coding agents over HTTP, with the flags of `sandbox-agent server`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -162,11 +162,11 @@ impl From<AgentIsolation> for Isolation {
     }
 }
 
-/// Variables of this process that agents without isolation inherit: where programs and files are,
-/// and the language and encoding of text.
+/// Environment variables that agents without isolation inherit from this process: paths of programs
+/// and files, and the language and encoding of text.
 const INHERITED: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
-/// The directories of servers, by process id, in the data directory.
+/// The name of the directory in the data directory that contains one directory per server process.
 const AREAS: &str = "server-agents";
 const PREINSTALL_VARIABLE: &str = "SANDBOX_AGENT_REQUIRE_PREINSTALL";
 const TIMEOUT_VARIABLE: &str = "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS";
@@ -214,7 +214,7 @@ async fn run(server: ServerCommand) -> Result<(), Failure> {
     };
     tokio::select! {
         ended = ended => ended,
-        // A second signal ends the process at once.
+        // A second signal exits at once.
         exit = signals.next() => Err(Failure::Told(exit)),
     }
 }
@@ -258,7 +258,7 @@ impl ServerCommand {
         };
         let sandbox_settings = AgentSandboxSettings {
             servers_dir: match isolation {
-                // Without isolation, agents use the home directory of the user.
+                // Without isolation, agents use the user's home directory.
                 Isolation::None => None,
                 _ => own_area(&root)?,
             },
@@ -307,7 +307,7 @@ impl ServerCommand {
         })
     }
 
-    /// The files at `/v1/fs`.
+    /// The files that are served at `/v1/fs`.
     fn files(&self, root: &Path) -> Result<ServedDirectory, Failure> {
         let root = match &self.fs_root {
             Some(root) => opened(root, "--fs-root")?,
@@ -318,11 +318,12 @@ impl ServerCommand {
         Ok(files.with_max_upload_bytes(self.max_upload))
     }
 
-    /// The environment that agents get from this process.
+    /// The environment variables that agents receive from this process.
     fn environment(&self, own: &Path) -> Result<BTreeMap<String, String>, Failure> {
         let mut passed = BTreeMap::new();
         passed.insert("SANDBOX_AGENT_BIN".to_owned(), own.to_string_lossy().into_owned());
-        // In a sandbox, the home directory and most directories of `PATH` do not exist.
+        // Do not pass these variables into a sandbox, because the home directory and most
+        // directories of `PATH` do not exist there.
         if self.isolation == AgentIsolation::None {
             let variables = INHERITED.iter().filter_map(|name| Some((*name, env::var(name).ok()?)));
             passed.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -340,7 +341,7 @@ impl ServerCommand {
     }
 }
 
-/// The directory that a flag names, as an absolute path without links.
+/// Resolves the directory in a flag to an absolute path without links.
 fn opened(directory: &Path, flag: &str) -> Result<PathBuf, Failure> {
     let found = directory.canonicalize().and_then(|path| {
         path.read_dir()?;
@@ -352,11 +353,11 @@ fn opened(directory: &Path, flag: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// How agents will be isolated on this machine.
+/// The isolation of agents on this machine.
 ///
 /// # Errors
 ///
-/// The isolation is not available.
+/// Fails if the requested isolation is not available.
 async fn resolved_isolation(
     sandbox: &AgentSandboxSettings,
     root: &Path,
@@ -387,8 +388,8 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
 }
 
 /// A directory for the homes of sandboxed agents, below the default data directory. Directories
-/// that killed servers left there are removed. `None` if the root contains the directory: agents
-/// could then replace their homes.
+/// there that belong to killed servers are removed. `None` if the directory is inside the root,
+/// because agents could then replace their homes.
 fn own_area(root: &Path) -> Result<Option<PathBuf>, Failure> {
     let Ok(all) = data_dir::default().map(|directory| directory.join(AREAS)) else {
         return Ok(None);
@@ -406,12 +407,13 @@ fn own_area(root: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(all.join(std::process::id().to_string())))
 }
 
-/// The agents that `agent install` put into the default data directory.
+/// The directory of the agents that `agent install` installed in the default data directory.
 fn installed() -> Option<AgentInstallDir> {
     data_dir::default().ok().map(|directory| AgentInstallDir::new(directory.join("agents")))
 }
 
-/// Where sandbox-agent keeps the programs of agents, with their launchers in `agent_processes`.
+/// The directory in which sandbox-agent installs programs of agents. Its subdirectory
+/// `agent_processes` contains their launchers.
 fn programs_of_peer() -> Option<PathBuf> {
     let variable = |name: &str| {
         let value = env::var_os(name).map(PathBuf::from);

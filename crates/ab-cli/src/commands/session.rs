@@ -22,7 +22,7 @@ use crate::server::ServerFlags;
 use crate::session_ref::SessionRef;
 use crate::terminal::{Format, Terminal};
 
-/// The longest part of a prompt in a table.
+/// Maximum number of characters of a prompt in a table.
 const MAX_PROMPT: usize = 48;
 
 /// Show, continue and end sessions of the server
@@ -405,7 +405,7 @@ async fn newest(client: &ServeClient) -> Result<SessionId, Failure> {
     })
 }
 
-/// The command that follows a session again.
+/// The command with which the user can follow a session again.
 fn come_back(what: &str, id: SessionId, server_flags: &str) -> String {
     format!("agent-backend session {what} {id} --follow{server_flags}")
 }
@@ -497,7 +497,7 @@ fn table(sessions: &[Session], now: Time) -> String {
     rows.iter().map(line).collect()
 }
 
-/// One session for people.
+/// The fields of a session as text for people.
 fn details(session: &Session) -> String {
     let mut status = session.status.to_string();
     if let Some(activity) = session.activity {
@@ -558,7 +558,7 @@ fn settings_text(session: &Session) -> Option<String> {
     (!settings.is_empty()).then(|| settings.join(", "))
 }
 
-/// The limits that are enforced on the processes of a session; `None` if there are none.
+/// The limits that are enforced on the processes of a session, as text. `None` if there are none.
 fn limits_text(limits: EnforcedLimits) -> Option<String> {
     let EnforcedLimits { cpu, memory_mib, processes } = limits;
     let parts = [
@@ -578,7 +578,7 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// How long ago, in the largest unit that fits.
+/// The age of `then` in the largest unit that fits.
 pub(crate) fn age(then: Time, now: Time) -> String {
     let seconds = (now.as_millis() - then.as_millis()).max(0) / 1000;
     match seconds {

@@ -1,4 +1,4 @@
-//! `space`: spaces of a server.
+//! `space`: manages the spaces of a server.
 
 use std::path::PathBuf;
 
@@ -146,7 +146,7 @@ fn list(spaces: &Value) -> String {
     lines.join("\n")
 }
 
-/// One space as text for people, with its policy and its latest runs.
+/// A space as text for people, with its policy and its latest runs.
 fn details(space: &Value, runs: &Value) -> String {
     let mut lines = Vec::new();
     let mut row = |name: &str, value: String| {
@@ -190,7 +190,7 @@ fn details(space: &Value, runs: &Value) -> String {
     lines.join("\n")
 }
 
-/// Prints a value as JSON, or as the text that `shown` makes of it.
+/// Prints a value as JSON, or as the text that `shown` returns for it.
 pub(super) fn print(
     terminal: &mut Terminal,
     value: &Value,
@@ -205,7 +205,7 @@ pub(super) fn print(
     }
 }
 
-/// A string of a JSON value. Nothing in it can move the cursor.
+/// The text of a JSON string, with control characters escaped so that it cannot move the cursor.
 pub(super) fn text(value: &Value) -> String {
     escape_unprintable(value.as_str().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `ssh-proxy`: carries plain SSH through the WebSocket of a daemon.
+//! `ssh-proxy`: forwards the connection of a standard `ssh` through the WebSocket of a daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
     let (mut from_client, mut to_client) = stdio::streams();
     let asking = async {
         match tokio::io::copy(&mut from_client, &mut to_daemon).await {
-            // ssh closes its end when it is finished.
+            // ssh closes its side when it is finished.
             Ok(_) => to_daemon.shutdown().await,
             Err(error) => Err(error),
         }

@@ -23,7 +23,7 @@ use crate::follow::{self, Approve, FollowOptions};
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
-/// Fields of the request, and the arguments that set them.
+/// Fields of the request and the arguments that set them, for error messages.
 const TYPED_FIELDS: [(&str, &str); 18] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
@@ -322,11 +322,12 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
     show_created(client, created, follow, &task.server.repeated(), terminal).await
 }
 
-/// Replaces the names of request fields in an error of the server by the arguments that set them.
+/// In an error of the server, replaces the names of request fields by the arguments that set them.
 fn by_flags(error: Error) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
-        // A field name is at the start, or follows the message of another field.
+        // The name of a field is at the start of the message, or follows the message of another
+        // field.
         let places =
             ["", "; ", ": "].into_iter().flat_map(|before| [(before, ": "), (before, " ")]);
         for (before, after) in places {
@@ -346,7 +347,7 @@ fn by_flags(error: Error) -> Error {
     }
 }
 
-/// `KEY=VALUE` with a value that is JSON, or else a text.
+/// Parses `KEY=VALUE`. The value is JSON if it is valid JSON, otherwise a text.
 fn setting(text: &str) -> Result<(String, serde_json::Value), String> {
     let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
     let parsed = serde_json::from_str(value);
@@ -358,11 +359,11 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((parts.0.to_owned(), parts.1.to_owned()))
 }
 
-/// The text of a prompt; `-` is standard input.
+/// The text of a prompt. If `given` is `-`, it is read from standard input.
 ///
 /// # Errors
 ///
-/// Usage, if the text is empty or not UTF-8.
+/// A usage error if the text is empty or not UTF-8.
 pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<String, Failure> {
     let text = if given == "-" {
         input::announce(&io::stdin(), terminal);
@@ -378,8 +379,8 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
     Ok(text)
 }
 
-/// Prints the session that was created, and follows it if the caller says how to answer its
-/// questions.
+/// Prints the session that was created. If the caller said how to answer its questions, also
+/// follows it.
 pub(super) async fn show_created(
     client: ServeClient,
     created: TaskCreatedResponse,
@@ -432,8 +433,8 @@ pub(super) async fn show_created(
     follow::end(&session, server_flags, terminal)
 }
 
-/// The address of the repository: a URL as it is, a directory as an absolute path, and by default the repository
-/// around the current directory.
+/// The URL or path of the repository: a URL is used unchanged, a directory is made absolute, and
+/// the default is the repository that contains the current directory.
 pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
     let found = match named {
         Some(url) if is_address(url) => return Ok(url.to_owned()),
@@ -453,7 +454,7 @@ pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
     })
 }
 
-/// Whether this is a URL, or an address in the form of scp: `host:path`.
+/// Whether the text is a URL, or an address in the scp form `host:path`.
 fn is_address(text: &str) -> bool {
     let before_slash = text.split('/').next().unwrap_or_default();
     before_slash.contains(':') && !Path::new(text).exists()

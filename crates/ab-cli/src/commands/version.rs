@@ -1,4 +1,4 @@
-//! `version`: which build this is.
+//! `version`: shows which build this is.
 
 use std::env::consts::{ARCH, OS};
 

@@ -1,4 +1,4 @@
-//! `webui`: opens the page of a server in a browser.
+//! `webui`: opens the web page of a server in a browser.
 
 use ab_core::{Error, ErrorCode, ErrorKind};
 use agent_backend::{ServeClient, ServeClientSettings};
@@ -84,8 +84,8 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new login link of a running server, or the plain address of the page if the server requires no
-/// token.
+/// A new login link of a running server. If the server requires no token, the plain URL of the
+/// page.
 async fn link(config: &Config, url: &str) -> Result<String, Failure> {
     let mut settings = ServeClientSettings::new(url);
     let token = match serve::token_of_running(config)? {

@@ -1,4 +1,4 @@
-//! Agents from the configuration file, validated.
+//! Validates the agents in the configuration file.
 
 use std::env;
 use std::path::{Component, Path, PathBuf};
@@ -9,11 +9,12 @@ use super::file::ConfigFile;
 use super::setting::resolved;
 use crate::failure::Failure;
 
-/// The built-in agents and those of the file. An entry with the id of a built-in agent replaces it.
+/// The catalog with the built-in agents and the agents in the file. An entry with the id of a
+/// built-in agent replaces it.
 ///
 /// # Errors
 ///
-/// A usage error for an invalid entry, with its line.
+/// A usage error with the line, if an entry is invalid.
 pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<AgentCatalog, Failure> {
     let mut catalog = AgentCatalog::default();
     let Some(file) = file else { return Ok(catalog) };
@@ -37,7 +38,7 @@ pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Agen
     Ok(catalog)
 }
 
-/// Checks a directory that the agent may read. It must not contain the server's token or the
+/// Checks a directory that an agent may read. It must not contain the server's token or the
 /// operator's home.
 fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, String> {
     let refused = |why: &str| format!("agent {agent:?}: the toolchain {} {why}", path.display());
@@ -59,7 +60,7 @@ fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Rejects fields that only built-in agents have, and paths outside the home directory.
+/// Refuses fields that only built-in agents may have, and paths outside the home directory.
 fn check_fields(entry: &AgentCatalogEntry) -> Result<(), String> {
     if entry.package.is_some() || entry.tested {
         let id = &entry.id;

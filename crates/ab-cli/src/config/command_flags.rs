@@ -1,4 +1,5 @@
-//! Settings of `serve` that `exec`, `mcp` and `daemon` have too: limits, variables and directories for commands.
+//! Settings of `serve` that `exec`, `mcp` and `daemon` also have: limits, variables and directories
+//! for commands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,21 +74,21 @@ pub(crate) struct CommandConfig {
     pub(crate) open_files: Setting<Option<u64>>,
 }
 
-/// One variable of `--env`.
+/// A variable in the form in which `--env` accepts it.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     name: String,
     value: String,
 }
 
-/// Variables by name.
+/// Values of variables by name.
 #[derive(Debug, Default)]
 pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
 
-/// Directories of the host.
+/// Directories of the host that are made visible to commands.
 #[derive(Debug, Default)]
 pub(crate) struct Binds {
-    /// As they were given.
+    /// The arguments as they were given.
     pub(crate) words: Vec<String>,
     pub(crate) mounts: Vec<SandboxMount>,
 }
@@ -133,12 +134,13 @@ impl CommandConfig {
         })
     }
 
-    /// Limits for each command. Memory and processes are limited for a session as a whole.
+    /// The limits for each command of a session. They include no memory and process limits, because
+    /// these apply to a session as a whole.
     pub(crate) fn limits_of_session_command(&self) -> ExecLimits {
         ExecLimits { memory: None, processes: None, ..self.limits() }
     }
 
-    /// Limits for each command where no session limits all of them.
+    /// The limits for each command outside of sessions.
     pub(crate) fn limits(&self) -> ExecLimits {
         ExecLimits {
             wall_time: self.timeout.value,
@@ -158,9 +160,11 @@ impl Variables {
 }
 
 impl Binds {
+    /// Parses directories that are made visible to commands.
+    ///
     /// # Errors
     ///
-    /// A directory that does not exist, or that shows the server's token.
+    /// Fails if a directory does not exist, or if it would make the server's token visible.
     fn of(words: Vec<String>, data_dir: &Path) -> Result<Binds, String> {
         let data = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let mount = |word: &String| {

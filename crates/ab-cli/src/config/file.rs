@@ -1,4 +1,4 @@
-//! The configuration file: parses TOML into words with line numbers.
+//! The configuration file: parses TOML into values with line numbers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,10 +16,10 @@ use super::limits::LIMIT_KEYS;
 use super::retention::RETENTION_KEYS;
 use crate::failure::Failure;
 
-/// Larger files are refused: no configuration is that long.
+/// Maximum size of the file in bytes. Larger files are refused.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Keys at the top of the file. [`TABLES`] and `agents` are tables.
+/// Keys at the top level of the file. [`TABLES`] and `agents` are tables.
 const KEYS: &[&str] = &[
     "data-dir",
     "host",
@@ -64,21 +64,21 @@ const SESSION_KEYS: &[&str] = &[
     "open-files",
 ];
 
-/// The tables with keys of their own.
+/// The tables and the keys of each.
 const TABLES: &[(&str, &[&str])] =
     &[("sessions", SESSION_KEYS), ("retention", RETENTION_KEYS), ("limits", LIMIT_KEYS)];
 
-/// A file that was read and has only known keys.
+/// A configuration file that was read and contains only known keys.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
-    /// Values by key. Keys of the table `sessions` start with `sessions.`, and so on.
+    /// Values by key. A key of the table `sessions` is prefixed by `sessions.`, and so on.
     pub(crate) values: BTreeMap<String, FileValue>,
-    /// The entries of `agents`, each with its line.
+    /// The entries of `agents`, each with its line number.
     pub(crate) agents: Vec<(AgentCatalogEntry, usize)>,
 }
 
-/// A value as words, with the line of its key.
+/// A value as a list of words, with the line number of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileValue {
     pub(crate) words: Vec<String>,
@@ -86,11 +86,12 @@ pub(crate) struct FileValue {
 }
 
 impl ConfigFile {
-    /// The file that a flag or the environment names, or the one in the XDG configuration directory if it exists.
+    /// Finds the configuration file: the file that a flag or the environment names, or otherwise
+    /// the file in the XDG configuration directory if it exists.
     ///
     /// # Errors
     ///
-    /// A usage error if a named file does not exist.
+    /// A usage error if the named file does not exist.
     pub(crate) fn find(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
         let variable =
             |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -109,7 +110,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// A usage error. The message names the file, the line and the key.
+    /// A usage error that contains the path of the file, the line and the key.
     pub(crate) fn read(path: &Path) -> Result<ConfigFile, Failure> {
         let fails = |error| {
             Failure::input(format!("read the configuration file {}", path.display()), error)
@@ -211,7 +212,7 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// An error at a line of the file.
+    /// A usage error about a line of the file.
     pub(crate) fn failure(&self, line: usize, message: String) -> Failure {
         Failure::usage(format!("{} (line {line} of {})", message, self.path.display()))
     }
@@ -234,13 +235,13 @@ impl ConfigFile {
     }
 }
 
-/// The text of the file, to count lines in.
+/// The text of the file, with a function that converts byte offsets to line numbers.
 struct Lines<'a> {
     text: &'a str,
 }
 
 impl Lines<'_> {
-    /// The number of the line that holds this byte, from 1.
+    /// The number of the line that contains this byte, counted from 1.
     fn of(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
         1 + before.filter(|byte| **byte == b'\n').count()

@@ -1,4 +1,4 @@
-//! The table `limits`: how much callers may ask for.
+//! The table `limits`: limits on what callers may request.
 
 use std::num::NonZeroU32;
 
@@ -6,16 +6,16 @@ use super::retention::UNLIMITED;
 use super::setting::{Setting, Sources};
 use crate::failure::Failure;
 
-/// Keys of the table.
+/// The keys of the table.
 pub(super) const LIMIT_KEYS: &[&str] = &["tasks-per-minute"];
 
-/// The greatest number of tasks in a minute.
+/// Maximum value of `tasks-per-minute`.
 const MOST_TASKS: u32 = 10_000;
 
-/// How much callers may ask for.
+/// Limits on what callers may request.
 #[derive(Debug)]
 pub(crate) struct LimitConfig {
-    /// Tasks of each caller, and of each project.
+    /// Maximum number of tasks per minute, for each caller and for each project.
     pub(crate) tasks_per_minute: Setting<Option<NonZeroU32>>,
 }
 

@@ -1,4 +1,4 @@
-//! The table `retention`: how long what ended is kept, and how much of it.
+//! The table `retention`: how long and how much data of ended sessions is kept.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::setting::{Setting, Sources, Words};
 use crate::commands::exec::amount;
 use crate::failure::Failure;
 
-/// Keys of the table.
+/// The keys of the table.
 pub(super) const RETENTION_KEYS: &[&str] =
     &["workspaces", "sessions", "cache", "grace", "disk-limit", "database-limit", "free-space"];
 
-/// The word for a time or a size without an end.
+/// The words for a time and a size without a limit.
 const FOREVER: &str = "forever";
 pub(super) const UNLIMITED: &str = "unlimited";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long and how much is kept.
+/// How long and how much data of ended sessions is kept.
 #[derive(Debug)]
 pub(crate) struct RetentionConfig {
     pub(crate) workspaces: Setting<Option<Duration>>,
@@ -55,7 +55,7 @@ impl RetentionConfig {
         })
     }
 
-    /// The settings of the control plane.
+    /// Converts the configuration to the settings of the control plane.
     pub(crate) fn settings(&self) -> RetentionSettings {
         RetentionSettings {
             workspaces: self.workspaces.value,
@@ -70,7 +70,7 @@ impl RetentionConfig {
     }
 }
 
-/// A time, or `forever`.
+/// Parses a time, or `forever`.
 fn period(words: &Words<'_>) -> Result<Option<Duration>, String> {
     match words.one()? {
         FOREVER => Ok(None),
@@ -78,7 +78,7 @@ fn period(words: &Words<'_>) -> Result<Option<Duration>, String> {
     }
 }
 
-/// A time as everywhere, and in days.
+/// Parses a time. In addition to the usual units it may be in days.
 fn days(text: &str) -> Result<Duration, String> {
     let Some(number) = text.strip_suffix('d') else {
         return amount::time(text)
@@ -88,7 +88,7 @@ fn days(text: &str) -> Result<Duration, String> {
     amount::time(&format!("{}h", u64::from(number) * 24))
 }
 
-/// A size, or `unlimited`.
+/// Parses a size, or `unlimited`.
 fn limit(words: &Words<'_>) -> Result<Option<u64>, String> {
     match words.one()? {
         UNLIMITED => Ok(None),
@@ -96,7 +96,7 @@ fn limit(words: &Words<'_>) -> Result<Option<u64>, String> {
     }
 }
 
-/// A time of this table, as it is written in the file.
+/// Formats a time of this table in the form in which the file contains it.
 pub(super) fn period_text(time: Option<Duration>) -> String {
     match time {
         None => FOREVER.to_owned(),
@@ -107,7 +107,7 @@ pub(super) fn period_text(time: Option<Duration>) -> String {
     }
 }
 
-/// A size of this table, as it is written in the file.
+/// Formats a size of this table in the form in which the file contains it.
 pub(super) fn size_text(size: Option<u64>) -> String {
     let Some(bytes) = size else { return UNLIMITED.to_owned() };
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];

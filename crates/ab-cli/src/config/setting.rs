@@ -1,4 +1,4 @@
-//! One value of the configuration: its possible sources, and the one that it came from.
+//! One value of the configuration: the sources that it may come from, and its origin.
 
 use std::env;
 use std::fmt;
@@ -15,13 +15,13 @@ pub(crate) struct Setting<T> {
     pub(crate) origin: Origin,
 }
 
-/// Where a value came from. An earlier variant has precedence over a later one.
+/// The origin of a value. An earlier variant takes precedence over a later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag,
-    /// The name of the variable.
+    /// An environment variable with this name.
     Environment(String),
-    /// The file and the line in it.
+    /// A file with this path, and the line number in the file.
     File(PathBuf, usize),
     Default,
 }
@@ -37,14 +37,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The sources with lower precedence than the flags.
+/// The sources of values other than flags. They have lower precedence than flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources<'a> {
     pub(crate) file: Option<&'a ConfigFile>,
 }
 
 impl Sources<'_> {
-    /// The value of the first source that has one: the flag, the variable, the file, the default.
+    /// Returns the value of the first source that has one: the flag, the variable, the file, the
+    /// default.
     ///
     /// # Errors
     ///
@@ -84,18 +85,19 @@ impl Sources<'_> {
     }
 }
 
-/// The variable of a key: `sessions.idle-timeout` is `AGENT_BACKEND_SESSIONS_IDLE_TIMEOUT`.
+/// The name of the variable for a key. For `sessions.idle-timeout` it is
+/// `AGENT_BACKEND_SESSIONS_IDLE_TIMEOUT`.
 pub(crate) fn variable(key: &str) -> String {
     format!("AGENT_BACKEND_{}", key.replace(['.', '-'], "_").to_ascii_uppercase())
 }
 
-/// The value from one source: one word, or a list.
+/// A value from one source: a single word or a list.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     words: &'a [String],
-    /// The whole text of a variable, for values that contain a comma.
+    /// The whole text of a variable. It is used for values that contain a comma.
     whole: Option<&'a str>,
-    /// The directory that relative paths of a file are resolved against.
+    /// The directory of the configuration file. Relative paths in the file are resolved against it.
     base: Option<&'a Path>,
 }
 
@@ -131,7 +133,7 @@ impl Words<'_> {
         }
     }
 
-    /// Resolves paths, and keeps the words `auto` and `none`.
+    /// Resolves paths, and leaves the words `auto` and `none` unchanged.
     pub(crate) fn paths_or_words(&self) -> Vec<String> {
         let resolved = |word: &str| match word {
             "auto" | "none" => word.to_owned(),
@@ -145,8 +147,8 @@ impl Words<'_> {
     }
 }
 
-/// Resolves a path. `~/` is the home directory, and other paths are relative to the directory of
-/// the file that names them.
+/// Resolves a path. `~/` stands for the home directory. Other paths are relative to the directory
+/// of the file that contains them.
 pub(crate) fn resolved(text: &str, base: Option<&Path>) -> PathBuf {
     let home = env::var_os("HOME").filter(|home| !home.is_empty());
     match (text.strip_prefix("~/"), home, base) {

@@ -1,4 +1,4 @@
-//! The configuration for people and programs: every value with its origin, secrets left out.
+//! Shows the configuration to people and programs: every value with its origin, without secrets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::secrets;
 /// The text that replaces a secret value.
 const REDACTED: &str = "(redacted)";
 
-/// One value.
+/// One value of the configuration with its key and origin.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) key: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 }
 
 impl Config {
-    /// Every value, in the order of the file.
+    /// All values, in the order of the file.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let path = |path: &PathBuf| json!(path.display().to_string());
         let optional =
@@ -74,7 +74,7 @@ impl Config {
             row("retention.disk-limit", &retention.disk_limit, size),
             row("retention.database-limit", &retention.database_limit, size),
             row("retention.free-space", &retention.free_space, |it| json!(size_text(Some(*it)))),
-            // Values may be secrets.
+            // Show only the names, because the values may be secrets.
             row("sessions.env", &commands.env, |it| json!(it.0.keys().collect::<Vec<_>>())),
             row("sessions.bind", &commands.bind, |it| json!(it.words)),
             row("sessions.timeout", &commands.timeout, some_seconds),
@@ -90,7 +90,7 @@ impl Config {
         ]
     }
 
-    /// Where the token comes from. It is never shown.
+    /// The row about the token. It shows the origin of the token and never the token itself.
     fn token(&self) -> Row {
         if self.no_auth.value {
             return Row {
@@ -136,7 +136,8 @@ fn row<T>(key: &'static str, setting: &Setting<T>, value: impl Fn(&T) -> Value) 
     Row { key, value: value(&setting.value), origin: setting.origin.clone() }
 }
 
-/// A time in the largest unit that divides it, as it is written in the file.
+/// A time in the largest unit in which it is a whole number, in the form in which the file contains
+/// it.
 pub(super) fn time_text(time: Duration) -> String {
     match (time.subsec_millis(), time.as_secs()) {
         (0, seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
@@ -157,7 +158,7 @@ fn origin(origin: &Origin) -> Value {
     }
 }
 
-/// An agent as JSON. The values of its variables are redacted: they may be secrets.
+/// An agent as JSON. The values of its variables are redacted, because they may be secrets.
 fn agent(entry: &AgentCatalogEntry) -> Value {
     let env: Map<String, Value> =
         entry.env.keys().map(|name| (name.clone(), json!(REDACTED))).collect();

@@ -1,11 +1,11 @@
-//! Templates of workspaces, which the configuration names.
+//! Templates of workspaces in the configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::setting::Words;
 
-/// Directories that tasks without a repository start from, by their names.
+/// Directories from which tasks without a repository can start, by template name.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     pub(crate) directories: BTreeMap<String, PathBuf>,

@@ -1,4 +1,4 @@
-//! Events as lines for people: a mark, then one sentence.
+//! Formats events as lines for people: a mark, followed by one sentence.
 
 use ab_api::{
     ApprovalDecider, ApprovalStatus, ChangeCounts, DeciderKind, DeliveryMode, DeliveryResult,
@@ -7,9 +7,9 @@ use ab_api::{
 };
 use anstyle::{AnsiColor, Style};
 
-/// The longest line of a text that an agent wrote. The rest is in `session events --json`.
+/// Maximum length of a line of text from an agent. The whole text is in `session events --json`.
 const MAX_TEXT: usize = 200;
-/// Lines of the output of a failed call that are shown.
+/// Maximum number of lines that are shown of the output of a failed call.
 const MAX_FAILURE_LINES: usize = 5;
 
 const PLAIN: Style = Style::new();
@@ -27,7 +27,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// The lines of an event. Some events have none: details that another event repeats.
+/// The lines for an event. Events whose content is repeated by another event have none.
 pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
     match kind {
         EventKind::Status { status, activity, reason, message } => {
@@ -133,14 +133,14 @@ fn last_lines(output: &str) -> impl Iterator<Item = &str> {
     lines.into_iter().skip(first)
 }
 
-/// The size of a change, such as `2 files changed, +10 -3`.
+/// The size of a change as text, such as `2 files changed, +10 -3`.
 pub(crate) fn changes_text(changes: ChangeCounts) -> String {
     let ChangeCounts { files_changed, lines_added, lines_removed } = changes;
     let files = if files_changed == 1 { "file" } else { "files" };
     format!("{files_changed} {files} changed, +{lines_added} -{lines_removed}")
 }
 
-/// Who made a decision, and through which channel.
+/// The decider of an approval and the channel of the decision, as text.
 pub(crate) fn decider_text(by: &ApprovalDecider) -> String {
     match (by.kind, by.via) {
         (DeciderKind::Timeout, _) => "the timeout".to_owned(),
@@ -186,7 +186,7 @@ fn status_line(
     line(mark, style, &text)
 }
 
-/// Why a session ended, in words.
+/// Why a session ended, as text.
 pub(crate) fn reason_text(reason: SessionEndReason) -> &'static str {
     match reason {
         SessionEndReason::Done => "the agent finished",
@@ -217,12 +217,12 @@ fn delivery_line(mode: DeliveryMode, result: &DeliveryResult) -> Line {
     line("✓", GOOD, &text)
 }
 
-/// A line with the whole `text`, for the words of the agent.
+/// A line with the complete `text`. Used for text of the agent.
 fn whole_line(mark: &'static str, style: Style, text: &str) -> Line {
     Line { mark, style, text: flat(text) }
 }
 
-/// A line of `text`, shortened.
+/// A line with the shortened `text`.
 fn line(mark: &'static str, style: Style, text: &str) -> Line {
     let flat = flat(text);
     let text = match flat.char_indices().nth(MAX_TEXT) {
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of events as they come over the wire, one below the other.
+    /// The lines for these events in JSON, separated by line breaks.
     fn shown(events: Value) -> String {
         let events: Vec<EventKind> = serde_json::from_value(events).unwrap();
         let lines = events.iter().flat_map(of).map(|line| format!("{} {}\n", line.mark, line.text));

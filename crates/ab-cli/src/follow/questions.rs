@@ -1,4 +1,5 @@
-//! Questions to the person at the terminal: prompts, answers, and the flags that answer instead.
+//! Asks questions at the terminal: shows prompts and reads answers. Flags can answer the questions
+//! instead.
 
 use std::io::{self, IsTerminal};
 
@@ -15,52 +16,52 @@ use crate::failure::Failure;
 use crate::keyboard::Keyboard;
 use crate::terminal::{Format, Terminal, talk};
 
-/// Longer titles are cut in the line of their event, so the prompt repeats the whole title.
+/// Longer titles are truncated in the line of their event, so the prompt repeats the whole title.
 const MAX_TITLE_ABOVE: usize = 160;
 
-/// After this many EOFs in a row, no more input is read.
+/// After this many consecutive EOFs, no more input is read.
 const MAX_INPUT_ENDS: u32 = 3;
 
 /// Where the titles of questions are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Titles {
-    /// In the line of the event, right above the prompt.
+    /// In the line of the event, directly above the prompt.
     InEvents,
     /// Only in the prompt.
     Repeated,
 }
 
-/// What became of a line that the person typed.
+/// The result of a line that the person typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// The decision was sent.
     Decided,
-    /// The question stays open; the person wants to decide later.
+    /// The question stays open, because the person wants to decide later.
     Later,
-    /// The line answers nothing.
+    /// The line is not an answer.
     Nothing,
 }
 
-/// Whether a prompt repeats the title of the question.
+/// Whether the prompt repeats the title of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Title {
-    /// The line of the event, right above, shows the title.
+    /// The line of the event directly above shows the title, so the prompt does not.
     IsAbove,
     Repeated,
 }
 
-/// Open questions, and the person who answers them.
+/// The open questions, and the terminal at which they are answered.
 pub(crate) struct Questions {
     client: ServeClient,
     approve: Approve,
     /// Whether a person can be asked.
     is_interactive: bool,
     titles: Titles,
-    /// The flags that reach the same server again.
+    /// The flags with which the user can reach the same server again.
     server_flags: String,
     open: Vec<Approval>,
     keyboard: Option<Keyboard>,
-    /// The number of EOFs since the last line.
+    /// The number of consecutive EOFs since the last line.
     input_ends: u32,
 }
 
@@ -86,7 +87,7 @@ impl Questions {
         }
     }
 
-    /// Whether a question waits for the person at the terminal.
+    /// Whether a question is shown at the terminal and waits for an answer.
     pub(crate) fn is_asking(&self) -> bool {
         !self.open.is_empty()
     }
@@ -96,7 +97,8 @@ impl Questions {
         self.is_interactive
     }
 
-    /// A question is open. Where a flag answers it, the answer is sent; a person is asked.
+    /// Handles a question that has been opened. If a flag answers it, the answer is sent. Otherwise
+    /// the person is asked.
     pub(crate) async fn open(
         &mut self,
         approval: Approval,
@@ -127,7 +129,7 @@ impl Questions {
         }
     }
 
-    /// A question was decided, here or elsewhere.
+    /// Handles a question that has been decided, here or by another client.
     pub(crate) fn close(&mut self, id: ApprovalId) {
         let was_asking = self.open.first().is_some_and(|open| open.id == id);
         self.open.retain(|open| open.id != id);
@@ -143,7 +145,7 @@ impl Questions {
         talk(&question(approval, title));
     }
 
-    /// The next line that the person types while a question is open; `None` at EOF.
+    /// Waits for the next line that the person types while a question is open. `None` at EOF.
     pub(crate) async fn answer(&mut self) -> Option<io::Result<String>> {
         match &mut self.keyboard {
             Some(keyboard) if !self.open.is_empty() && self.input_ends < MAX_INPUT_ENDS => {
@@ -153,14 +155,14 @@ impl Questions {
         }
     }
 
-    /// Takes a line that the person typed.
+    /// Handles a line that the person typed.
     pub(crate) async fn decide(
         &mut self,
         line: Option<io::Result<String>>,
         terminal: &mut Terminal,
     ) -> Result<Answered, Failure> {
         let Some(line) = line else {
-            // At a terminal, more can be typed after Ctrl-D.
+            // At a terminal, the person can type more after Ctrl-D.
             self.keyboard = None;
             self.input_ends += 1;
             if self.input_ends < MAX_INPUT_ENDS {
@@ -207,14 +209,15 @@ impl Questions {
         let (by, via) = (Some(by), Some(DecisionChannel::Cli));
         let decision = ApprovalDecision { by, via, ..decision.into() };
         match self.client.decide_approval(id, &decision).await {
-            // Another client decided first, or the question cannot be shown whole.
+            // Another client decided first, or the question cannot be shown completely.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }
 }
 
-/// The text of the prompt. Nothing in it can move the cursor or change a colour.
+/// The text of the prompt. Control characters are escaped, so that it cannot move the cursor or
+/// change colours.
 fn question(approval: &Approval, title: Title) -> String {
     let subject = &approval.subject;
     let mut text = match title {
@@ -240,7 +243,7 @@ fn question(approval: &Approval, title: Title) -> String {
     text
 }
 
-/// The lines of what an agent sent about a call, for the terminal.
+/// The details that an agent sent about a call, as lines for the terminal.
 pub(crate) fn detail_lines(detail: &str) -> impl Iterator<Item = String> {
     detail.lines().map(|line| format!("  {}", escape_unprintable(line)))
 }
@@ -262,7 +265,7 @@ mod tests {
         let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n/l] ";
         let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
         assert_eq!(question(&approval, Title::Repeated), whole);
-        // The line of the event has shown the title.
+        // The title is shown in the line of the event.
         assert_eq!(question(&approval, Title::IsAbove), rest);
     }
 }

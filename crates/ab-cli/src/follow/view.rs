@@ -1,4 +1,4 @@
-//! The state of the follow view between events, and the line at the bottom with the current
+//! The state of the follow view between events, and the status line at the bottom with the current
 //! activity.
 
 use std::time::{Duration, Instant};
@@ -15,20 +15,20 @@ use super::lines::{self, Line};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal, talk};
 
-/// How often the line at the bottom is redrawn.
+/// How often the status line is redrawn.
 pub(super) const PACE: Duration = Duration::from_millis(120);
 const CLEAR: &str = "\r\u{1b}[K";
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const NARROWEST: usize = 20;
 
-/// Writes events. At a terminal, a line at the bottom shows what the agent is doing. Otherwise every
-/// event is a line.
+/// Prints events. At a terminal, a status line at the bottom shows what the agent is doing.
+/// Elsewhere every event is printed as a line.
 #[derive(Debug)]
 pub(crate) struct View {
     liveness: Liveness,
-    /// The last plan. Only changed entries are shown again.
+    /// The last plan. Only entries that have changed since then are printed.
     plan: Vec<PlanEntry>,
-    /// Running calls with their ids, the newest last.
+    /// The names and ids of the running calls, the newest last.
     calls: Vec<(String, String)>,
     doing: String,
     begun: Instant,
@@ -36,7 +36,7 @@ pub(crate) struct View {
     is_drawn: bool,
 }
 
-/// Whether there is a line at the bottom.
+/// Whether there is a status line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Liveness {
     Live,
@@ -44,7 +44,7 @@ enum Liveness {
 }
 
 impl View {
-    /// A view without the line at the bottom, for past events.
+    /// A view without a status line, for past events.
     pub(crate) fn plain() -> View {
         View {
             liveness: Liveness::Plain,
@@ -57,7 +57,7 @@ impl View {
         }
     }
 
-    /// A view for a person who watches.
+    /// A view for a person who follows a running session.
     pub(crate) fn live(terminal: &Terminal, options: &FollowOptions) -> View {
         let is_live = terminal.is_watched()
             && terminal.is_heard()
@@ -74,7 +74,7 @@ impl View {
         self.liveness == Liveness::Live
     }
 
-    /// Writes one event: a line of JSON for programs, lines with marks for people.
+    /// Prints one event: as a line of JSON for programs, or as lines with marks for people.
     pub(crate) fn show(
         &mut self,
         event: &Event,
@@ -98,7 +98,7 @@ impl View {
         terminal.finish()
     }
 
-    /// Draws the next frame of the line at the bottom.
+    /// Draws the next frame of the status line.
     pub(super) fn tick(&mut self) {
         if !self.is_live() {
             return;
@@ -110,7 +110,7 @@ impl View {
         self.is_drawn = true;
     }
 
-    /// Removes the line at the bottom, before anything else is written.
+    /// Removes the status line, so that something else can be printed.
     pub(super) fn clear(&mut self) {
         if self.is_drawn {
             talk(CLEAR);
@@ -122,7 +122,7 @@ impl View {
         self.calls.last().map_or(self.doing.as_str(), |(_, what)| what)
     }
 
-    /// The lines of an event, without what was shown before.
+    /// The lines for an event, without parts that were printed before.
     fn lines(&mut self, kind: &EventKind) -> Vec<Line> {
         match kind {
             EventKind::Plan { entries } => {
@@ -165,7 +165,8 @@ impl Drop for View {
     }
 }
 
-/// An event as a line of JSON that also names its session, so that lines of several sessions can be merged.
+/// An event as a line of JSON. It contains the session id, so that the lines of several sessions
+/// can be merged.
 fn json_line(session: SessionId, event: &Event) -> String {
     let mut line = json!({ "sessionId": session });
     if let (Value::Object(line), Value::Object(members)) = (&mut line, json!(event)) {
@@ -183,7 +184,7 @@ fn doing(status: SessionStatus, activity: Option<SessionActivity>) -> String {
     }
 }
 
-/// The line at the bottom, not wider than the terminal.
+/// The text of the status line, truncated to the width of the terminal.
 fn bottom(frame: char, what: &str, time: Duration, width: usize) -> String {
     let seconds = time.as_secs();
     let time = match seconds {

@@ -1,9 +1,9 @@
 //! The files of background commands. `STATE/agent-backend/jobs/ID.json` describes a job and how it
-//! ended; `ID.out` and `ID.old` contain its output.
+//! ended. `ID.out` and `ID.old` contain its output.
 //!
-//! The holder of a job locks its JSON file while it runs. If the file says that the job runs, but
-//! it is not locked, the job was lost. Output is a sequence of pieces, each with its offset. When
-//! `ID.out` is full it replaces `ID.old`, whose content is lost.
+//! The holder of a job locks the job's JSON file while it runs. If the file says that the job is
+//! running but it is not locked, the job was lost. The output is stored as a sequence of pieces,
+//! each with its offset. When `ID.out` is full, it replaces `ID.old`, whose content is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -23,18 +23,18 @@ use crate::failure::Failure;
 const DIRECTORY: &str = "jobs";
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// The most bytes of each of the two output files.
+/// Maximum number of bytes of each of the two output files.
 const OUTPUT_FILE_BYTES: u64 = 32 * 1024 * 1024;
-/// The most ended jobs that are kept. The oldest are removed.
+/// Maximum number of ended jobs that are kept. If there are more, the oldest are removed.
 const MAX_ENDED: usize = 32;
-/// The most jobs that run at the same time.
+/// Maximum number of jobs that run at the same time.
 const MAX_RUNNING: usize = 256;
-/// Bytes before each piece: offset, channel and length.
+/// Number of header bytes before each piece: offset, channel and length.
 const PIECE_HEADER: usize = 13;
-/// The longest piece that is written. A longer piece in a file means that the file is damaged.
+/// Maximum length of a piece in bytes. If a file contains a longer piece, the file is damaged.
 const MAX_PIECE: usize = 1024 * 1024;
 
-/// The directory with the jobs of this user.
+/// The directory with the files of this user's jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct JobDirectory {
     path: PathBuf,
@@ -48,11 +48,11 @@ pub(crate) struct HeldJob {
 }
 
 impl JobDirectory {
-    /// Opens the directory below the state directory. It is created if it is missing.
+    /// Opens the directory below the state directory. Creates it if it is missing.
     ///
     /// # Errors
     ///
-    /// A usage error without a state directory, and errors of the file system.
+    /// A usage error if there is no state directory. Also fails if the directory cannot be created.
     pub(crate) fn open() -> Result<JobDirectory, Failure> {
         let state = data_dir::default()
             .map_err(|failure| failure.with_hint("set XDG_STATE_HOME to a directory"))?;
@@ -62,11 +62,11 @@ impl JobDirectory {
         Ok(JobDirectory { path })
     }
 
-    /// Every job that is known, the newest first.
+    /// Lists all known jobs, newest first. Files that do not describe a job are skipped.
     ///
     /// # Errors
     ///
-    /// The directory cannot be read. Files that are no jobs are skipped.
+    /// Fails if the directory cannot be read.
     pub(crate) fn list(&self) -> Result<Vec<HeldJob>, Failure> {
         let fails = |error| Failure::input(format!("read {}", self.path.display()), error);
         let mut jobs = Vec::new();
@@ -80,12 +80,11 @@ impl JobDirectory {
         Ok(jobs)
     }
 
-    /// Records a job that this process holds from now on, and removes the oldest jobs that have
-    /// ended.
+    /// Records a job whose holder is this process, and removes the oldest ended jobs.
     ///
     /// # Errors
     ///
-    /// A usage error if too many jobs run already, and errors of the file system.
+    /// A usage error if too many jobs are running. Also fails if the files cannot be created.
     pub(crate) fn add(&self, command: &str, directory: &str) -> Result<JobWriter, Failure> {
         let known = self.list()?;
         let runs = |held: &&HeldJob| matches!(held.job.state, JobState::Running);
@@ -95,7 +94,7 @@ impl JobDirectory {
         }
         for old in known.iter().filter(|held| !runs(held)).skip(MAX_ENDED - 1) {
             for extension in ["out", "old", "json"] {
-                // Another process may have removed it.
+                // Ignore an error: another process may have removed the file.
                 let _ = fs::remove_file(self.file(&old.job.id, extension));
             }
         }
@@ -103,7 +102,7 @@ impl JobDirectory {
         made.map_err(|error| Failure::input(format!("write to {}", self.path.display()), error))
     }
 
-    /// Reads the output of a job from an offset on.
+    /// Reads the output of a job, starting at an offset.
     pub(crate) fn output(&self, id: &str, from: u64) -> OutputReader {
         OutputReader {
             old: self.file(id, "old"),
@@ -114,7 +113,7 @@ impl JobDirectory {
         }
     }
 
-    /// The job as it is now; `None` if its file was removed.
+    /// The current state of a job. `None` if its file was removed.
     pub(crate) fn find(&self, id: &str) -> Option<HeldJob> {
         read(&self.file(id, "json"))
     }
@@ -124,7 +123,7 @@ impl JobDirectory {
     }
 }
 
-/// The files of a job while this process holds it.
+/// Writes the files of a job. Used by the job's holder.
 #[derive(Debug)]
 pub(crate) struct JobWriter {
     pub(crate) id: String,
@@ -133,9 +132,9 @@ pub(crate) struct JobWriter {
     current: PathBuf,
     old: PathBuf,
     out: File,
-    /// Bytes in the current file.
+    /// Number of bytes in the current output file.
     length: u64,
-    /// The offset of the next byte.
+    /// The offset of the next byte of output.
     next: u64,
 }
 
@@ -169,7 +168,7 @@ impl JobWriter {
     ///
     /// # Errors
     ///
-    /// Errors of the file system, such as a full disk. The piece is then lost.
+    /// Fails if the file cannot be written, for example on a full disk. The piece is then lost.
     pub(crate) fn append(&mut self, channel: OutputChannel, bytes: &[u8]) -> io::Result<()> {
         for piece in bytes.chunks(MAX_PIECE) {
             let offset = self.next;
@@ -195,11 +194,11 @@ impl JobWriter {
         Ok(())
     }
 
-    /// Records how the job ended. Readers that see this see all of the output.
+    /// Records how the job ended. Readers that see this record also see the complete output.
     ///
     /// # Errors
     ///
-    /// Errors of the file system.
+    /// Fails if the file cannot be written.
     pub(crate) fn finish(mut self, exit: &ProcessExit) -> io::Result<()> {
         self.record["exit"] = json!({
             "code": exit.code,
@@ -209,8 +208,8 @@ impl JobWriter {
         self.save()
     }
 
-    /// Overwrites the record in place. The text only grows, so readers see the old record or the
-    /// new one.
+    /// Overwrites the record in place. The text never becomes shorter, so readers see the old
+    /// record or the new one.
     fn save(&mut self) -> io::Result<()> {
         self.json.write_all_at(format!("{}\n", self.record).as_bytes(), 0)
     }
@@ -219,8 +218,8 @@ impl JobWriter {
 fn read(path: &Path) -> Option<HeldJob> {
     let file = File::open(path).ok()?;
     let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    // Read after the lock: a holder that ended in between wrote its last record before it released
-    // the lock.
+    // Read the file after the lock was tested. If the holder ended in between, it wrote its last
+    // record before it released the lock.
     let mut text = String::new();
     (&file).read_to_string(&mut text).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
@@ -256,7 +255,7 @@ fn exit_of(value: &Value) -> ProcessExit {
     }
 }
 
-/// The word for a cause in files and in JSON.
+/// The word for a cause in files and in JSON output.
 pub(crate) fn cause_name(cause: ExitCause) -> &'static str {
     match cause {
         ExitCause::Itself => "itself",
@@ -266,24 +265,24 @@ pub(crate) fn cause_name(cause: ExitCause) -> &'static str {
     }
 }
 
-/// Reads the output files of a job piece by piece, also while they grow.
+/// Reads the output files of a job piece by piece, even while they grow.
 #[derive(Debug)]
 pub(crate) struct OutputReader {
     old: PathBuf,
     current: PathBuf,
     file: Option<BufReader<File>>,
-    /// Whether the older file was tried.
+    /// Whether opening the older file was already attempted.
     started: bool,
-    /// The offset of the next byte that is expected.
+    /// The offset of the next expected byte.
     next: u64,
 }
 
 impl OutputReader {
-    /// The next piece of output, or `None` if the job has written no more so far.
+    /// Returns the next piece of output. `None` if the job has not written more output yet.
     ///
     /// # Errors
     ///
-    /// Errors of the file system, and [`io::ErrorKind::InvalidData`] for a damaged file.
+    /// Fails if a file cannot be read. [`io::ErrorKind::InvalidData`] if a file is damaged.
     pub(crate) fn next(&mut self) -> io::Result<Option<OutputChunk>> {
         loop {
             if !self.started {
@@ -305,7 +304,7 @@ impl OutputReader {
                 let offset = piece.offset + seen;
                 return Ok(Some(OutputChunk { offset, bytes, lost_bytes, ..piece }));
             }
-            // The older file has ended: continue with the current one.
+            // The older file has been read completely. Continue with the current file.
             if same_file(file.get_ref(), &self.current) {
                 return Ok(None);
             }
@@ -333,7 +332,8 @@ fn same_file(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The next complete piece. A piece that is still being written is read again later from its start.
+/// Reads the next complete piece. If the piece is still being written, a later call reads it again
+/// from its start.
 fn piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let start = io::Seek::stream_position(file)?;
     let read = whole_piece(file)?;
@@ -343,7 +343,7 @@ fn piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     Ok(read)
 }
 
-/// The next piece; `None` if it is incomplete.
+/// Reads the next piece. `None` if it is incomplete.
 fn whole_piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let mut header = [0; PIECE_HEADER];
     if !filled(file, &mut header)? {
@@ -369,7 +369,7 @@ fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or_default())
 }
 
-/// Reads until `buffer` is full. Returns whether there were enough bytes.
+/// Reads until `buffer` is full. Returns `false` if the file ends before that.
 fn filled(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! A background command of this machine as a [`Process`]. Its output comes from the files and its
-//! end from its record; signals go to its holder.
+//! Presents a background command on this machine as a [`Process`]. Its output is read from the
+//! files and its end from its record. Signals are sent to its holder.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use super::files::JobDirectory;
 use super::{JobState, holder};
 
-/// How often a job without new output is checked.
+/// How often the files are checked while there is no new output.
 const PACE: Duration = Duration::from_millis(50);
 
 /// How far the output is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// To the end of the output that exists now.
+    /// Up to the end of the output that exists now.
     Now,
-    /// To the end of the job.
+    /// Until the job ends.
     End,
 }
 
-/// The job as a process. Dropping it stops the following; the job keeps running.
+/// Presents a job as a process. Dropping the process stops the reading, but the job keeps running.
 pub(crate) fn attach(directory: &JobDirectory, id: &str, from: u64, until: Until) -> Process {
     let (process, feed) = Process::new_with_driver_channels(ProcessId::new(id), StdinMode::Closed);
     let (directory, id) = (directory.clone(), id.to_owned());
@@ -43,7 +43,8 @@ async fn watch(
     let DriverProcessChannels { output, mut control, exit, mut dropped, .. } = feed;
     let mut reader = directory.output(id, from);
     loop {
-        // Read the state before the output: then all output from before the end is read below.
+        // Read the state first: if it says that the job has ended, the output that is read below is
+        // complete.
         let found = directory.find(id);
         loop {
             let piece = match reader.next() {
@@ -73,7 +74,7 @@ async fn watch(
         tokio::select! {
             () = tokio::time::sleep(PACE) => {}
             message = control.recv() => if let Some(ProcessControlMessage::Signal(number)) = message {
-                // A job that has just ended needs no signal.
+                // Sending fails if the job has just ended.
                 let _ = signal(directory, id, number);
             },
             _ = &mut dropped => return,
@@ -91,8 +92,8 @@ fn lost(id: &str) -> Error {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if the command has ended, and [`ErrorKind::Invalid`] for a signal that
-/// cannot be passed on.
+/// [`ErrorKind::NotFound`] if the command has ended. [`ErrorKind::Invalid`] if the holder cannot
+/// pass on this signal.
 pub(crate) fn signal(directory: &JobDirectory, id: &str, number: i32) -> Result<()> {
     let gone = || {
         let message = format!("job {id} is not running");
@@ -104,10 +105,10 @@ pub(crate) fn signal(directory: &JobDirectory, id: &str, number: i32) -> Result<
     };
     let held = directory.find(id).ok_or_else(gone)?;
     let pid = held.holder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    // A handle, unlike a process id, never refers to a later process.
+    // Use a handle: unlike a process id, it never refers to a later process with the same id.
     let handle = pidfd_open(pid.ok_or_else(gone)?, PidfdFlags::empty()).map_err(|_| gone())?;
-    // The state is read after the handle was opened. A holder that runs now also ran when the
-    // handle was opened, so the handle is not that of a later process with the same id.
+    // Read the state after the handle was opened. If the holder is running now, it was also running
+    // when the handle was opened, so the handle cannot belong to a later process with the same id.
     let running =
         directory.find(id).is_some_and(|held| matches!(held.job.state, JobState::Running));
     if !running {
@@ -116,7 +117,7 @@ pub(crate) fn signal(directory: &JobDirectory, id: &str, number: i32) -> Result<
     pidfd_send_signal(&handle, relayed).map_err(|_| gone())
 }
 
-/// Waits until the job has ended, and returns how; `None` if the job was lost.
+/// Waits until the job has ended, and returns how it ended. `None` if the job was lost.
 pub(crate) async fn ended(directory: &JobDirectory, id: &str) -> Option<ProcessExit> {
     loop {
         match directory.find(id).map(|held| held.job.state) {

@@ -1,8 +1,8 @@
-//! The holder of one background command: it runs the command, writes its output to files, passes
-//! signals on, and ends with the command.
+//! The holder process of a background command. It runs the command, writes its output to files,
+//! passes signals on, and exits when the command ends.
 //!
-//! `exec --detach` starts the holder with its own arguments and `--hold-job`. Once the command
-//! runs, the holder prints one line of JSON on standard output, and then leaves the terminal.
+//! `exec --detach` starts the holder with its own arguments and `--hold-job`. When the command is
+//! running, the holder prints one line of JSON on standard output and detaches from the terminal.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,8 +24,9 @@ use crate::terminal::talk;
 /// The flag that makes `exec` a holder.
 const FLAG: &str = "--hold-job";
 const KILL: i32 = 9;
-/// Signals that are passed on: the number for the command, and the signal that is sent to the
-/// holder. KILL has a substitute, because a process cannot handle KILL.
+/// Signals that are passed on: the number of the signal for the command, and the signal that is
+/// sent to the holder for it. SIGKILL is represented by another signal, because a process cannot
+/// handle SIGKILL.
 const RELAYED: [(i32, Signal); 7] = [
     (1, Signal::HUP),
     (2, Signal::INT),
@@ -36,17 +37,17 @@ const RELAYED: [(i32, Signal); 7] = [
     (15, Signal::TERM),
 ];
 
-/// The signal to send to a holder so that it sends signal `number` to its command.
+/// The signal to send to a holder, so that the holder sends the signal `number` to its command.
 pub(super) fn relayed(number: i32) -> Option<Signal> {
     RELAYED.iter().find(|(known, _)| *known == number).map(|(_, signal)| *signal)
 }
 
-/// Starts a holder with the arguments of this process, and waits until its command runs. Returns
-/// the ID of the job.
+/// Starts a holder with the arguments of this process, and waits until the command is running.
+/// Returns the id of the job.
 ///
 /// # Errors
 ///
-/// The holder failed. Its messages on standard error are printed here too.
+/// Fails if the holder failed. The messages of the holder are printed on standard error.
 pub(crate) async fn start() -> Result<String, Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
@@ -70,11 +71,12 @@ pub(crate) async fn start() -> Result<String, Failure> {
     Err(Failure::Told(code.map_or(Exit::OWN_FAILURE, Exit::Command)))
 }
 
-/// Holds a command that was just started until it ends. `note` is for the user who started it.
+/// Runs as the holder of a command that was just started, until the command ends. `note` is a note
+/// for the user who started it.
 ///
 /// # Errors
 ///
-/// The files of the job cannot be created. The command is then ended.
+/// Fails if the files of the job cannot be created. The command is then ended.
 pub(crate) async fn hold(
     mut process: Process,
     command: &str,
@@ -86,7 +88,8 @@ pub(crate) async fn hold(
     let mut signals = Relay::watch().map_err(|error| Failure::input("watch signals", error))?;
     let note = note.map(|note| format!("note: {note}\n"));
     let answer = json!({ "id": writer.id, "note": note });
-    // If the process that started the holder is gone, the write fails and the command is dropped.
+    // If the process that started the holder has exited, this write fails and the command is
+    // dropped.
     let mut out = io::stdout();
     writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::output)?;
     leave_terminal();
@@ -94,12 +97,12 @@ pub(crate) async fn hold(
     loop {
         tokio::select! {
             piece = process.output.recv() => match piece {
-                // If the disk is full, output is lost and the command keeps running.
+                // If the disk is full, output is lost, but the command keeps running.
                 Some(piece) => is_full |= writer.append(piece.channel, &piece.bytes).is_err(),
                 None => break,
             },
             number = signals.next() => {
-                // A command that has just ended needs no signal.
+                // Sending fails if the command has just ended.
                 let _ = process.control.try_send(ProcessControlMessage::Signal(number));
             }
         }
@@ -116,12 +119,13 @@ pub(crate) async fn hold(
     }
 }
 
-/// Detaches this process from the terminal: it gets neither hangups nor signals from keys.
+/// Detaches this process from the terminal, so that it receives no hangup and no signals from keys.
 #[expect(clippy::disallowed_methods, reason = "this process does nothing but hold the job")]
 fn leave_terminal() {
-    // This fails only for the leader of a process group, which has left the terminal already.
+    // This fails only if the process already leads a process group. In that case it has already
+    // left the terminal.
     let _ = setsid();
-    // The old working directory can then be removed or unmounted.
+    // Leave the working directory, so that it can be removed or unmounted.
     let _ = std::env::set_current_dir("/");
 }
 

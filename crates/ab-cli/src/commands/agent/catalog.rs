@@ -134,7 +134,7 @@ impl AgentsHere {
     }
 }
 
-/// Every agent with the list of what it lacks, for `doctor`.
+/// Every agent with a list of what it lacks. Used by `doctor`.
 pub(crate) fn readiness() -> Result<Vec<(String, Vec<String>)>, Failure> {
     let agents = AgentsHere::load(&CatalogFlags::default())?;
     let row = |entry: &AgentCatalogEntry| {

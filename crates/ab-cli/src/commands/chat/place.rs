@@ -1,5 +1,5 @@
-//! The files of a chat in the data directory: the agent's home, and the id of the last
-//! conversation. The agent cannot write to the latter.
+//! The files of a chat in the data directory: the agent's home directory, and the id of the last
+//! conversation. The agent cannot write the file with the id.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ab_acp::AcpSessionId;
 use sha2::{Digest, Sha256};
 
-/// The longest conversation id that is read, in bytes.
+/// Maximum number of bytes of a stored conversation id.
 const LONGEST_ID: usize = 4096;
 
 /// The directory of one agent in one workspace.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Creates the missing directories. Only their owner can read them.
+    /// Creates the missing directories, readable only by their owner.
     pub(super) fn make(data_dir: &Path, agent: &str, root: &Path) -> io::Result<Place> {
         let mut hash = Sha256::new();
         hash.update(agent);
@@ -32,12 +32,12 @@ impl Place {
         Ok(place)
     }
 
-    /// `HOME` of the agent.
+    /// The directory that is `HOME` of the agent.
     pub(super) fn home(&self) -> PathBuf {
         self.directory.join("home")
     }
 
-    /// The conversation of the last chat; `None` if there was none.
+    /// The id of the last chat's conversation. `None` if there was none.
     pub(super) fn last(&self) -> io::Result<Option<AcpSessionId>> {
         match fs::read(self.conversation()) {
             Ok(mut id) => {
@@ -49,7 +49,8 @@ impl Place {
         }
     }
 
-    /// Saves the id of a conversation. After a crash the file holds the old id or the new one.
+    /// Stores the id of a conversation atomically: after a crash the file contains the old id or
+    /// the new one.
     pub(super) fn remember(&self, id: &AcpSessionId) -> io::Result<()> {
         let new = self.conversation().with_extension("new");
         fs::write(&new, id.as_str())?;

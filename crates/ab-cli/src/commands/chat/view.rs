@@ -1,4 +1,5 @@
-//! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
+//! Shows an agent's work in a chat: its text as it arrives, a line for each tool call, and the
+//! changes of files.
 
 use std::path::PathBuf;
 
@@ -22,11 +23,11 @@ const BAD: Style = AnsiColor::Red.on_default();
 const ASKS: Style = AnsiColor::Yellow.on_default().bold();
 const WORKS: Style = AnsiColor::Cyan.on_default();
 
-/// Lines of one change that are shown.
+/// Maximum number of lines that are shown of one change.
 const DIFF_LINES: usize = 40;
-/// Lines of the output of a command or of a failed tool call that are shown.
+/// Maximum number of lines that are shown of the output of a command or a failed tool call.
 const OUTPUT_LINES: usize = 10;
-/// Bytes of one of these lines that are shown.
+/// Maximum number of bytes that are shown of each of these lines.
 const OUTPUT_LINE_BYTES: usize = 500;
 
 /// The kind of text that is being written.
@@ -108,14 +109,14 @@ impl View {
         terminal.finish()
     }
 
-    /// Notes that a turn ended with an error, which the caller shows.
+    /// Ends a turn that failed. The caller shows the error.
     pub(super) fn fail_turn(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         self.calls.end_turn();
         self.close(terminal)
     }
 
-    /// Shows a question with everything that the agent sent about the call, without the line for
-    /// the answer.
+    /// Shows a question with everything that the agent sent about the call. The line for the answer
+    /// is not included.
     pub(super) fn ask(
         &mut self,
         question: &PermissionQuestion,
@@ -145,7 +146,7 @@ impl View {
         terminal.finish()
     }
 
-    /// Ends the line that is being written.
+    /// Ends the line that is currently being written.
     pub(super) fn close(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         self.running = None;
         if std::mem::take(&mut self.is_open) {
@@ -267,8 +268,9 @@ fn call_value(call: &ToolCall) -> Value {
     value
 }
 
-/// Whether the output of a call is shown: that of commands, of failed calls, and of calls whose kind
-/// the agent does not tell. The output of others, such as reading a file, is for the agent.
+/// Whether the output of a tool call is shown. This applies to commands, to failed calls, and to
+/// calls of an unknown kind. The output of other calls, such as reading a file, is only for the
+/// agent.
 fn has_output(call: &ToolCall) -> bool {
     let is_shown_kind = matches!(call.kind, ToolKind::Execute | ToolKind::Other);
     is_shown_kind || call.command().is_some() || call.status == ToolCallStatus::Failed

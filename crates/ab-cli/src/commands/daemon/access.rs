@@ -1,4 +1,5 @@
-//! Who may use the port: the token, and the allowed host names and origins.
+//! Flags that decide which callers may use the port: the token, and the allowed host names and
+//! origins.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub(crate) struct Access {
     allowed_origins: Vec<AllowedWebOrigin>,
 }
 
-/// Parses a host name. A scheme, a port or a path is an error.
+/// Parses a host name. A scheme, a port or a path in it is an error.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if !text.is_empty() && text.chars().all(fits) {

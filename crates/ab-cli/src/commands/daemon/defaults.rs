@@ -1,4 +1,4 @@
-//! Default limits of commands, for a daemon whose operator sets none.
+//! Default limits of commands, for a daemon whose operator sets no limits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use ab_core::process::ExecLimits;
 use ab_host::SandboxRequirement;
 use rustix::fs::{Access, access};
 
-/// The most commands that run at the same time.
+/// Maximum number of commands that run at the same time.
 pub(super) const MAX_COMMANDS: u32 = 512;
-/// The most processes and threads of one command.
+/// Maximum number of processes and threads of one command.
 const PROCESSES: u64 = 1024;
-/// The part of the host's memory that one command may use, in quarters.
+/// The part of the host's memory that one command may use, in quarters of it.
 const QUARTERS_OF_MEMORY: u64 = 3;
 
-/// `asked`, with defaults for the number of processes and for memory.
+/// Returns `asked`, with defaults for the number of processes and for memory if they are not set.
 pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
     let processes = asked.processes.or_else(|| can_group().then_some(PROCESSES));
     let memory = asked.memory.or_else(|| {
@@ -25,8 +25,8 @@ pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
     ExecLimits { processes, memory, ..asked }
 }
 
-/// The limits among [`completed`] ones that are defaults. A host that cannot enforce them still
-/// runs commands.
+/// The limits in the result of [`completed`] that are defaults. If the host cannot enforce one of
+/// these, commands run without it.
 pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
     let memory = asked.memory.is_none().then_some(SandboxRequirement::Memory);
     memory
@@ -35,8 +35,8 @@ pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
         .collect()
 }
 
-/// Whether a control group can be created. Without one the kernel counts all processes of the user
-/// against the limit of a command, so a busy user could start no command.
+/// Whether a control group can be created. Without one, the kernel counts all processes of the user
+/// against the limit of a command, so that a user with many processes could not start any command.
 fn can_group() -> bool {
     if rustix::process::geteuid().is_root() {
         return true;

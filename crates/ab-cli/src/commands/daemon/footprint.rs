@@ -1,8 +1,8 @@
-//! Releases memory that only the start of a daemon needed.
+//! Releases memory that was needed only for the start of a daemon.
 //!
-//! The kernel maps program code in chunks around each page that runs, and the start runs through
-//! most of the program once. These pages are dropped when the start is over. They stay in the page
-//! cache, and the kernel maps a page again when it is needed.
+//! When a page of program code runs, the kernel maps a chunk of pages around it, and the start runs
+//! most of the program once. After the start these pages are dropped. They stay in the page cache,
+//! and the kernel maps a page again when it is needed.
 
 #![allow(unsafe_code, reason = "advice on memory has no safe form")]
 
@@ -19,15 +19,15 @@ pub(crate) fn give_back() {
     };
     for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the range is a mapping of our own executable file without write access. No code
-        // can have written to it, so the kernel can read dropped pages again from the file. It
-        // keeps the file while it is mapped.
+        // SAFETY: the range is a read-only mapping of our own executable file. It cannot have been
+        // written to, so the kernel can read dropped pages from the file again. The kernel keeps
+        // the file as long as it is mapped.
         let _ = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
     }
 }
 
-/// The start and length of the mapping in a line of `/proc/self/maps`, if it holds code of the
-/// program.
+/// Parses a line of `/proc/self/maps`. Returns the start and length of the mapping if it contains
+/// code of the program.
 fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut words = line.splitn(6, ' ');
     let (range, access) = (words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! Log lines on standard error, for people or for programs.
+//! Log lines on standard error, as text for people or as JSON for programs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,17 +51,17 @@ impl FromStr for Level {
 
 /// Starts to log to standard error.
 pub(crate) fn start(format: LogFormat, level: &Level) {
-    // Libraries log warnings and errors only.
+    // Of libraries, only warnings and errors are logged.
     let ours = ["ab_server", "ab_cli", "ab_remote", "ab_control", "ab_executor", "audit"];
     let ours = ours.map(|target| (target, level.0));
     let filter = Targets::new().with_default(LevelFilter::WARN).with_targets(ours);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false)
-        // Otherwise the layer reports a failed write to standard error on standard error, and
-        // panics.
+        // Without this, the layer reports a failed write to standard error on standard error
+        // itself, and panics.
         .log_internal_errors(false);
-    // A second call in the same process keeps the first subscriber.
+    // If the function is called again in the same process, the first subscriber stays in use.
     let _ = match format {
         LogFormat::Text => registry().with(lines.with_ansi(false).with_filter(filter)).try_init(),
         LogFormat::Json => {

@@ -1,4 +1,4 @@
-//! The line that says what the daemon serves, where, and with which isolation.
+//! The line that tells what the daemon serves, at which address, and with which isolation.
 
 use std::net::SocketAddr;
 
@@ -84,7 +84,7 @@ pub(crate) async fn tell(
         ),
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
-            // A workspace in memory does not read the directory of that name.
+            // A workspace in memory has no relation to the host directory of the same name.
             let kept = match daemon.backend {
                 Kind::Local => "",
                 Kind::Memory => " (in memory, gone when this ends)",
@@ -102,7 +102,7 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-/// The limits that this host does not enforce, requested or default.
+/// Names the limits that this host does not enforce, whether they were requested or are defaults.
 fn unlimited(policy: &EffectivePolicy) -> Option<String> {
     policy.isolation?;
     let open = |subject: PolicyControlKind| {

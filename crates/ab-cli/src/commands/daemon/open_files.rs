@@ -1,13 +1,13 @@
-//! The limit of open files. Every connection is an open file, and the usual limit is meant for a
-//! shell.
+//! Raises the limit on open files. Every connection is an open file, and the usual limit is meant
+//! for a shell.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for the connections of a port and the files that they work on. The limit is not higher
-/// because commands inherit it, and some programs loop over all possible descriptors.
+/// The limit to set. It is enough for the connections of a port and the files that they use. It is
+/// not higher, because commands inherit it and some programs loop over all possible descriptors.
 const ENOUGH: u64 = 65_536;
-/// With fewer, commands may fail or get weaker isolation: a sandbox needs several files for each
-/// command.
+/// Below this limit, commands may fail or get weaker isolation, because a sandbox needs several
+/// files for each command.
 const FEW: u64 = 1024;
 
 /// Raises the limit as far as the host allows. Logs a warning if it is still low.
@@ -15,7 +15,7 @@ pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
     if limit.current.is_some_and(|current| current < wanted) {
-        // If this fails, the daemon can serve fewer connections.
+        // If this fails, the daemon can only serve fewer connections.
         let _ =
             setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }

@@ -1,4 +1,4 @@
-//! A directory that `serve` shows at `/mcp` and `/ssh` beside its sessions.
+//! A directory that `serve` makes available at `/mcp` and `/ssh`, in addition to its sessions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::config::{Config, Origin};
 use crate::failure::Failure;
 use crate::{process, wire};
 
-/// The key by which SSH clients know the server, in its data directory.
+/// The name of the file in the data directory with the SSH host key of the server.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
 /// An opened directory, with the limits that `daemon` has by default, and the isolation, network and rules of sessions.
@@ -33,12 +33,13 @@ pub(crate) struct ServedRoot {
 }
 
 impl ServedRoot {
-    /// Opens an existing directory. A data directory inside it is hidden, because it holds the
-    /// token.
+    /// Opens an existing directory. If the data directory is inside it, the data directory is
+    /// hidden, because it contains the token.
     ///
     /// # Errors
     ///
-    /// A usage error if the root is inside the data directory, and errors of the workspace.
+    /// A usage error if the root is inside the data directory. Also fails if the workspace cannot
+    /// be opened.
     pub(crate) fn open(
         root: &Path,
         data_dir: &Path,
@@ -61,7 +62,8 @@ impl ServedRoot {
         let asked = commands.limits();
         let mut workspace = LocalWorkspaceConfig::new(&root);
         let mut exec = wire::exec_settings(config);
-        // The default is for agents. A host on which no session can run can still serve a directory.
+        // The configured default is meant for agents. A host that cannot run sessions can still
+        // serve a directory.
         if config.sessions.minimum_isolation.origin == Origin::Default {
             exec.minimum_isolation = LocalExecSettings::default().minimum_isolation;
         }
@@ -106,23 +108,24 @@ impl ServedRoot {
         })?;
         let lanes = SshConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
-        // A caller that reaches the upgrade has sent the token.
+        // Any SSH login is accepted, because a caller that reaches the upgrade has already sent the
+        // token.
         let settings = SshServerSettings::new(key, SshAccess::Any);
         let ssh = SshServer::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })
     }
 
-    /// The directory itself.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.root
     }
 
-    /// The path in it that is hidden from callers.
+    /// The path inside the directory that is hidden from callers.
     pub(crate) fn hidden(&self) -> Option<&str> {
         self.hidden.as_deref()
     }
 
-    /// Its files, as callers may see them.
+    /// The files of the directory, as callers may access them.
     pub(crate) fn files(&self) -> ServedDirectory {
         ServedDirectory::new(self.handle.clone(), &self.root.to_string_lossy())
     }
@@ -134,7 +137,7 @@ impl ServedRoot {
             .with_ssh(self.ssh.clone())
     }
 
-    /// Ends every command in the directory, after the port is closed.
+    /// Ends every command in the directory. Called after the port is closed.
     pub(crate) async fn close(self) {
         if let Err(error) = self.backend.destroy().await {
             tracing::warn!(%error, "cannot close the served directory");

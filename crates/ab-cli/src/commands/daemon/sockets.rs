@@ -1,6 +1,7 @@
 //! Sockets that a daemon listens on.
 //!
-//! TCP keep-alive is on: the kernel detects clients that vanished with their machine or network.
+//! TCP keep-alive is enabled, so that the kernel detects clients whose machine or network has
+//! disappeared.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,13 +10,13 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpListener;
 
-/// TCP keep-alive: the time until the first probe, the time between probes, and the number of
-/// probes without a reply after which a connection is dead.
+/// TCP keep-alive: the idle time before the first probe, the time between probes, and the number of
+/// unanswered probes after which a connection is considered dead.
 const SILENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(15);
 const TIMES: u32 = 4;
 
-/// A listener whose connections end two minutes after their peer vanished.
+/// Opens a listener. Its connections end two minutes after their peer has disappeared.
 pub(crate) async fn listen(host: IpAddr, port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((host, port)).await?;
     // Accepted connections inherit these options.

@@ -1,4 +1,4 @@
-//! SSH beside MCP: over WebSockets on the same port, and on its own port.
+//! SSH access in addition to MCP: over WebSockets on the same port, and on its own port.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +22,12 @@ use crate::failure::Failure;
 use crate::process;
 use crate::secrets;
 
-/// Where a daemon that runs as a service keeps its key.
+/// The path of the SSH host key of a daemon that runs as a system service.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
-/// The default user on a loopback address. Clients know its password, so it is not used on other
-/// addresses.
+/// The default user on a loopback address. Its password is public, because clients know it, so this
+/// user is not accepted on other addresses.
 const KNOWN_USER: &str = "root:agents";
-/// The default user if public keys are given.
+/// The name of the default user if public keys are given.
 const KEY_USER: &str = "root";
 
 #[derive(Args, Debug)]
@@ -122,7 +122,8 @@ impl Ssh {
                 SshServerSettings { keepalive, ..SshServerSettings::new(key.clone(), access) };
             SshServer::with_threads(backend.clone(), settings, lanes.clone())
         };
-        // A caller that reaches the upgrade has sent the token.
+        // Any SSH login is accepted here, because a caller that reaches the upgrade has already
+        // sent the token.
         let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
         let conventional = match users {
             None => None,
@@ -191,8 +192,8 @@ impl Ssh {
     }
 }
 
-/// Where the host key is if no flag names it. Users other than root cannot write to the directory
-/// of the service.
+/// The default path of the host key. Users other than root cannot write in the directory of the
+/// service.
 fn default_host_key(is_root: bool, state: Result<PathBuf, Failure>) -> PathBuf {
     match state {
         Ok(state) if !is_root => state.join("ssh_host_ed25519_key"),
@@ -220,7 +221,8 @@ impl UsersFrom {
     }
 }
 
-/// The users of these entries. The keys are for the first user. Errors never contain a password.
+/// Parses the users in these entries. The keys belong to the first user. Error messages never
+/// contain a password.
 fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<SshUsers, Failure> {
     let refused = |why: String| from.refused(&why);
     if entries.is_empty() {
@@ -251,7 +253,7 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
         if password.is_none() && known == 0 {
             return Err(match number {
                 0 => refused(format!("user '{name}' has neither a password nor a key")),
-                // The entry is not shown: it may be the rest of a password.
+                // Do not show the entry, because it may be a part of a password.
                 _ => refused(format!(
                     "entry {} has no password; only the first user can have keys",
                     number + 1
@@ -263,13 +265,13 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
 }
 
 impl SshServers {
-    /// Returns a guard that must be dropped last. Commands that were started over SSH run on these
-    /// threads and must end there.
+    /// Returns a guard for the connection threads. It must be dropped last, because commands that
+    /// were started over SSH run on these threads and must end there.
     pub(crate) fn lanes(&self) -> LastOfAll {
         LastOfAll(self.lanes.clone())
     }
 
-    /// Where plain SSH listens.
+    /// The address of the separate SSH port, if there is one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         let (_, listener) = self.conventional.as_ref()?;
         listener.local_addr().ok()
@@ -316,7 +318,7 @@ impl Serving {
     pub(crate) async fn close(self) {
         if let Some((server, task)) = self.0 {
             server.shut_down().await;
-            // A panic in the task was reported already.
+            // A panic in the task has already been reported.
             let _ = task.await;
         }
     }

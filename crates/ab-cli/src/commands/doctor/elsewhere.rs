@@ -1,4 +1,4 @@
-//! What a remote workspace offers, and its round-trip time.
+//! Shows what a remote workspace offers, and its round-trip time.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::json as shapes;
 use crate::terminal::{Format, Terminal};
 
-/// Round trips that are measured. The median is shown.
+/// Number of round trips that are measured. The median of them is shown.
 const TRIPS: usize = 9;
 
 pub(super) async fn tell(
@@ -21,7 +21,8 @@ pub(super) async fn tell(
 ) -> Result<(), Failure> {
     let trip = round_trip(backend).await?;
     let policy = backend.effective_policy().await;
-    // Read after the policy: with some servers, only that call shows whether they run commands.
+    // Read the capabilities after the policy: with some servers, only that call reveals whether
+    // they can run commands.
     let info = backend.info();
     let all = abilities(info.capabilities);
     let ours = info.capabilities.jail;
@@ -71,12 +72,12 @@ pub(super) async fn tell(
     }
 }
 
-/// A URL without its query, which may hold a token.
+/// The URL without its query, which may contain a token.
 fn shown(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// Every capability by name, whether the workspace has it, and what its absence means.
+/// The name of every capability, whether the workspace has it, and what it means if it is missing.
 fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
         ("exec", has.exec, "commands cannot run"),

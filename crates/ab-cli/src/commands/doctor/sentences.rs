@@ -1,5 +1,5 @@
-//! The policy that is in force for commands, as sentences for people. `doctor` and `exec --explain`
-//! print the same ones.
+//! Describes the policy that is in force for commands in sentences for people. `doctor` and `exec
+//! --explain` print the same sentences.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) fn print_policy(
     Ok(())
 }
 
-/// What the control does, and how it is enforced, with the colour for that.
+/// Two texts about a control: what it does, and how it is enforced, with a colour.
 fn sentences(control: &EffectivePolicyControl, limits: LimitsOf<'_>) -> (String, (Style, String)) {
     let what = control.in_force.trim_end_matches('.');
     let nothing = (GOOD, String::new());
@@ -96,7 +96,7 @@ fn is_limit(kind: PolicyControlKind) -> bool {
     limit(kind, &all).is_some()
 }
 
-/// The value of the limit that a control is about, if one is set.
+/// The value of the limit to which a control belongs, if the limit is set.
 fn limit(kind: PolicyControlKind, limits: &ExecLimits) -> Option<String> {
     let time = |time: Duration| format!("{time:?}");
     match kind {
@@ -121,7 +121,7 @@ fn limit(kind: PolicyControlKind, limits: &ExecLimits) -> Option<String> {
     }
 }
 
-/// The name of a control in a list for people.
+/// The name of a control, as it is shown to people.
 fn name(kind: PolicyControlKind) -> &'static str {
     match kind {
         PolicyControlKind::Files => "Files",

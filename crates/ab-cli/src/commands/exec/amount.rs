@@ -1,11 +1,11 @@
-//! Times and sizes as people write them.
+//! Parses times and sizes in the form in which people write them.
 
 use std::time::Duration;
 
-/// Longer times are refused: a deadline much further away cannot be represented.
+/// Maximum time. A deadline much further away cannot be represented.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// `90`, `90s`, `1.5m`, `2h`, `250ms`.
+/// Parses a time such as `90`, `90s`, `1.5m`, `2h` or `250ms`.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let seconds = match unit {
@@ -24,7 +24,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     time.filter(|time| !time.is_zero()).ok_or_else(|| "must be more than zero".to_owned())
 }
 
-/// `4096`, `64K`, `512M`, `2G`, in powers of 1024.
+/// Parses a size such as `4096`, `64K`, `512M` or `2G`. Units are powers of 1024.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {

@@ -1,4 +1,5 @@
-//! Flags for the isolation and the limits of commands, for every subcommand that starts commands.
+//! Flags for the isolation and the limits of commands. Shared by all subcommands that start
+//! commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -103,12 +104,12 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Limits for every command of a workspace that several callers use.
+    /// The limits for each command of a workspace that several callers use.
     pub(crate) fn of_workspace(&self) -> ExecLimits {
         ExecLimits { wall_time: self.timeout, ..self.of_command() }
     }
 
-    /// Refuses limit flags for a remote workspace: its daemon sets the limits.
+    /// Refuses limit flags for a remote workspace, because its daemon sets the limits.
     pub(crate) fn none_given(&self) -> Result<(), Failure> {
         let given = [
             ("--timeout", self.timeout.is_some()),
@@ -125,7 +126,7 @@ impl Limits {
         }
     }
 
-    /// Bytes of each output that are shown.
+    /// Maximum number of bytes that are shown of each output.
     pub(super) fn max_output(&self) -> Option<u64> {
         self.max_output
     }
@@ -134,7 +135,7 @@ impl Limits {
         self.timeout
     }
 
-    /// How much output of a background command is kept.
+    /// The limits on the stored output of a background command.
     pub(crate) fn spooling(&self) -> OutputSpoolLimits {
         let usual = OutputSpoolLimits::default();
         let Some(bytes) = self.max_output else { return usual };
@@ -148,7 +149,7 @@ impl Limits {
     }
 }
 
-/// Refuses flags for isolation and rules if the workspace is remote: its daemon sets them.
+/// Refuses flags for isolation and rules for a remote workspace, because its daemon sets them.
 pub(crate) fn refuse_local_sandbox_flags(
     sandbox: &SandboxFlags,
     rules: &RuleFlags,
@@ -239,7 +240,7 @@ impl From<ShellChoice> for CommandShell {
 }
 
 impl SandboxFlags {
-    /// The first given flag that only the machine with the workspace can apply.
+    /// The first given flag that can only be applied on the machine of the workspace.
     pub(crate) fn built_here(&self) -> Option<&'static str> {
         let given = [
             ("--isolation", self.isolation.is_some()),
@@ -272,7 +273,7 @@ impl SandboxFlags {
         self.accept_unenforced.iter().copied().map(SandboxRequirement::from).collect()
     }
 
-    /// The line on standard error about the isolation of commands.
+    /// The line about the isolation of commands that is printed on standard error.
     pub(crate) fn in_force(&self, policy: &EffectivePolicy) -> Option<String> {
         let asked = self.isolation.is_some_and(|mode| !matches!(mode, Mode::Auto));
         policy.isolation.map(|isolation| in_force(isolation, asked))
@@ -309,7 +310,7 @@ impl EnvFlags {
     }
 }
 
-/// Variables as `--env` takes them.
+/// Parses the variables of `--env`.
 fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
@@ -319,7 +320,7 @@ fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     given.iter().map(pair).collect()
 }
 
-/// One line about the isolation of commands. `asked` says whether the user named it.
+/// One line about the isolation of commands. `asked` is whether the user named the isolation.
 pub(crate) fn in_force(isolation: Isolation, asked: bool) -> String {
     let what = match isolation {
         Isolation::Bwrap => "commands run in a bwrap sandbox",

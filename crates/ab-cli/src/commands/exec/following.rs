@@ -1,4 +1,5 @@
-//! Follows a command until it ends, and explains how it was lost.
+//! Follows a command until it ends. If the connection is lost, explains what happens to the
+//! command.
 
 use ab_core::process::{ExitCause, LeftoverProcessOutcome, Process, ProcessExit, ProcessId};
 use ab_core::{Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind};
@@ -28,8 +29,8 @@ impl Watching<'_> {
         }
     }
 
-    /// Shows the output of a command until it ends. `backend` runs it, unless it is a local
-    /// background job.
+    /// Shows the output of a command until it ends. `backend` is the workspace of the command. It
+    /// is absent for a local background job.
     pub(crate) async fn follow(
         &self,
         process: Process,
@@ -78,13 +79,13 @@ impl Watching<'_> {
             );
         }
         Ok(match exit_code(&exit) {
-            // Output is missing, so the caller must not see a success.
+            // A part of the output is missing, so the caller must not see a success.
             Exit::Success if ended.missing > 0 => Exit::OWN_FAILURE,
             exit => exit,
         })
     }
 
-    /// The failure to report if it is not known how the command ended.
+    /// The failure to report if it is unknown how the command ended.
     pub(crate) async fn lost(
         &self,
         backend: Option<&Backend>,
@@ -99,7 +100,7 @@ impl Watching<'_> {
             let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
             Ok(Failure::from(error).with_hint(hint))
         };
-        // Errors other than a lost connection explain themselves.
+        // Any error other than a lost connection explains itself.
         let else_than_lost = |kind| {
             !matches!(kind, ErrorKind::Disconnected | ErrorKind::Timeout | ErrorKind::NotFound)
         };
@@ -110,7 +111,7 @@ impl Watching<'_> {
             let hint = after_the_loss(backend.info().capabilities.detached);
             return failed("the connection was lost while the command ran", hint);
         };
-        // Either the daemon cannot be reached, or it does not know the command any more.
+        // Find out whether the daemon cannot be reached or no longer knows the command.
         let forgotten = backend.status() != ConnectionStatus::Disconnected && {
             let asked = backend.attach(&ProcessId::new(id), 0).await;
             asked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -129,8 +130,8 @@ impl Watching<'_> {
     }
 }
 
-/// Why a command was ended without our request. The driver that ended it adds a line
-/// `ended: REASON` to the end of its standard error.
+/// Why a command was ended without our request. The driver that ended the command appends a line
+/// `ended: REASON` to its standard error.
 fn ended_for(errors: &str) -> String {
     match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
         Some(why) => format!("the command was ended: {why}"),
@@ -138,7 +139,8 @@ fn ended_for(errors: &str) -> String {
     }
 }
 
-/// Signals and input are not resent after a reconnect; the first copy may have arrived.
+/// The note after a reconnect. Signals and input are not sent again, because the first copy may
+/// have arrived.
 const CONNECTED_AGAIN: &str = "note: connected again; signals and input from just before the loss \
                                may be missing\n";
 
@@ -152,7 +154,8 @@ fn tell_of_the_way(change: &ConnectionStatusChange) {
     }
 }
 
-/// What happens to a command after the connection is lost, on a daemon or on a plain SSH server.
+/// Describes what happens to a command after the connection to a daemon or to a plain SSH server is
+/// lost.
 fn after_the_loss(daemon: bool) -> &'static str {
     if daemon {
         "the daemon ends the command; to keep a command running, start it with --detach"
@@ -162,7 +165,7 @@ fn after_the_loss(daemon: bool) -> &'static str {
     }
 }
 
-/// The exit code that says how the command ended.
+/// The exit code for the way in which the command ended.
 pub(crate) fn exit_code(exit: &ProcessExit) -> Exit {
     const TIMED_OUT: u8 = 124;
     const BY_SIGNAL: i32 = 128;

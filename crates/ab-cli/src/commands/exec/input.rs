@@ -1,4 +1,4 @@
-//! Which part of our standard input a command gets.
+//! Decides whether a command gets the standard input of this process.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat, major, minor};
 use rustix::time::Timespec;
 
-/// Programs that wait for a person when they are started without arguments.
+/// Programs that become interactive when they are started without arguments.
 const INTERACTIVE: [&str; 22] = [
     "bash", "cat", "dash", "fish", "gdb", "htop", "irb", "ksh", "less", "lua", "more", "mysql",
     "nano", "node", "psql", "python", "python3", "sh", "sqlite3", "top", "vim", "zsh",
 ];
-/// The device numbers of `/dev/null` on Linux.
+/// The major and minor device number of `/dev/null` on Linux.
 const NULL_DEVICE: (u32, u32) = (1, 3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum PassedInput {
 }
 
 impl PassedInput {
-    /// Passes on a file or a pipe, and a terminal only if `asked`.
+    /// Passes standard input on if it is a file or a pipe. A terminal is passed on only if `asked`.
     pub(crate) fn wanted(asked: bool) -> PassedInput {
         if asked {
             return PassedInput::All;
@@ -50,7 +50,8 @@ impl PassedInput {
     }
 }
 
-/// Whether nothing can be read: `/dev/null`, an empty file, a closed handle, or a pipe whose writers are gone.
+/// Whether there is nothing to read: `/dev/null`, an empty file, a closed handle, or a pipe without
+/// writers.
 fn is_empty(stdin: impl AsFd) -> bool {
     let Ok(found) = fstat(&stdin) else { return true };
     match FileType::from_raw_mode(found.st_mode) {
@@ -65,7 +66,7 @@ fn is_empty(stdin: impl AsFd) -> bool {
     }
 }
 
-/// Whether the command is just an interactive program, as in `exec bash`.
+/// Whether the command is an interactive program without arguments, as in `exec bash`.
 pub(super) fn wants_terminal(command: &Command) -> bool {
     let line = command.to_shell_line();
     let name = line.trim().rsplit('/').next().unwrap_or_default();

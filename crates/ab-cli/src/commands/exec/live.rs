@@ -1,5 +1,5 @@
-//! Connects a running command to our own streams: output, input, signals and the size of the
-//! terminal.
+//! Connects a running command to the streams of this process: output, input, signals and the size
+//! of the terminal.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -23,10 +23,10 @@ const INTERRUPT: i32 = 2;
 const TERMINATE: i32 = 15;
 const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
-/// How long to wait until a killed command has ended. The machine of a remote one may be
+/// How long to wait until a killed command has ended. If the command is remote, its machine may be
 /// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of input that are passed on at a time.
+/// Number of bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
 
 /// What an interrupt does.
@@ -93,7 +93,8 @@ pub(crate) async fn follow(
             // The killed command did not end in time. Its machine may be unreachable.
             () = time_limit_ends => return Ok(over),
         };
-        // The first signal is passed on, the second kills the command, and the third ends the wait.
+        // The first signal is passed on to the command. The second signal kills the command. The
+        // third signal ends the wait.
         let control = match control {
             ProcessControlMessage::Signal(signal) if interrupts == Interrupts::Leave => {
                 over.left = Some(left_by(signal));
@@ -113,7 +114,7 @@ pub(crate) async fn follow(
             }
             control => control,
         };
-        // Errors are ignored: the command may have just ended, or its machine may be unreachable.
+        // Ignore errors: the command may have just ended, or its machine may be unreachable.
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
@@ -122,7 +123,7 @@ pub(crate) async fn follow(
 }
 
 impl Over {
-    /// Writes a chunk of output to our own streams.
+    /// Writes a chunk of the command's output to the streams of this process.
     pub(crate) fn show(
         &mut self,
         output: &OutputChunk,
@@ -147,7 +148,7 @@ impl Over {
                 terminal.bytes(bytes)?;
                 terminal.finish()
             }
-            // The command keeps running if standard error is closed.
+            // The command keeps running even if standard error is closed.
             OutputChannel::Stderr => {
                 let _ = io::stderr().write_all(bytes);
                 Ok(())
@@ -156,12 +157,12 @@ impl Over {
     }
 }
 
-/// The note for missing output.
+/// A note about missing output.
 fn gap(bytes: u64) -> String {
     format!("{bytes} bytes of output are missing here: they were dropped before they were read")
 }
 
-/// The exit code of a process that ends because of `signal`.
+/// The exit code of this process if it ends because of `signal`.
 fn left_by(signal: i32) -> Exit {
     match signal {
         INTERRUPT => Exit::Interrupted,
@@ -198,7 +199,8 @@ impl Signals {
     }
 }
 
-/// Waits for the next signal. Without a handler the default action applies, and this waits forever.
+/// Waits for the next signal. If there is no handler, the default action applies, and this waits
+/// forever.
 async fn one(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,
@@ -225,8 +227,8 @@ pub(super) fn all_of_stdin() -> Result<Vec<u8>, Failure> {
     Ok(input)
 }
 
-/// Passes our standard input on to a command. The thread ends with its input or with this process: a blocked
-/// read cannot be cancelled.
+/// Passes the standard input of this process on to a command, in a separate thread. The thread ends
+/// with the input or with this process, because a blocked read cannot be cancelled.
 pub(super) fn pass_input_on(stdin: mpsc::Sender<Bytes>) {
     std::thread::spawn(move || pass_on(&stdin));
 }

@@ -1,12 +1,12 @@
-//! Raw mode of the user's terminal while the command has its own terminal: keys are passed on
-//! unchanged.
+//! Puts the user's terminal into raw mode while the command has its own terminal, so that keys are
+//! passed on unchanged.
 
 use std::io;
 
 use ab_core::process::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// The size that programs assume if none is known.
+/// The size that is used if the real size is unknown. Programs assume it too.
 const USUAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 
 /// The size of the user's terminal.
@@ -31,7 +31,7 @@ impl Raw {
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.make_raw();
-            // A terminal that refuses raw mode still works, line by line.
+            // If the terminal does not support raw mode, it still works line by line.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
         }
         Raw { before }

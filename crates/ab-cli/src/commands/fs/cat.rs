@@ -90,7 +90,7 @@ async fn print(
     let file = backend.open(path, OpenOptions::default()).await;
     let file = file.map_err(|error| error.with_verb(Verb::Read))?;
     let size = file.stat().await?.size;
-    // Files that the kernel generates, as in `/proc`, report size 0.
+    // Files that the kernel generates, such as those in `/proc`, report the size 0.
     let total = (size > 0).then_some(size);
     let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);

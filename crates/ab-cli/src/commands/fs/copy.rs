@@ -1,4 +1,4 @@
-//! `fs cp`: copy files and directories inside the workspace.
+//! `fs cp`: copies files and directories inside the workspace.
 
 use std::ffi::OsString;
 
@@ -81,7 +81,7 @@ fn no_follow() -> StatOptions {
     StatOptions { links: LinkHandling::NoFollow }
 }
 
-/// Where the copy goes: into `to` if that is a directory, else to `to` itself.
+/// The path of the copy: inside `to` if `to` is a directory, otherwise `to` itself.
 async fn target(backend: &Backend, from: &WsPath, to: WsPath) -> Result<WsPath, Failure> {
     match (backend.stat(&to).await, from.name()) {
         (Ok(stat), Some(name)) if stat.kind.is_dir() => Ok(to.child(name)?),

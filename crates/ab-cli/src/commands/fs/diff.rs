@@ -1,4 +1,4 @@
-//! `fs diff`: what differs between two files or two directories, or what an overlay changes.
+//! `fs diff`: shows the differences between two files or directories, or the changes in an overlay.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{open_directory, path_text};
 
-/// The default limit of entries in either directory.
+/// Default of the maximum number of entries in each directory.
 const DEFAULT_ENTRIES: usize = 100_000;
-/// The default limit of bytes of diffs.
+/// Default of the maximum number of bytes of all diffs.
 const DEFAULT_BYTES: usize = DEFAULT_MAX_TOTAL_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
@@ -177,7 +177,7 @@ fn print(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let name = name(change, names);
-    // Escaped, so that a name cannot look like another line.
+    // Escape the name, so that it cannot look like another line.
     let plain = escape_unprintable(&name);
     let (word, style) = word(change);
     match depth {
@@ -188,7 +188,7 @@ fn print(
         }
         CompareDetailLevel::Diff => {
             let diff = diff_of(change);
-            // The diff of two files names them already.
+            // A diff of two files already contains their names.
             if !(change.path.is_root() && diff.is_some()) {
                 let word = terminal.painted(style, word);
                 terminal.line(&format!("{word} {plain}{}", aside(change)))?;
@@ -230,7 +230,7 @@ fn word(change: &PathDifference) -> (&'static str, Style) {
     }
 }
 
-/// The name of a change: a path below the compared directories, or the two compared paths.
+/// The name of a change: a path relative to the compared directories, or the two compared paths.
 fn name(change: &PathDifference, (from, to): &(WsPath, WsPath)) -> String {
     let is_dir = |side: &Option<ComparedEntry>| side.as_ref().is_none_or(|side| side.kind.is_dir());
     if change.path.is_root() {
@@ -254,13 +254,13 @@ fn diff_of(change: &PathDifference) -> Option<&str> {
     }
 }
 
-/// Why there is no diff, and how the mode changed.
+/// A note in place of a diff: why there is none, and how the mode changed.
 fn aside(change: &PathDifference) -> String {
     let modes = modes(change).map(|modes| format!(" (mode {modes})"));
     format!("{}{}", content_aside(change), modes.unwrap_or_default())
 }
 
-/// The permissions of both sides, where they differ.
+/// The permissions on both sides, if they differ.
 fn modes(change: &PathDifference) -> Option<String> {
     match (&change.from.as_ref()?.mode, &change.to.as_ref()?.mode) {
         (Some(from), Some(to)) if from != to => {
@@ -295,7 +295,7 @@ fn described(side: &ComparedEntry) -> String {
     }
 }
 
-/// The size of a change, in a few characters.
+/// The size of a change in a few characters, such as line counts.
 fn measure(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (

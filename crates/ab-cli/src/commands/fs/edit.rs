@@ -1,4 +1,4 @@
-//! `fs edit`: replace text in a file, and show the change.
+//! `fs edit`: replaces text in a file, and shows the change.
 
 use std::ffi::OsString;
 use std::io;
@@ -114,7 +114,8 @@ fn which(all: bool, first: bool) -> EditOccurrences {
     }
 }
 
-/// Parses edits from JSON. Unknown keys are errors: a misspelt key would change the wrong text.
+/// Parses edits from JSON. Unknown keys are errors, because a misspelt key could change the wrong
+/// text.
 fn parsed_edits(text: &[u8]) -> Result<Vec<ab_core::Edit>, Failure> {
     let refused = |message: String| {
         Failure::usage(format!("--edits: {message}"))

@@ -1,4 +1,4 @@
-//! `fs glob`: find names by a pattern.
+//! `fs glob`: finds files by a pattern of their names.
 
 use std::ffi::OsString;
 
@@ -65,7 +65,7 @@ pub(crate) async fn run(
         ignore: command.flags.ignore(),
         hidden: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
-        // Only the number of names is limited: each name is at most as long as a path.
+        // Only the number of names is limited, because the length of a name is already limited.
         limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
     };
     let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;

@@ -1,4 +1,4 @@
-//! `fs grep`: find text in files.
+//! `fs grep`: finds text in files.
 
 mod printer;
 
@@ -22,7 +22,7 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
-/// Characters that are common in regular expressions and rare in literal text.
+/// Characters that are common in regular expressions and rare in literal text. Used for a hint.
 const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 
 /// Find text in files
@@ -124,7 +124,7 @@ impl Grep {
         self.regex || (!self.patterns.is_empty() && !self.fixed_strings)
     }
 
-    /// The path to search. With -e, the first operand is the path.
+    /// The path to search. With `-e`, it is the first operand.
     fn path(&self) -> Result<&OsStr, Failure> {
         let default = OsStr::new(".");
         match (self.patterns.is_empty(), &self.pattern, &self.path) {
@@ -137,7 +137,8 @@ impl Grep {
         }
     }
 
-    /// What to search for: one literal text, or one regular expression for everything else.
+    /// The text to search for and its syntax: a single literal text, or otherwise one regular
+    /// expression.
     fn query(&self, root: &WsPath) -> Result<(String, PatternSyntax), Failure> {
         let given = match self.patterns.as_slice() {
             [] => self.pattern.as_slice(),
@@ -221,7 +222,7 @@ pub(crate) async fn run(
     verdict(!found.matches.is_empty(), found.truncated)
 }
 
-/// Prints notes about what the printed lines do not show.
+/// Prints notes about matches that the printed lines do not contain.
 fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Terminal) {
     let is_cut = |found: &&SearchMatch| matches!(found, SearchMatch::Line { cut: Some(_), .. });
     let cut = found.matches.iter().filter(is_cut).count() as u64;
@@ -253,7 +254,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     }
 }
 
-/// A text as a regular expression that matches it and nothing else.
+/// A regular expression that matches exactly this text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {

@@ -76,7 +76,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Prints warnings and notes about what a listing leaves out. JSON output contains them already.
+/// Prints warnings and notes about entries that a listing does not contain. JSON output already
+/// contains this information.
 pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     if terminal.format() == Format::Json {
         return;
@@ -129,7 +130,7 @@ async fn print(
     Ok(())
 }
 
-/// The target of a symbolic link; empty if the link was removed after it was listed.
+/// The target of a symbolic link. Empty if the link was removed after it was listed.
 async fn target(entry: &DirEntry, backend: &Backend, terminal: &Terminal) -> String {
     if entry.kind != FileKind::Symlink {
         return String::new();
@@ -148,7 +149,7 @@ fn shown_name(listed: &WsPath, entry: &DirEntry) -> String {
     }
 }
 
-/// Bytes as a number, or for people in the largest unit that fits.
+/// A size in bytes as a number, or for people in the largest unit that fits.
 fn size(bytes: u64, people: bool) -> String {
     if people { progress::size(bytes) } else { bytes.to_string() }
 }

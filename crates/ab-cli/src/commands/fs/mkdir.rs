@@ -1,4 +1,4 @@
-//! `fs mkdir`: make directories.
+//! `fs mkdir`: makes directories.
 
 use std::ffi::{OsStr, OsString};
 

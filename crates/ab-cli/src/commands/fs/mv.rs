@@ -1,4 +1,4 @@
-//! `fs mv`: give a file or directory another path.
+//! `fs mv`: renames or moves a file or directory.
 
 use std::ffi::OsString;
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(
     }))
 }
 
-/// Adds a hint that depends on what is at the target path.
+/// Adds a hint to an error. The hint depends on what exists at the target path.
 async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Failure {
     let is_in_the_way = matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! A unified diff on standard output.
+//! Prints a unified diff on standard output.
 
 use anstyle::{AnsiColor, Style};
 
@@ -10,7 +10,7 @@ pub(crate) const REMOVED: Style = AnsiColor::Red.on_default();
 const PLACE: Style = AnsiColor::Cyan.on_default();
 const FILE: Style = Style::new().bold();
 
-/// Prints a diff. On a terminal it has colours and no control characters.
+/// Prints a diff. On a terminal, it is coloured and control characters are removed.
 pub(crate) fn print(diff: &str, terminal: &mut Terminal) -> Result<(), Failure> {
     if !terminal.is_watched() {
         return terminal.bytes(diff.as_bytes());

@@ -1,5 +1,5 @@
-//! Several paths in one command: each is handled on its own, and failures are printed as they
-//! happen.
+//! Handles several paths in one command. Each path is handled separately, and failures are printed
+//! as they happen.
 
 use std::ffi::OsString;
 
@@ -22,7 +22,7 @@ impl Outcomes {
         Outcomes { several: paths.len() > 1, values: Vec::new(), first_failure: None }
     }
 
-    /// Keeps a value, or prints a failure. Only a closed output pipe stops the command.
+    /// Keeps a value, or prints a failure. The command stops only if the output pipe is closed.
     pub(crate) fn record(
         &mut self,
         outcome: Result<Value, Failure>,
@@ -39,8 +39,8 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Prints the values if JSON was requested: an object for one path, an array of the successful
-    /// ones for several. The first failure decides the exit code.
+    /// If JSON was requested, prints the values: an object for a single path, or an array of the
+    /// successful ones for several. The first failure determines the exit code.
     pub(crate) fn finish(mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         match (terminal.format(), self.several) {
             (Format::Json, true) => terminal.value(&Value::Array(self.values))?,

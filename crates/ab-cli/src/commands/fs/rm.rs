@@ -1,4 +1,4 @@
-//! `fs rm`: remove files and directories.
+//! `fs rm`: removes files and directories.
 
 use std::ffi::{OsStr, OsString};
 

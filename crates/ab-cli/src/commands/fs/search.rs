@@ -1,5 +1,5 @@
-//! Shared by `fs glob` and `fs grep`: which files are searched, the limits, and the notes about
-//! incomplete results.
+//! Code that `fs glob` and `fs grep` share: which files are searched, the limits, and the notes
+//! about incomplete results.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// The longest time limit of a search, in seconds: a day.
+/// Maximum time limit of a search in seconds: one day.
 const MAX_SECONDS: f64 = 86_400.0;
 
 #[derive(Args, Debug)]
@@ -67,7 +67,7 @@ impl SearchFlags {
         if self.no_ignore { IgnoreFileHandling::Disregard } else { IgnoreFileHandling::Honour }
     }
 
-    /// Globs of files that are ignored by default.
+    /// The globs of ignored files. Empty with `--no-ignore`.
     pub(crate) fn ignore(&self) -> Vec<String> {
         if self.no_ignore { Vec::new() } else { COMMON_IGNORE_GLOBS.map(str::to_owned).into() }
     }
@@ -77,7 +77,7 @@ impl SearchFlags {
     }
 }
 
-/// Pattern arguments as text. Invalid UTF-8 is the same error as an invalid pattern.
+/// Converts pattern arguments to text. Invalid UTF-8 causes the same error as an invalid pattern.
 pub(crate) fn patterns(patterns: &[OsString], root: &WsPath) -> Result<Vec<String>, Error> {
     patterns.iter().map(|pattern| Ok(pattern_text(pattern, root)?.to_owned())).collect()
 }
@@ -89,7 +89,7 @@ pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p 
     })
 }
 
-/// Turns the error for an invalid pattern into a usage error.
+/// Converts the error for an invalid pattern to a usage error.
 pub(crate) fn senseless(failure: Failure) -> Failure {
     match failure {
         Failure::Call(error) if error.kind() == ErrorKind::Invalid => Failure::Usage(error),
@@ -114,7 +114,8 @@ pub(crate) struct Gaps<'a> {
 }
 
 impl Gaps<'_> {
-    /// Prints the gaps as warnings and notes. JSON output contains them already.
+    /// Prints warnings and notes about incomplete results. JSON output already contains this
+    /// information.
     pub(crate) fn tell(&self, terminal: &mut Terminal) {
         if terminal.format() == Format::Json {
             return;
@@ -145,7 +146,7 @@ impl Gaps<'_> {
     }
 }
 
-/// The exit of a search. A search that was cut before it found anything has no answer.
+/// The exit status of a search. If a search was stopped before it found anything, it is a failure.
 pub(crate) fn verdict(found: bool, truncated: Option<TruncationCause>) -> Result<(), Failure> {
     match (found, truncated) {
         (true, _) => Ok(()),

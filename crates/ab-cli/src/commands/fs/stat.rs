@@ -1,4 +1,4 @@
-//! `fs stat`: what is known about files and directories.
+//! `fs stat`: shows the attributes of files and directories.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,4 +1,4 @@
-//! `fs touch`: make sure that files are there.
+//! `fs touch`: makes sure that files exist.
 
 use std::ffi::{OsStr, OsString};
 

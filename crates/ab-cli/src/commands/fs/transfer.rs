@@ -1,8 +1,8 @@
 //! `fs get` and `fs put`: copy a file out of the workspace, or into it.
 //!
-//! The content is first written to a file beside the target. The name of that file contains the
-//! version of the source. If a transfer is interrupted, the next transfer of the same version
-//! continues it.
+//! The content is first written to a partial file next to the target. The name of the partial file
+//! contains the version of the source. If a transfer is interrupted, the next transfer of the same
+//! version continues it.
 
 use std::ffi::OsString;
 use std::fs::{self, File as HostFile, OpenOptions as HostOptions};
@@ -30,10 +30,10 @@ use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 use crate::workspace::path_text;
 
-/// Bytes that are written at a time.
+/// Number of bytes that are written at a time.
 const BLOCK: usize = 256 * 1024;
 const PART_SUFFIX: &str = ".part";
-/// Characters of a version in the name of a partial copy.
+/// Number of characters of the version in the name of a partial file.
 const VERSION: usize = 16;
 /// Permission bits of a file.
 const PERMISSIONS: u32 = 0o777;
@@ -112,7 +112,7 @@ pub(crate) async fn get(
     let fails = |act: &str, path: &Path, error: io::Error| {
         Failure::input(format!("{act} {}", path.display()), error)
     };
-    // Without following links: the copy would take the place of the link, device or pipe itself.
+    // Do not follow links: the copy would replace the link, device or pipe itself.
     if let Ok(there) = to.symlink_metadata() {
         let shown = to.display().to_string();
         if !there.is_file() {
@@ -140,7 +140,7 @@ pub(crate) async fn get(
     drop(progress);
     let got = part.file.metadata().map_err(|error| fails("read", &part.path, error))?.len();
     if got != stat.size {
-        // The source was shortened meanwhile, so the partial copy is useless.
+        // The source has become shorter, so the partial file is useless.
         let _ = fs::remove_file(&part.path);
         let message = "it was changed while it was read";
         let error = Error::for_path(Verb::Read, &from, ErrorKind::Conflict, message);
@@ -229,7 +229,7 @@ pub(crate) async fn put(
     let overwrite = if command.force { OverwriteMode::Replace } else { OverwriteMode::Refuse };
     match backend.rename_with(&part, &to, RenameOptions { overwrite }).await {
         Ok(_) => {}
-        // Another transfer of the same file to the same target was faster.
+        // Another transfer of the same file to the same target finished first.
         Err(error) if error.kind() == ErrorKind::NotFound && backend.exists(&to).await? => {
             if !command.force {
                 return Err(exists(&to.to_string()));
@@ -244,8 +244,8 @@ pub(crate) async fn put(
     done(&shown, &to.to_string(), about.len(), terminal)
 }
 
-/// Removes partial copies of other versions from the workspace. Errors are ignored: the files are
-/// only left over.
+/// Removes partial files of other versions from the workspace. Errors are ignored, because the
+/// files do no harm.
 async fn remove_stale_in(backend: &Backend, to: &WsPath) {
     let Some(name) = to.name() else { return };
     let parent = to.parent().unwrap_or_else(WsPath::root);
@@ -257,7 +257,7 @@ async fn remove_stale_in(backend: &Backend, to: &WsPath) {
     }
 }
 
-/// Runs a transfer until it ends or a signal arrives. What was transferred is kept.
+/// Runs a transfer until it ends or a signal arrives. The transferred part is kept.
 pub(crate) async fn interruptible(
     transfer: impl Future<Output = Result<(), Failure>>,
     notes: bool,
@@ -274,7 +274,7 @@ pub(crate) async fn interruptible(
     }
 }
 
-/// The file on this machine that a file named `name` is copied to.
+/// The path on this machine to which a file with this name is copied.
 fn host_target(to: Option<&Path>, name: &str) -> PathBuf {
     match to {
         None => PathBuf::from(name),
@@ -293,8 +293,8 @@ struct PartFile {
 }
 
 impl PartFile {
-    /// Opens the partial copy of an earlier transfer, or a new file. If another transfer uses the
-    /// partial copy at the moment, this one gets a file of its own.
+    /// Opens the partial file of an earlier transfer, or creates a new one. If another transfer is
+    /// using the partial file, a separate file is created.
     fn open(to: &Path, version: &str, mode: u32) -> io::Result<PartFile> {
         let mut options = HostOptions::new();
         options.append(true).create(true).mode(mode);
@@ -302,7 +302,7 @@ impl PartFile {
         let path = to.with_file_name(part_name(&name, version));
         let file = options.open(&path)?;
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // The other transfer may have renamed the file before it was locked here.
+        // Before the lock was taken here, the other transfer may have renamed the file.
         if locked && is_at(&file, &path) {
             return Ok(PartFile { path, file, is_own: false });
         }
@@ -327,7 +327,7 @@ impl PartFile {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AlreadyExists`] if the target exists and is not to be replaced.
+    /// [`io::ErrorKind::AlreadyExists`] if the target exists and must not be replaced.
     fn finish(mut self, to: &Path, force: bool) -> io::Result<()> {
         let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let renamed = match renameat_with(CWD, &self.path, CWD, to, flags) {
@@ -335,7 +335,7 @@ impl PartFile {
             Err(Errno::INVAL) => fs::rename(&self.path, to),
             renamed => renamed.map_err(io::Error::from),
         };
-        // A copy that lost against another transfer is removed.
+        // If another transfer created the target first, this copy is removed.
         let lost = renamed.as_ref().is_err_and(|it| it.kind() == io::ErrorKind::AlreadyExists);
         self.is_own = lost;
         renamed
@@ -345,7 +345,7 @@ impl PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if self.is_own {
-            // It may have been renamed or removed.
+            // Ignore an error: the file may have been renamed or removed.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -358,8 +358,8 @@ fn is_at(file: &HostFile, path: &Path) -> bool {
     }
 }
 
-/// Removes partial copies of other versions of the file, which no transfer will continue. Those in
-/// use are kept. Errors are ignored: the files are only left over.
+/// Removes partial files of other versions, which no transfer will continue. Files that are in use
+/// are kept. Errors are ignored, because the files do no harm.
 fn remove_stale(to: &Path) {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -374,7 +374,7 @@ fn remove_stale(to: &Path) {
     }
 }
 
-/// Whether `name` is the name of a partial copy of the file `of`.
+/// Whether `name` is the name of a partial file for the target `of`.
 fn is_part_of(name: &str, of: &str) -> bool {
     let version = name
         .strip_suffix(PART_SUFFIX)
@@ -382,7 +382,7 @@ fn is_part_of(name: &str, of: &str) -> bool {
     version.is_some_and(is_version)
 }
 
-/// A hidden name for the partial copy of one version of a file.
+/// A hidden name for the partial file of one version.
 fn part_name(name: &str, version: &str) -> String {
     let short: String = version.chars().take(VERSION).collect();
     let version = if is_version(&short) {
@@ -436,7 +436,7 @@ fn directory_refused(path: &WsPath) -> Failure {
     )
 }
 
-/// The failure for an interrupted transfer, with a hint if it can be continued.
+/// The failure for an interrupted transfer. It contains a hint if the transfer can be continued.
 fn cut_off(error: Error, at: u64) -> Failure {
     match error.kind() {
         ErrorKind::Disconnected | ErrorKind::Timeout => {

@@ -1,4 +1,4 @@
-//! `fs tree`: draws a directory and everything below it.
+//! `fs tree`: draws a directory tree.
 
 use std::ffi::OsString;
 
@@ -75,8 +75,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// The entries of a tree in path order. Paths are too short for this recursion to exhaust the
-/// stack.
+/// The entries of a tree in the order of their paths. The recursion cannot exhaust the stack,
+/// because the length of paths is limited.
 fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<DirEntry>) -> Result<(), Error> {
     for node in nodes {
         let path = above.child(&node.name)?;
@@ -86,11 +86,12 @@ fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<DirEntry>) ->
     Ok(())
 }
 
-/// One line for each entry. Entries are in path order, so the children of a directory follow it.
+/// Draws one line for each entry. Entries are in path order, so the children of a directory
+/// directly follow it.
 fn drawn(top: &WsPath, entries: &[DirEntry]) -> Vec<String> {
     let below: Vec<(usize, &DirEntry)> =
         entries.iter().map(|entry| (depth_below(top, &entry.path), entry)).collect();
-    // Whether more siblings follow at each depth, computed from the end.
+    // For each depth, whether more siblings follow. Computed from the end.
     let mut open: Vec<bool> = Vec::new();
     let mut lines: Vec<String> = Vec::with_capacity(entries.len());
     for &(depth, entry) in below.iter().rev() {
@@ -112,7 +113,7 @@ fn drawn(top: &WsPath, entries: &[DirEntry]) -> Vec<String> {
     lines
 }
 
-/// Children of `top` have depth 1.
+/// The depth of `path` below `top`. Children of `top` have the depth 1.
 fn depth_below(top: &WsPath, path: &WsPath) -> usize {
     path.segments().count().saturating_sub(top.segments().count())
 }

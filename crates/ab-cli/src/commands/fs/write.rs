@@ -63,7 +63,8 @@ pub(crate) struct InputOptions {
 }
 
 impl InputOptions {
-    /// Large files are written to a remote workspace in pieces, so that progress can be shown.
+    /// Input options. Large input for a remote workspace is written in pieces, so that progress can
+    /// be shown.
     pub(crate) fn of(elsewhere: bool, progress: Wanted) -> InputOptions {
         InputOptions { at_once: if elsewhere { PIECEWISE } else { input::LIMIT }, progress }
     }
@@ -79,7 +80,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    // Check the path before the user types the content.
+    // Check the path before the user types any content.
     let parsed = backend.parse_path(path)?;
     let mut signals = Signals::watch();
     let written = match &command.content {
@@ -105,7 +106,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Writes small input in one call. Larger input is written to a temporary file beside the target,
+/// Writes small input in one call. Larger input is written to a temporary file next to the target,
 /// which is then renamed.
 async fn from_input(
     command: &Write,
@@ -147,7 +148,7 @@ async fn from_input(
     }
 }
 
-/// Adds the path to an error that has none.
+/// Adds the path to an error that does not contain a path.
 fn about(error: Error, path: &str) -> Error {
     match error.path() {
         Some(_) => error,
@@ -155,7 +156,7 @@ fn about(error: Error, path: &str) -> Error {
     }
 }
 
-/// Parses a version in the form in which all commands print it.
+/// Parses a version in the form in which the commands print it.
 pub(crate) fn version(text: &str) -> Result<FileVersion, String> {
     FileVersion::parse(text).ok_or_else(|| "must be 32 hexadecimal digits".to_owned())
 }

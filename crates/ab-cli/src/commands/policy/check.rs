@@ -1,4 +1,4 @@
-//! `policy check`: the verdict on one command line, part by part.
+//! `policy check`: shows the verdict on a command line, part by part.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -106,11 +106,11 @@ pub(crate) struct Decision {
 }
 
 impl CheckedCommand<'_> {
-    /// Judges the command as `exec` does.
+    /// Judges the command in the same way as `exec`.
     ///
     /// # Errors
     ///
-    /// The rules cannot be read, or a variable is refused.
+    /// Fails if the rules cannot be read or a variable is refused.
     pub(crate) fn decide(&self) -> Result<Decision, Failure> {
         let CheckedCommand { line, cwd, env, surroundings, .. } = *self;
         let policy = self.rules.load()?;
@@ -144,7 +144,7 @@ impl CheckedCommand<'_> {
         Ok(Decision { judgement, screened })
     }
 
-    /// The check of the command line that isolation `software` consists of.
+    /// Performs the check of the command line that the isolation `software` consists of.
     fn screened(&self) -> Result<(), Error> {
         let own = |root: &&String| !root.starts_with(SANDBOX_WORKSPACE_PATH);
         let roots: Vec<String> = self.surroundings.roots.iter().filter(own).cloned().collect();
@@ -164,7 +164,7 @@ impl Decision {
         if self.screened.is_some() { Verdict::Deny } else { self.judgement.verdict }
     }
 
-    /// One sentence: what would happen to the command, and why.
+    /// One sentence that says what would happen to the command, and why.
     pub(crate) fn sentence(&self) -> String {
         let decisive = self.judgement.decisive_rule();
         let why = match (&self.screened, decisive) {
@@ -212,8 +212,8 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     }
 }
 
-/// The isolation that would be in force for a command. If it cannot be determined, the mode that
-/// the user named is assumed, or no enforced control if none was named.
+/// The isolation that would be in force for a command. If it cannot be determined, the isolation
+/// that the user named is assumed, or, without one, that no control is enforced.
 async fn surroundings(check: &Check) -> Surroundings {
     let wanted = check.isolation.map_or(Isolation::Auto, Isolation::from);
     let root = check.root.clone().unwrap_or_else(|| PathBuf::from("."));
@@ -233,7 +233,7 @@ async fn surroundings(check: &Check) -> Surroundings {
     let Ok(backend) = agent_backend::local_with(config) else { return lexical };
     let roots = backend.info().root_aliases;
     let found = in_force(&backend).await;
-    // The workspace was opened for this question only, so an error loses nothing.
+    // Ignore an error: the workspace was opened only for this check.
     let _ = backend.destroy().await;
     match found {
         Some((isolation, enforced)) => Surroundings { isolation, enforced, roots },
@@ -285,7 +285,7 @@ fn print(judgement: &PolicyJudgement, terminal: &mut Terminal) -> Result<(), Fai
     Ok(())
 }
 
-/// A word as it is typed in a shell, quoted if necessary.
+/// A word as it would be typed in a shell, quoted if necessary.
 fn shown(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^{}*?[]~$…".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! Runs on a server: started, followed live, and decided at the terminal.
+//! Runs on a server: starts a run, follows it live, and asks for decisions at the terminal.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::follow::{Answered, Approve, Questions, Titles};
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
-/// How long a run may be silent at its start before the person is told why it may wait.
+/// If a run reports nothing for this time at its start, the person is told why it may have to wait.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A run to follow.
@@ -31,7 +31,7 @@ pub(super) struct FollowedRun<'a> {
     pub(super) server_flags: &'a str,
 }
 
-/// Shows a run until it ends, or waits for a decision that is not made here.
+/// Shows a run until it ends or waits for a decision that is not made here.
 pub(super) async fn follow(
     followed: FollowedRun<'_>,
     terminal: &mut Terminal,
@@ -71,7 +71,7 @@ pub(super) async fn follow(
             }
         };
         is_silent = false;
-        // Every update after the question follows its decision.
+        // An update after the question means that the question is decided.
         if let Some(id) = asked.take() {
             if questions.is_asking() {
                 talk("\n");
@@ -79,7 +79,7 @@ pub(super) async fn follow(
             questions.close(id);
         }
         let Some(update) = update else {
-            // The run ended between two looks at it.
+            // The run has ended between two requests.
             let status = client.run(run).await?.status;
             return Ok(EventsMessage::new(run, status.into(), events));
         };
@@ -100,7 +100,7 @@ pub(super) async fn follow(
             }
             RunUpdate::Event(event) => {
                 let event: ProtocolEvent = parsed(&event)?;
-                // The prompt says it.
+                // The prompt already shows the question.
                 let is_asked = matches!(event, ProtocolEvent::ApprovalRequired { .. })
                     && approve == Approve::Ask
                     && questions.is_interactive();
@@ -111,7 +111,7 @@ pub(super) async fn follow(
             RunUpdate::Parked(parked) => {
                 let Some(id) = asks(&parked) else { continue };
                 let approval = client.approval(id).await?;
-                // One that was decided meanwhile is not asked again.
+                // Skip an approval that was decided in the meantime.
                 if approval.status == ApprovalStatus::Pending {
                     if approve == Approve::Ask && !questions.is_interactive() {
                         let status = MessageStatus::AwaitingApproval;
@@ -136,7 +136,7 @@ pub(super) async fn follow(
     }
 }
 
-/// The approval that a run waits for.
+/// The id of the approval for which a run waits.
 fn asks(run: &Run) -> Option<ApprovalId> {
     run.pending_approval.as_ref().map(|pending| pending.approval_id)
 }
@@ -149,7 +149,7 @@ fn tell_waiting(run: RunId, approval: ApprovalId, server_flags: &str, terminal: 
     ));
 }
 
-/// Tells why nothing happens, where another run of the space waits for a person.
+/// If another run of the space waits for a person, tells the user that this is why nothing happens.
 async fn tell_turn(
     client: &ServeClient,
     run: RunId,

@@ -1,4 +1,5 @@
-//! A run as lines for a person. Nothing in them can move the cursor or change a colour.
+//! Formats a run as lines for a person. Control characters are escaped, so that no text can move
+//! the cursor or change colours.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use ab_core::error::escape_unprintable;
 use ab_core::process::OutputChannel;
 use ab_spaces::{Operation, OperationType, ProtocolEvent};
 
-/// A line of output that is longer is shown in parts.
+/// Longer lines of output are shown in parts.
 const MAX_PARTIAL_LINE: usize = 8 * 1024;
 
 /// Where the output of commands comes from.
@@ -46,7 +47,7 @@ impl RunView {
         Self { source, operations, begun: None, stdout, stderr }
     }
 
-    /// The lines before an operation, once.
+    /// The lines that are shown before an operation. Empty if they were already returned.
     pub(super) fn begin(&mut self, id: &str) -> Vec<String> {
         if self.begun.as_deref() == Some(id) {
             return Vec::new();
@@ -57,7 +58,7 @@ impl RunView {
         self.operations.get(id).map(begun).unwrap_or_default()
     }
 
-    /// The lines that output completes.
+    /// Adds output and returns the lines that it completes.
     pub(super) fn output(&mut self, id: &str, channel: OutputChannel, bytes: &[u8]) -> Vec<String> {
         let mut lines = self.begin(id);
         let shown = match channel {
@@ -68,13 +69,13 @@ impl RunView {
         lines
     }
 
-    /// The lines of an event.
+    /// The lines that are shown for an event.
     pub(super) fn event(&mut self, event: &ProtocolEvent) -> Vec<String> {
         let id = event.operation_id().unwrap_or_default().to_owned();
         let is_known = self.operations.contains_key(&id);
         let mut lines = Vec::new();
         match event {
-            // The operation begins after the decision.
+            // The lines before the operation are shown after the decision.
             ProtocolEvent::ApprovalRequired { .. } => {}
             ProtocolEvent::Shell { command, stdout, stderr, .. } => {
                 if !is_known && self.begun.as_deref() != Some(&id) {
@@ -111,14 +112,14 @@ impl ShownOutput {
         }
     }
 
-    /// What is left of the whole output.
+    /// Shows the part of the whole output that has not been shown live.
     fn rest(&mut self, whole: &str, lines: &mut Vec<String>) {
         if let Some(rest) = whole.as_bytes().get(self.bytes..) {
             self.add(rest, lines);
         }
     }
 
-    /// Shows a line that does not end with a newline.
+    /// Shows the last line even if it does not end with a newline.
     fn end(&mut self, lines: &mut Vec<String>) {
         let line = std::mem::take(&mut self.partial);
         if !line.is_empty() {
@@ -132,7 +133,7 @@ fn command_line(command: &str) -> String {
     format!("$ {}", escape_unprintable(command))
 }
 
-/// The lines before an operation.
+/// The lines that are shown before an operation.
 fn begun(operation: &Operation) -> Vec<String> {
     match operation {
         Operation::Message { content, .. } => {
@@ -157,10 +158,10 @@ fn begun(operation: &Operation) -> Vec<String> {
     }
 }
 
-/// What an operation was about, for a line that has no operation above it.
+/// What an operation was about. Used in a result line if no line above it shows the operation.
 fn subject(operation_type: OperationType, id: &str, operation: Option<&Operation>) -> String {
     let path = match operation {
-        // The line above names it.
+        // The line above already shows it.
         Some(Operation::Message { .. } | Operation::EditFile { .. } | Operation::Shell { .. }) => {
             return String::new();
         }
@@ -174,7 +175,7 @@ fn subject(operation_type: OperationType, id: &str, operation: Option<&Operation
     format!("{} {}: ", operation_type.as_str(), escape_unprintable(path))
 }
 
-/// The line after an operation.
+/// The line that is shown after an operation.
 fn ended(event: &ProtocolEvent, operation: Option<&Operation>) -> Option<String> {
     let failed = |what: String, error: &Option<String>| {
         let why = error.as_deref().unwrap_or("failed");
@@ -251,7 +252,7 @@ mod tests {
             "stdout": "one\ntwo\n", "stderr": "bad\u{1b}[2J",
         }));
         assert_eq!(view.event(&told), ["  two", "  bad\\u{1b}[2J", "! exit code 2"]);
-        // Of a run that is shown later only the event is known.
+        // If a run is shown after it has ended, only its events are known.
         let mut view = RunView::new(OutputSource::Server, Vec::new());
         let expect = ["$ make", "  one", "  two", "  bad\\u{1b}[2J", "! exit code 2"];
         assert_eq!(view.event(&told), expect);

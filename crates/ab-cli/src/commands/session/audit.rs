@@ -1,4 +1,4 @@
-//! `session audit`: who did what to a session.
+//! `session audit`: lists which caller did what to a session.
 
 use ab_api::{AuditEntry, SessionId};
 use agent_backend::ServeClient;
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::table;
 use crate::terminal::{Format, Terminal};
 
-/// The longest part of a text in the table.
+/// Maximum number of characters of a text in the table.
 const MAX_SHOWN: usize = 60;
 
-/// Prints all entries, the oldest first; as JSON one in each line.
+/// Prints all entries, oldest first. As JSON, each entry is on its own line.
 pub(super) async fn show(
     client: &ServeClient,
     id: SessionId,

@@ -1,4 +1,4 @@
-//! Sessions side by side: what each cost, delivered and changed.
+//! Compares sessions: the cost, the result and the changes of each.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::follow::lines;
 use crate::session_ref::SessionRef;
 use crate::terminal::{Format, Terminal};
 
-/// The longest prefix of a session id in the heading of a column.
+/// Maximum number of characters of a session id in a column heading.
 const SHOWN_ID: usize = 12;
 
 /// A session with the lines that it added to and removed from each file.
@@ -45,7 +45,7 @@ pub(super) async fn run(
     }
     let mut columns = Vec::new();
     for session in sessions {
-        // A session without a workspace has no changes.
+        // A session that has no workspace has no changes.
         let has_files = session.workspace.mount_path.is_some() || session.status.is_terminal();
         let diff = if has_files { client.session_diff(session.id).await.ok() } else { None };
         let files = diff.map(|diff| changed_files(&String::from_utf8_lossy(&diff)));
@@ -86,7 +86,7 @@ fn as_json(column: &Column) -> serde_json::Value {
     })
 }
 
-/// What a session has used, for people; `None` if nothing is known.
+/// What a session has used, as text. `None` if nothing is known.
 pub(super) fn usage_text(session: &Session) -> Option<String> {
     let usage = &session.usage;
     let turns = match usage.turns {
@@ -102,13 +102,13 @@ pub(super) fn usage_text(session: &Session) -> Option<String> {
     Some(parts.join(", "))
 }
 
-/// The lines that a unified diff adds to and removes from each file.
+/// For each file, the numbers of lines that a unified diff adds and removes.
 fn changed_files(diff: &str) -> BTreeMap<String, (u64, u64)> {
     let mut files = BTreeMap::<String, (u64, u64)>::new();
     let (mut current, mut is_body) = (None::<String>, false);
     for line in diff.lines() {
         if let Some(names) = line.strip_prefix("diff --git ") {
-            // Both names are equal, except for renamed files.
+            // The two names are equal unless the file was renamed.
             let name = names.rsplit_once(" b/").map_or(names, |(_, name)| name);
             files.entry(name.to_owned()).or_default();
             (current, is_body) = (Some(name.to_owned()), false);
@@ -127,7 +127,8 @@ fn changed_files(diff: &str) -> BTreeMap<String, (u64, u64)> {
 fn table(columns: &[Column]) -> String {
     let short = |session: &Session| {
         let id = session.id.to_string();
-        // The end of an id differs even if sessions are made at the same time.
+        // Use the end of the id, because the beginning is equal for sessions that were created at
+        // the same time.
         id.get(id.len().saturating_sub(SHOWN_ID)..).unwrap_or(&id).to_owned()
     };
     let row = |name: &str, cell: &dyn Fn(&Session) -> String| {

@@ -1,4 +1,5 @@
-//! `session run`: opens the workspace of a session in an IDE, or runs a program in it, on this machine.
+//! `session run`: opens the workspace of a session in an IDE, or runs a program in the workspace,
+//! on this machine.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 use crate::session_ref::SessionRef;
 use crate::terminal::{Format, Terminal};
 
-/// The variable that tells a program the session.
+/// The environment variable that contains the id of the session.
 const SESSION_VARIABLE: &str = "AGENT_BACKEND_SESSION";
 
 #[derive(Args, Debug)]
@@ -78,7 +79,8 @@ pub(super) async fn run(
     }
 }
 
-/// Starts the IDE. It outlives this command; an editor of the terminal is waited for.
+/// Starts the IDE. A graphical IDE keeps running after this command has ended. For an editor in the
+/// terminal, this waits until it exits.
 fn open(
     command: &[String],
     path: &str,
@@ -105,7 +107,7 @@ fn open(
         return if code == 0 { Ok(()) } else { Err(Failure::Told(Exit::Command(code))) };
     }
     start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own: Ctrl-C here does not end the IDE.
+    // Start the IDE in its own process group, so that Ctrl-C here does not end it.
     std::os::unix::process::CommandExt::process_group(&mut start, 0);
     start.spawn().map_err(unstarted)?;
     match terminal.format() {
@@ -137,7 +139,7 @@ fn print(found: &OpenIdeResponse, terminal: &mut Terminal) -> Result<(), Failure
     Ok(())
 }
 
-/// The error for a workspace on another machine.
+/// The error if the workspace is on another machine.
 fn elsewhere(found: &OpenIdeResponse) -> Failure {
     let mut message = "the workspace is on another machine".to_owned();
     for text in &found.not_yet {
@@ -161,7 +163,7 @@ fn unstarted(program: &std::ffi::OsStr, path: &str, error: &io::Error) -> Failur
     Error::new(ErrorCode::ExecError, kind, message).into()
 }
 
-/// The words of a command as a shell reads them.
+/// The command, quoted so that a shell can read it.
 fn words(command: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@+%".contains(c);
     let quoted = |word: &String| {

@@ -1,4 +1,4 @@
-//! The prompts of a session, as a table.
+//! Prints the prompts of a session.
 
 use ab_api::{SessionId, SessionPrompt, Time};
 use agent_backend::ServeClient;
@@ -8,7 +8,7 @@ use super::{age, shortened};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Prints all prompts of a session: those that were sent, then the queue in its order.
+/// Prints all prompts of a session: first the sent ones, then the queue in its order.
 pub(super) async fn list(
     client: &ServeClient,
     id: SessionId,
@@ -24,7 +24,7 @@ pub(super) async fn list(
     show(&prompts, terminal)
 }
 
-/// Prints prompts as a table, or as JSON: an object for each on a line of its own.
+/// Prints prompts as a table. As JSON, each prompt is on its own line.
 pub(super) fn show(prompts: &[SessionPrompt], terminal: &mut Terminal) -> Result<(), Failure> {
     match terminal.format() {
         Format::Json => {

@@ -1,4 +1,5 @@
-//! Packs a directory into a tar archive, piece by piece. The archive is never a whole anywhere.
+//! Packs a directory into a tar archive piece by piece. The whole archive is never in memory or on
+//! the disk.
 
 use std::collections::VecDeque;
 use std::env;
@@ -14,9 +15,9 @@ use ignore::WalkBuilder;
 
 use crate::failure::Failure;
 
-/// How long git may take to list the files.
+/// Time limit for git to list the files.
 const LIST_TIME: Duration = Duration::from_secs(5 * 60);
-/// Maximum size of the list of files.
+/// Maximum size of the list of files in bytes.
 const MAX_LIST: usize = 256 * 1024 * 1024;
 
 /// A directory that is being packed.
@@ -36,12 +37,13 @@ pub(super) struct PackedDirectory {
 }
 
 impl PackedDirectory {
-    /// Lists the directory: in a git repository the tracked files and those that no `.gitignore` excludes, else all files
-    /// that none excludes.
+    /// Lists the files of the directory. In a git repository these are the tracked files and the
+    /// files that no `.gitignore` excludes. Elsewhere these are all files that no `.gitignore`
+    /// excludes.
     ///
     /// # Errors
     ///
-    /// The path is not a directory, or a name in it is not UTF-8.
+    /// Fails if the path is not a directory or a name in it is not UTF-8.
     pub(super) async fn list(directory: &Path) -> Result<PackedDirectory, Failure> {
         let root = directory.canonicalize();
         let root = root.map_err(|error| failed("find", directory, error))?;
@@ -68,11 +70,11 @@ impl PackedDirectory {
         Ok(packed)
     }
 
-    /// The next bytes of the archive: `most` of them, fewer at the end.
+    /// Returns the next `most` bytes of the archive, or fewer at the end.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, or has become shorter since it was listed.
+    /// Fails if a file cannot be read or has become shorter since it was listed.
     pub(super) fn piece(&mut self, most: usize) -> Result<Vec<u8>, Failure> {
         while self.ready.len() < most && !self.is_over {
             self.fill(most)?;
@@ -124,7 +126,7 @@ impl PackedDirectory {
         let path = self.root.join(&relative);
         let found = match fs::symlink_metadata(&path) {
             Ok(found) => found,
-            // A tracked file that was removed.
+            // A file that git tracks but that was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(failed("read", &path, error)),
         };
@@ -155,14 +157,14 @@ impl PackedDirectory {
     }
 }
 
-/// Whether the server's decoder accepts the entry: links must stay inside.
+/// Whether the server's decoder accepts the entry. Links must stay inside the archive.
 fn is_accepted(header: &[u8]) -> bool {
     let mut decoder = TarDecoder::default();
     decoder.feed(header);
     matches!(decoder.next(), Ok(Some(_)))
 }
 
-/// The files that git tracks or does not ignore; `None` outside of a repository, and without git.
+/// The files that git tracks or does not ignore. `None` outside a repository, or without git.
 async fn tracked(root: &Path) -> Option<Vec<PathBuf>> {
     let path: Vec<_> = env::split_paths(&env::var_os("PATH")?).collect();
     let git = HostProgram::find("git", &path).ok()?;
@@ -220,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// The entries of the archive with their content.
+    /// Reads the entries of an archive with their content.
     fn read(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
         let mut decoder = TarDecoder::default();
         decoder.feed(archive);

@@ -1,4 +1,4 @@
-//! Sends files and directories to the server before the task that uses them.
+//! Uploads files and directories to the server before the task that uses them.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,18 +18,20 @@ use crate::failure::Failure;
 use crate::progress::{Progress, Wanted};
 use crate::terminal::Terminal;
 
-/// Bytes of one request. A slow connection sends them within the time of an answer.
+/// Number of bytes of one request. This must be small enough for a slow connection to send it
+/// within the time limit of a request.
 const PIECE: usize = 2 * 1024 * 1024;
-/// How often a piece is sent after a lost connection, and the first pause. Together the pauses are longer than the
-/// server waits for a silent sender.
+/// How often a piece is sent if the connection is lost, and the first pause. All pauses together
+/// are longer than the time that the server waits for a silent sender.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Uploads the directory and the attachments of a task, and names them in its request.
+/// Uploads the directory and the attachments of a task, and adds their ids to the request.
 ///
 /// # Errors
 ///
-/// A file cannot be read, or the server does not take it. Then nothing is left on the server.
+/// Fails if a file cannot be read or the server refuses it. The uploads are then removed from the
+/// server.
 pub(super) async fn add_uploads(
     client: &ServeClient,
     request: &mut TaskRequest,
@@ -45,7 +47,7 @@ pub(super) async fn add_uploads(
     outcome.map(|()| sent)
 }
 
-/// Removes uploads that no task will use. Those that remain expire.
+/// Removes uploads that no task will use. Uploads that cannot be removed expire later.
 pub(super) async fn remove(client: &ServeClient, uploads: &[UploadId]) {
     for id in uploads {
         if let Err(error) = client.remove_upload(*id).await {
@@ -123,7 +125,7 @@ async fn send(
     Err(Error::new(ErrorCode::WriteFailed, ErrorKind::Conflict, message).into())
 }
 
-/// Sends one piece. After a lost connection it continues where the server has the content.
+/// Sends one piece. After a lost connection, continues at the offset that the server reports.
 async fn send_piece(
     client: &ServeClient,
     mut upload: Upload,
@@ -147,7 +149,7 @@ async fn send_piece(
             return Err(error.into());
         }
         tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
-        // The earlier request may have arrived in part, and its signed address may have expired.
+        // A part of the earlier request may have arrived, and its signed URL may have expired.
         match client.upload(upload.id).await {
             Ok(found) if found.status == UploadStatus::Complete => return Ok(found),
             Ok(found) if found.offset >= begin => upload = found,
@@ -158,7 +160,7 @@ async fn send_piece(
     }
 }
 
-/// The request for a file, with its digest.
+/// Makes the upload request for a file, with the file's digest.
 fn described(path: &Path) -> Result<UploadRequest, Failure> {
     let mut file = opened(path)?;
     let mut digest = Sha256::new();

@@ -1,4 +1,5 @@
-//! Matches as lines of text: with headings and colours for people, in the format of grep for pipes.
+//! Prints matches as lines of text: with headings and colours for people, and in the format of grep
+//! for pipes.
 
 use std::fmt::Display;
 
@@ -14,9 +15,10 @@ const NUMBER: Style = AnsiColor::Green.on_default();
 const HIT: Style = AnsiColor::Red.on_default().bold();
 const ASIDE: Style = Style::new().dimmed();
 
-/// Printed between lines that are not adjacent.
+/// The separator between lines that are not adjacent.
 const GAP: &str = "--";
-/// The longest text that is highlighted: the search costs its length for each character of a line.
+/// Maximum length of a text that is highlighted. Searching for it takes time in proportion to its
+/// length for each character of a line.
 const MAX_NEEDLE_BYTES: usize = 256;
 
 /// Text to highlight where it occurs. Matches of regular expressions are not highlighted.
@@ -37,7 +39,7 @@ impl<'p> Needle<'p> {
         fits.then_some(Needle { text: pattern, case })
     }
 
-    /// Splits the line into pieces. Every second piece is an occurrence.
+    /// Splits the line into pieces. Every second piece is an occurrence of the text.
     fn pieces<'t>(&self, line: &'t str) -> Vec<&'t str> {
         let mut pieces = Vec::new();
         let (mut start, mut at) = (0, 0);
@@ -55,7 +57,8 @@ impl<'p> Needle<'p> {
         pieces
     }
 
-    /// The length in bytes of the occurrence at the start of `text`.
+    /// The length in bytes of the occurrence at the start of `text`. `None` if there is no
+    /// occurrence.
     fn length_at(&self, text: &str) -> Option<usize> {
         let mut rest = text.chars();
         for wanted in self.text.chars() {
@@ -117,7 +120,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// Prints the separator between the last line and this one.
+    /// Prints the separator if this line does not follow the last one directly.
     fn separate(&self, path: &WsPath, line: u64, terminal: &mut Terminal) -> Result<(), Failure> {
         let same_file = self.last.as_ref().is_some_and(|(last, _)| last == path);
         let follows = same_file && self.last.as_ref().is_some_and(|(_, last)| last + 1 == line);

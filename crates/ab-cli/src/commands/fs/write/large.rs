@@ -1,9 +1,9 @@
-//! Writes a file that is too large for one call: several pieces at once to a temporary file beside
-//! the target, then a rename.
+//! Writes a file that is too large for a single call. Several pieces at a time are written to a
+//! temporary file next to the target, which is then renamed.
 //!
-//! Readers see the old file or the new one. An unfinished temporary file is removed if the
-//! workspace can be reached; otherwise a message names it. Every attempt uses a new name, so
-//! leftovers of earlier attempts cause no conflict.
+//! Readers see either the old file or the new one. An unfinished temporary file is removed if the
+//! workspace can be reached. Otherwise a message contains its name. Every attempt uses a new name,
+//! so that leftovers of earlier attempts cause no conflict.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,8 +31,8 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Whether the target can be replaced by a rename: the caller expects no version, and the target is
-/// no symbolic link, which the rename would replace.
+/// Whether the target can be replaced by a rename. This is possible if the caller does not require
+/// a version and the target is not a symbolic link, which a rename would replace.
 pub(super) async fn possible(
     command: &Write,
     backend: &Backend,
@@ -46,7 +46,7 @@ pub(super) async fn possible(
     }
 }
 
-/// Writes `begun` and the rest of the input.
+/// Writes the bytes in `begun` and then the rest of the input.
 pub(super) async fn write(
     command: &Write,
     backend: &Backend,
@@ -60,7 +60,8 @@ pub(super) async fn write(
         let (_subscription, mut loss) = loss(backend);
         tokio::select! {
             filled = filled(command, backend, (path, &beside), (begun, blocks), progress) => filled,
-            // The server closes open files with the connection, so more input cannot help.
+            // When the connection is lost, the server closes the open file, so writing more input
+            // is useless.
             Some(error) = loss.recv() => Err(Unfinished::Lost(error.into())),
         }
     };
@@ -84,8 +85,8 @@ pub(super) async fn write(
     }
 }
 
-/// Renames the temporary file to the target. The error says why that failed, and whether the target
-/// was replaced.
+/// Renames the temporary file to the target. The error says why the rename failed, and whether the
+/// target was replaced.
 async fn placed(
     command: &Write,
     backend: &Backend,
@@ -105,7 +106,7 @@ async fn placed(
     }
 }
 
-/// How long the removal of the temporary file may take.
+/// Time limit for removing the temporary file.
 const CLEARING: Duration = Duration::from_secs(5);
 
 /// Why the target was not written.
@@ -127,7 +128,7 @@ impl Unfinished {
         }
     }
 
-    /// Removes the temporary file if possible. The returned failure says what happened to the
+    /// Removes the temporary file if possible. Returns a failure that says what happened to the
     /// target.
     async fn told(
         self,
@@ -155,8 +156,8 @@ impl Unfinished {
         };
         let left = left.then(|| format!("'{beside}' may remain: remove it with fs rm"));
         let Failure::Call(error) = failure else {
-            // The user who interrupted the command expects an unchanged file. Other outcomes and
-            // leftovers are printed.
+            // A user who interrupts the command expects that the file is unchanged. Print a message
+            // if this is not certain, or if a temporary file is left.
             if left.is_some() || effect == LostCallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
@@ -165,7 +166,7 @@ impl Unfinished {
         };
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
-        // Name the path that the user gave, not the temporary file.
+        // Name the path that the user gave, not that of the temporary file.
         let error = if error.path().is_some() || error.kind() == ErrorKind::Disconnected {
             error.with_verb(Verb::Write).with_path(path)
         } else {
@@ -175,8 +176,8 @@ impl Unfinished {
     }
 }
 
-/// Removes the temporary file, and returns whether it is gone. Without a connection it is not
-/// tried.
+/// Removes the temporary file, and returns whether it is gone. Without a connection no attempt is
+/// made.
 async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool {
     if backend.status() != ConnectionStatus::Connected {
         return false;
@@ -189,7 +190,8 @@ async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool
     }
 }
 
-/// Receives the error when the connection is lost, as long as the subscription is held.
+/// Returns a channel that receives the error when the connection is lost. It works as long as the
+/// subscription is held.
 fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
     let (tells, hears) = mpsc::channel(1);
     let subscription = backend.on_status_change(move |change| {
@@ -201,7 +203,7 @@ fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
             )
         };
         if change.to != ConnectionStatus::Connected {
-            // The channel keeps the first error. Later ones are dropped.
+            // The channel has room for the first error. Later errors are dropped.
             let _ = tells.try_send(change.error.clone().unwrap_or_else(lost));
         }
     });
@@ -237,13 +239,13 @@ async fn filled(
     Ok(())
 }
 
-/// A unique name for the temporary file, in the same directory.
+/// A unique path for the temporary file, in the same directory as the target.
 fn beside(backend: &Backend, path: &str) -> Result<String, Failure> {
     let parsed = backend.parse_path(path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mark = format!("{}-{}", std::process::id(), now.as_nanos());
     let name = parsed.name().unwrap_or_default();
-    // Shortened, so that the suffix still fits into a file name.
+    // Shorten the name, so that the result with the suffix is a valid file name.
     let short: String = name.chars().take(32).collect();
     let name = format!(".{short}.{mark}.part");
     Ok(match parsed.parent() {
