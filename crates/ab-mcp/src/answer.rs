@@ -1,4 +1,5 @@
-//! The answer of a tool: text for a model, and the same as a structured value for a program.
+//! The answer of a tool: text for a model, and the same content as a structured value for a
+//! program.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, RequestId};
 use serde::Serialize;
@@ -7,7 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::media::Media;
 use crate::outgoing::Held;
 
-/// The metadata key under which a failed call's result has its error code and kind, for programs.
+/// The key in the metadata of a failed call's result. Its value contains the error code and kind,
+/// for programs.
 const ERROR_META: &str = "agent-backend/error";
 
 /// A successful call.
@@ -21,7 +23,7 @@ enum Said {
     Media(Media),
 }
 
-/// Text, which the structured value contains unchanged.
+/// Text. The structured value contains the same text.
 #[derive(Debug)]
 struct Text {
     text: String,
@@ -34,23 +36,23 @@ struct Text {
 #[derive(Clone, Copy, Debug)]
 enum NotePlace {
     Below,
-    /// In a separate block, since a program may parse the text.
+    /// In a separate block, because a program may parse the text.
     SeparateBlock,
 }
 
 impl ToolAnswer {
-    /// An answer that is only text.
+    /// An answer that consists only of text.
     pub(crate) fn text(text: impl Into<String>) -> ToolAnswer {
         ToolAnswer::noted(text.into(), None)
     }
 
-    /// Text that is incomplete, with a note that tells how to get the rest.
+    /// An answer with incomplete text, and a note that says how to get the rest.
     pub(crate) fn noted(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::Below;
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
-    /// Text that a program may parse, so the note is in a separate block.
+    /// An answer with text that a program may parse. The note is placed in a separate block.
     pub(crate) fn in_separate_block(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::SeparateBlock;
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
@@ -71,7 +73,7 @@ impl ToolAnswer {
         self
     }
 
-    /// The same answer with another note.
+    /// Replaces the note by the result of `map`.
     pub(crate) fn map_note(mut self, map: impl FnOnce(String) -> String) -> ToolAnswer {
         if let Said::Text(text) = &mut self.0 {
             text.note = text.note.take().map(map);
@@ -79,12 +81,12 @@ impl ToolAnswer {
         self
     }
 
-    /// The bytes of a file.
+    /// An answer with the bytes of a file.
     pub(crate) fn media(media: Media) -> ToolAnswer {
         ToolAnswer(Said::Media(media))
     }
 
-    /// Text for a model, and another value for programs.
+    /// An answer with text for a model and a different value for programs.
     pub(crate) fn with_value(text: String, structured: Value) -> ToolAnswer {
         ToolAnswer(Said::Blocks { content: vec![ContentBlock::text(text)], structured })
     }
@@ -102,7 +104,7 @@ impl ToolAnswer {
         self
     }
 
-    /// Adds a field if there is a value for it.
+    /// Adds a field to the structured value, if `value` is `Some`.
     pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> ToolAnswer {
         match value {
             Some(value) => self.with(name, value),
@@ -110,17 +112,18 @@ impl ToolAnswer {
         }
     }
 
-    /// The approximate size of the answer as a message, in bytes.
+    /// The approximate size of the answer as a message, in bytes. Zero for answers that cannot be
+    /// large.
     pub(crate) fn weight(&self) -> usize {
         match &self.0 {
             Said::Text(text) => 2 * text.text.len(),
-            // The output of commands is bounded before.
+            // The output of commands has already been limited.
             Said::Blocks { .. } => 0,
             Said::Media(media) => media.weight(),
         }
     }
 
-    /// The room that was already reserved for the answer.
+    /// Takes the memory reservation that was already made for the answer.
     pub(crate) fn take_room(&mut self) -> Option<Held> {
         match &mut self.0 {
             Said::Media(media) => media.room.take(),
@@ -143,18 +146,19 @@ impl ToolAnswer {
         result
     }
 
-    /// The answer as the result of a failed call.
+    /// Converts the answer to the result of a failed call.
     pub(crate) fn into_error(self) -> CallToolResult {
         let mut result = self.into_result();
         result.is_error = Some(true);
         result
     }
 
-    /// The whole response to a call, as JSON. Text that occurs twice is encoded once and copied.
+    /// Converts the answer to the whole response to a call, as JSON. Text that occurs twice is
+    /// encoded once and copied.
     pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(match &self.0 {
             Said::Text(text) => 2 * (text.text.len() + text.text.len() / 8) + 512,
-            // `write` reserves exactly what it needs.
+            // `write` reserves exactly the capacity that it needs.
             Said::Media(_) | Said::Blocks { .. } => 128,
         });
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -172,7 +176,7 @@ impl ToolAnswer {
     }
 }
 
-/// Removes the type of the result, which only revisions without a handshake have.
+/// Removes the type of the result, which exists only in protocol revisions without a handshake.
 pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
     result.result_type = None;
     result
@@ -192,7 +196,7 @@ impl Text {
         (content, structured)
     }
 
-    /// The text that follows in the same block.
+    /// The text that follows in the same block: the note, if it belongs there.
     fn below(&self) -> String {
         match (&self.note, self.place) {
             (Some(note), NotePlace::Below) => {
@@ -203,7 +207,7 @@ impl Text {
         }
     }
 
-    /// The text of the separate block.
+    /// The note, if it belongs in a separate block.
     fn in_separate_block(&self) -> Option<String> {
         match self.place {
             NotePlace::Below => None,
@@ -211,14 +215,14 @@ impl Text {
         }
     }
 
-    /// Writes the same as [`into_blocks`](Text::into_blocks), as JSON.
+    /// Writes the same content as [`into_blocks`](Text::into_blocks), directly as JSON.
     fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (below, in_separate_block) = (self.below(), self.in_separate_block());
         let Text { text, note, place: _, fields } = self;
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         let begin = out.len();
         serde_json::to_writer(&mut *out, &text)?;
-        // Without the surrounding quotes.
+        // Remove the quotes around the encoded text.
         let written = begin + 1..out.len() - 1;
         out.truncate(written.end);
         let below = serde_json::to_string(&below)?;
@@ -254,7 +258,7 @@ fn write_field(
     serde_json::to_writer(&mut *out, value)
 }
 
-/// The result of a failed call: text for a model, code and kind for programs.
+/// The result of a failed call: a text for a model, and code and kind for programs.
 pub(crate) fn refusal(text: String, code: &str, kind: &str) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     let mut meta = Map::new();
@@ -263,7 +267,7 @@ pub(crate) fn refusal(text: String, code: &str, kind: &str) -> CallToolResult {
     result
 }
 
-/// Adds the approval that the caller has to wait for before it repeats the call.
+/// Adds the id of the approval that the caller must wait for before it repeats the call.
 pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToolResult {
     if let Some(meta) = &mut result.meta
         && let Some(error) = meta.0.get_mut(ERROR_META)
@@ -273,7 +277,7 @@ pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToo
     result
 }
 
-/// Joins rows up to `bound` bytes. Returns the text, the number of rows in it, and whether these
+/// Joins rows, up to `bound` bytes. Returns the text, the number of rows in it, and whether these
 /// are all rows.
 pub(crate) fn joined(
     rows: impl IntoIterator<Item = String>,

@@ -1,4 +1,4 @@
-//! The arguments of one call, taken one by one, with errors that name the argument.
+//! Reads the arguments of a call one by one. Errors name the argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// The arguments that a caller gave. Unknown arguments are refused when it is made.
+/// The arguments of a call. Unknown arguments are refused at creation.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     tool: &'static str,
@@ -17,8 +17,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// `known` are the properties of the tool's schema. A mistyped name must not pass unnoticed: a
-    /// misspelt `dryRun` would write.
+    /// Checks the names of the arguments. `known` are the properties of the tool's schema. A
+    /// mistyped name must not be ignored: with a misspelt `dryRun`, the call would write.
     pub(crate) fn new(
         tool: &'static str,
         known: &[&str],
@@ -68,7 +68,7 @@ impl Arguments {
         }
     }
 
-    /// An array of at most `bound` strings; empty if the argument is missing.
+    /// An array of at most `bound` strings. Empty if the argument is missing.
     pub(crate) fn texts(&mut self, name: &str, bound: usize) -> Result<Vec<String>, Failure> {
         let Some(items) = self.items(name, "an array of strings", bound)? else {
             return Ok(Vec::new());
@@ -106,7 +106,7 @@ impl Arguments {
         }
     }
 
-    /// A whole number from 1 on.
+    /// An integer that is at least 1.
     pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.whole(name)? {
             Some(0) => {
@@ -116,7 +116,7 @@ impl Arguments {
         }
     }
 
-    /// A whole number from 0 on.
+    /// An integer that is at least 0.
     pub(crate) fn whole(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let exact = value.as_u64().or_else(|| match value.as_f64() {
@@ -157,7 +157,7 @@ impl Arguments {
         }
     }
 
-    /// One of several words. The first is the default.
+    /// One of several words. If the argument is missing, the first word.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &str,
@@ -205,7 +205,7 @@ impl Arguments {
         Failure::misuse(format!("'{name}' must be {expected}, not {}", described(given)))
     }
 
-    /// Null counts as missing.
+    /// Takes an argument. A null counts as missing.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.values.remove(name).filter(|value| !value.is_null())
     }

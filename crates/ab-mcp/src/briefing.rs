@@ -1,5 +1,6 @@
-//! Describes the isolation of commands to a model, from the effective policy: in the description of
-//! `exec`, and after a command failed because the sandbox lacks something.
+//! Describes the isolation of commands to a model, according to the effective policy. The text is
+//! part of the description of `exec`. It is also added when a command failed because its sandbox
+//! lacks something.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::bounds::{DEFAULT_EXEC_TIMEOUT, MAX_EXEC_TIMEOUT};
 
-/// The effective policy for commands, queried once because it has to be tested. Cheap to clone.
+/// The effective policy for commands. It is determined only once, because this requires tests.
+/// Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InForce(Arc<OnceCell<EffectivePolicy>>);
 
@@ -61,7 +63,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
     format!("{} {files}{network}", common(root, shell))
 }
 
-/// The part of the description that does not depend on the isolation.
+/// The part of the description that is the same for every isolation.
 fn common(root: &str, shell: Option<&str>) -> String {
     let shell = match shell {
         Some(shell) => format!("{shell} reads the line. "),
@@ -85,15 +87,15 @@ pub(crate) struct Printed<'a> {
     pub(crate) stderr: &'a str,
 }
 
-/// What a command needed and its sandbox does not have.
+/// Something that a command needed and its sandbox lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     Program,
-    /// Write access to the system, which its package managers need.
+    /// Write access to system directories, which package managers need.
     System,
 }
 
-/// Texts in the error messages of system package managers.
+/// Texts that occur in error messages of system package managers.
 const PACKAGES: [&str; 10] = [
     "/var/lib/dpkg",
     "/var/lib/apt",
@@ -133,7 +135,8 @@ impl Lack {
         (exit.code == Some(127) || missing).then_some(Lack::Program)
     }
 
-    /// What the model can do about it, given the isolation.
+    /// What the model can do about the lack, depending on the isolation. `None` if there is no
+    /// advice.
     pub(crate) fn advice(self, isolation: Option<Isolation>) -> Option<String> {
         let sandbox = match isolation? {
             Isolation::Bwrap => "the sandbox (bwrap)",

@@ -1,9 +1,9 @@
-//! Carries a conversation of JSON lines over HTTP: one request per message, sent by the caller's
-//! function.
+//! Forwards a conversation of JSON lines over HTTP. Each message becomes one request, which is sent
+//! by a function of the caller.
 //!
-//! Every message is sent once. If a request fails, the caller gets an error with the reason and
-//! decides whether to try again. When a call is cancelled, its request is dropped, and the server
-//! sees the connection end.
+//! Every message is sent once. If a request fails, the caller gets an error with the reason and can
+//! decide whether to try again. When a call is cancelled, its request is dropped, and the server
+//! sees that the connection ends.
 
 mod events;
 
@@ -33,27 +33,27 @@ const EVENTS: &str = "text/event-stream";
 const BOTH: &str = "application/json, text/event-stream";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// Maximum number of answers that wait for a slow reader.
+/// Maximum number of answers that are queued for a slow reader.
 const ANSWERS: usize = 16;
 /// Maximum number of bytes of an error response that are read.
 const REFUSAL: usize = 64 * 1024;
-/// Timeout of an answer: the longest possible call, and one more minute.
+/// Time limit of an answer: the maximum duration of a call plus one minute.
 const TIMEOUT: Duration = MAX_EXEC_TIMEOUT.saturating_add(Duration::from_secs(60));
 /// The JSON-RPC error code for errors that the server defines.
 const FAILED: i32 = -32000;
 
-/// The server that messages are sent to.
+/// The server that messages are sent to, and the headers of the requests.
 #[derive(Clone, Debug)]
 pub struct McpHttpRequestTarget {
     pub uri: Uri,
-    /// Added to every request.
+    /// Headers that are added to every request.
     pub headers: HeaderMap,
-    /// Its name in errors.
+    /// The name of the server in error messages.
     pub name: String,
 }
 
 /// Sends every line of `stream` to the target and writes the answers back, until the stream ends.
-/// Dropping the future ends everything.
+/// Dropping the future ends all requests.
 pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: McpHttpRequestTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
@@ -65,7 +65,7 @@ where
     let (input, output) = tokio::io::split(stream);
     let (answers, told) = mpsc::channel(ANSWERS);
     let carrier = Carrier { target, post, known: Mutex::default(), answers };
-    // The owner of the stream learns about its end by itself.
+    // Ignore the results, because the owner of the stream notices its end itself.
     let _ = tokio::join!(read(input, Arc::new(carrier)), write(output, told));
 }
 
@@ -127,7 +127,7 @@ struct Carrier<P> {
     answers: mpsc::Sender<Value>,
 }
 
-/// The session and revision from the server's first answers.
+/// The session id and the protocol revision that the server's first answers contained.
 #[derive(Clone, Debug, Default)]
 struct Known {
     session: Option<HeaderValue>,
@@ -141,7 +141,7 @@ where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    /// Sends one message. A message with an id always gets an answer.
+    /// Sends one message. If it has an id, an answer is always written, even if it is an error.
     async fn send(&self, message: Bytes, id: Option<Value>) {
         let name = &self.target.name;
         let asked = match timeout(TIMEOUT, self.ask(message, id.as_ref())).await {
@@ -156,7 +156,7 @@ where
             Ok(false) => lost(name, "it answered something else"),
             Err(error) => error,
         };
-        // A message without an id gets no answer.
+        // A message without an id is a notification and has no answer.
         if let Some(id) = id {
             let mut data = json!({ "code": error.code().as_str(), "kind": error.kind().as_str() });
             if let Some(hint) = error.hint() {
@@ -167,7 +167,7 @@ where
         }
     }
 
-    /// Returns whether the response contained the answer to `id`.
+    /// Sends one message and writes the answers. Returns whether they contained the answer to `id`.
     async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
         let response = (self.post)(self.request(message)).await?;
         let (head, body) = response.into_parts();
@@ -225,7 +225,7 @@ where
         request
     }
 
-    /// Passes on a message from the server. Returns whether it is the answer to `id`.
+    /// Writes a message from the server. Returns whether it is the answer to `id`.
     async fn hear(&self, value: Value, id: Option<&Value>) -> bool {
         if let Value::Array(messages) = value {
             let mut answered = false;
@@ -244,11 +244,12 @@ where
     }
 
     async fn tell(&self, value: Value) {
-        // Fails only if the reader is gone.
+        // Sending fails only if the reader is gone.
         let _ = self.answers.send(value).await;
     }
 
-    /// An HTTP error response. A JSON-RPC error in it is passed on; any other response is an error.
+    /// Handles an HTTP error response. If it contains a JSON-RPC error, this error is written.
+    /// Otherwise returns an error.
     async fn refusal(&self, status: StatusCode, body: &[u8], id: Option<&Value>) -> Result<bool> {
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         if value.get("jsonrpc").is_some() && value.get("error").is_some() {
@@ -284,7 +285,7 @@ fn lost(name: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// The error code and kind that were sent inside a JSON-RPC error.
+/// Parses the error code and kind that were sent inside a JSON-RPC error.
 pub(crate) fn carried_error(code: &str, kind: &str) -> Option<(ErrorCode, ErrorKind)> {
     let code = ErrorCode::ALL.into_iter().find(|known| known.as_str() == code)?;
     let kind = ErrorKind::ALL.into_iter().find(|known| known.as_str() == kind)?;

@@ -1,4 +1,4 @@
-//! The list of tools: names, schemas, hints, and the function of each.
+//! The list of tools, with the name, the schemas, the hints and the function of each.
 
 mod commands;
 mod family;
@@ -77,14 +77,14 @@ const ALL: [Name; 21] = [
 
 /// The tool whose description depends on the effective policy.
 pub(crate) const EXEC: &str = "exec";
-/// The tool whose answers may be much larger than those of the others.
+/// The tool whose answers can be much larger than those of other tools.
 pub(crate) const MEDIA: &str = "read_media_file";
 
 pub(crate) fn is_name(name: &str) -> bool {
     ALL.iter().any(|known| known.as_str() == name)
 }
 
-/// The tools that a workspace supports.
+/// The tools that a workspace can support.
 pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {
         Needs::Files => true,
@@ -94,7 +94,7 @@ pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     ALL.into_iter().filter(has).map(|name| (name, name.tool())).collect()
 }
 
-/// What a tool requires of the workspace.
+/// What a tool requires from the workspace.
 enum Needs {
     Files,
     Search,
@@ -104,40 +104,40 @@ enum Needs {
 /// What a call may change.
 enum Effect {
     Reads,
-    /// Repeating it changes nothing more. Nothing is lost.
+    /// Adds something. Repeating the call changes nothing more. No content is lost.
     Adds,
-    /// Repeating it changes nothing more. Previous content may be lost.
+    /// Replaces something. Repeating the call changes nothing more. Previous content may be lost.
     Replaces,
     Changes,
-    /// Anything, also outside the workspace.
+    /// May change anything, even outside the workspace.
     Runs,
 }
 
-/// What a call gets in addition to its arguments.
+/// What a tool's function receives in addition to the arguments.
 pub(crate) struct With<'a> {
-    /// Where it can report progress.
+    /// The target of progress notifications, if the caller wants them.
     pub(crate) progress: Option<Progress>,
     pub(crate) outgoing: &'a Outgoing,
     /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
-    /// The files that the caller has read, if it must read a file before it changes it.
+    /// The files that the caller has read. Set if the caller must read a file before changing it.
     pub(crate) ledger: Option<&'a LedgerView>,
-    /// Where long output of commands is stored.
+    /// The directory in which long output of commands is stored, if it is stored.
     pub(crate) saved_output: Option<&'a OutputFileStore>,
-    /// Maximum bytes of text in a result whose number of lines the caller chose.
+    /// Maximum number of bytes of text in a result, if the caller requested a number of lines.
     pub(crate) max_requested_bytes: usize,
-    /// The prefix of the names by which the caller knows the tools.
+    /// The prefix in the names by which the caller knows the tools.
     pub(crate) name_prefix: &'a str,
 }
 
-/// The description of a tool for clients.
+/// The description of a tool that clients see.
 struct Face {
     title: &'static str,
     description: &'static str,
     properties: Value,
     required: &'static [&'static str],
     effect: Effect,
-    /// The schema of the structured value, if there is one.
+    /// The schema of the structured value in its answers, if there is one.
     output: Option<Value>,
 }
 
@@ -168,7 +168,7 @@ impl Name {
         }
     }
 
-    /// Whether a call may wait for an effect of another call.
+    /// Whether a call of this tool may have to wait for another call.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Name::Exec | Name::ProcessOutput | Name::ProcessInput | Name::ProcessKill)
     }
@@ -207,7 +207,7 @@ impl Name {
         used.told(done.map_err(|failure| failure.of(self.act())))
     }
 
-    /// The arguments that are paths.
+    /// The names of the arguments that are paths.
     fn paths(self) -> &'static [&'static str] {
         match self {
             Name::ReadMultipleFiles => &["paths"],
@@ -234,7 +234,7 @@ impl Name {
         }
     }
 
-    /// The action that an error names, if it is not the backend's verb.
+    /// The name of the action in error messages. `None` if it is the backend's verb.
     fn act(self) -> Option<&'static str> {
         match self {
             Name::EditFile => Some("edit"),
@@ -272,7 +272,7 @@ impl Name {
         }
     }
 
-    /// The names of its arguments.
+    /// The names of the tool's arguments.
     pub(crate) fn properties(self) -> &'static [&'static str] {
         match self {
             Name::ReadFile | Name::ReadTextFile => {
@@ -643,7 +643,8 @@ fn patterns(description: &str) -> Value {
     })
 }
 
-/// The structured value of a text: the text, and a note if it is incomplete.
+/// The schema of the structured value of a text answer: the text, and a note if the text is
+/// incomplete.
 fn text() -> Option<Value> {
     text_with(json!({}))
 }

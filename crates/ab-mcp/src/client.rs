@@ -1,4 +1,4 @@
-//! The client side: an MCP client over any stream to a server.
+//! An MCP client over any stream to a server.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use crate::carried::carried_error;
 
-/// A client that has completed the handshake. Each call is sent once; the caller decides whether to
-/// repeat it.
+/// A client that has completed the handshake. Each call is sent once. The caller decides whether to
+/// repeat a failed call.
 pub struct Client {
     peer: Peer<RoleClient>,
     running: Mutex<Option<RunningService<RoleClient, ()>>>,
@@ -43,12 +43,12 @@ impl Client {
         Ok(Client { peer: running.peer().clone(), running: Mutex::new(Some(running)) })
     }
 
-    /// The tools of the server.
+    /// Lists the tools of the server.
     pub async fn list_tools(&self) -> Result<Vec<Tool>> {
         self.peer.list_all_tools().await.map_err(failed)
     }
 
-    /// Calls a tool. If the tool fails, the call still returns a result, with `is_error` set.
+    /// Calls a tool. If the tool fails, this still returns a result, in which `is_error` is set.
     pub async fn call_tool(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
         let arguments: JsonObject = match arguments {
             Value::Object(arguments) => arguments,
@@ -66,16 +66,16 @@ impl Client {
         self.peer.call_tool(request).await.map_err(failed)
     }
 
-    /// Gives access to the rest of the protocol.
+    /// The rmcp peer, for the parts of the protocol that this type does not cover.
     pub fn rmcp_peer(&self) -> &Peer<RoleClient> {
         &self.peer
     }
 
-    /// Ends the conversation. Calls without an answer fail.
+    /// Ends the conversation. Pending calls fail.
     pub async fn close(&self) {
         let running = self.running.lock().await.take();
         if let Some(running) = running {
-            // The conversation has ended in any case.
+            // Ignore an error, because the conversation has ended anyway.
             let _ = running.cancel().await;
         }
     }
@@ -92,7 +92,7 @@ fn unshaken(error: &dyn fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// An error on the way to the server that was sent as an error of the protocol.
+/// Converts a protocol error back to the transport error that it contains, if it contains one.
 fn told(error: &ErrorData) -> Option<Error> {
     let data = error.data.as_ref()?;
     let (code, kind) = carried_error(data["code"].as_str()?, data["kind"].as_str()?)?;

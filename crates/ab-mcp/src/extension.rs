@@ -10,8 +10,8 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 
-/// Further tools, prompts, resources and logging of a server. The conformance suite uses one for
-/// its tests; the product has none.
+/// Additional tools, prompts, resources and logging of a server. The conformance suite uses an
+/// extension for its tests. The product has none.
 #[async_trait]
 pub trait McpServerExtension: Debug + Send + Sync + 'static {
     /// The capabilities of a server with this extension, including those for the workspace's tools.
@@ -42,10 +42,10 @@ pub trait McpServerExtension: Debug + Send + Sync + 'static {
 
     fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData>;
 
-    /// Called in the subscriber's task before the subscription is confirmed.
+    /// Called in the task of the subscriber, before the subscription is confirmed.
     fn before_listen(&self);
 
-    /// Notifies the subscriber of changes until it is gone.
+    /// Notifies the subscriber of changes until it disconnects.
     async fn listen(&self, subscription: SubscriptionContext);
 
     #[expect(deprecated, reason = "the revisions that have it are still served")]

@@ -1,4 +1,4 @@
-//! Why a call failed, in words that help a model to correct it.
+//! The failure of a call, as a text that helps a model to correct the call.
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ pub(crate) const CROWDED: &str =
 pub(crate) enum Failure {
     /// The arguments are invalid.
     Misuse(String),
-    /// The workspace returned an error. The text replaces the error's verb if it is set.
+    /// The workspace returned an error. If the text is set, it replaces the error's verb.
     Call(Error, Option<&'static str>),
-    /// There is no room for the answer.
+    /// Memory could not be reserved for the answer.
     Crowded,
     /// A failure with an additional note for the caller.
     Noted(Box<Failure>, String),
-    /// A command ran and failed. Its output is the answer.
+    /// A command ran and failed. The answer contains its output.
     Ran(Box<ToolAnswer>),
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Failure::Misuse(message.into())
     }
 
-    /// The same failure with this action.
+    /// Sets the action that the message names.
     pub(crate) fn of(self, act: Option<&'static str>) -> Failure {
         match self {
             Failure::Call(error, None) => Failure::Call(error, act),
@@ -47,8 +47,8 @@ impl Failure {
         }
     }
 
-    /// The result that reports the failure. For a missing file it suggests existing ones. Hints name
-    /// tools with `prefix`.
+    /// Converts the failure to a result. If a file is missing, the result suggests existing files.
+    /// Names of tools in hints have `prefix`.
     pub(crate) async fn into_result(self, backend: &Backend, prefix: &str) -> CallToolResult {
         match self {
             Failure::Misuse(message) => {
@@ -98,11 +98,11 @@ pub(crate) async fn explained(
     text
 }
 
-/// One line: the action, the object, the reason.
+/// One line that contains the action, the object and the reason.
 fn said(error: &Error, act: Option<&'static str>) -> String {
     match (act, error.path(), error.verb()) {
         (None, _, _) => error.to_string(),
-        // For exec, only the working directory is a path.
+        // For `exec`, a path in the error can only be the working directory.
         (Some(_), None, Some(Verb::Exec)) => error.to_string(),
         (Some(act), None, _) => format!("{act}: {}", error.message()),
         (Some(act), Some(path), _) => {
@@ -111,7 +111,7 @@ fn said(error: &Error, act: Option<&'static str>) -> String {
     }
 }
 
-/// A hint about the tool's arguments, which the workspace does not know.
+/// A hint that refers to an argument of the tool, which the workspace does not know.
 fn by_argument(error: &Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::TooLarge if error.verb() == Some(Verb::Read) => {
@@ -130,7 +130,7 @@ fn by_argument(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// The next step, by the names of our tools.
+/// A hint about the next step, which refers to our tools by name.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::AlreadyExists => Some("choose another path, or delete the existing file first"),

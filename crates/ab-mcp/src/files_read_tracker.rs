@@ -1,8 +1,9 @@
-//! Records which version of which files a caller has read. The caller may only overwrite or edit
-//! these versions.
+//! Records which files a caller has read, and in which version. The caller can overwrite or edit
+//! only these versions.
 //!
-//! A model that overwrites a file it never read, or one that changed after the read, destroys work.
-//! With a [`FilesReadTracker`] such a call is refused with a hint. New files need no read.
+//! A model that overwrites a file without having read it, or a file that has changed since it was
+//! read, destroys work. With a [`FilesReadTracker`] such a call is refused with a hint. New files
+//! can be written without reading.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,14 +14,14 @@ use ab_core::options::{WriteMode, WriteOptions};
 use ab_core::{Backend, EditOptions, Error, ErrorKind, FileVersion, Stat, Verb, WsPath};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Maximum number of files in a ledger. The oldest are removed, and have to be read again.
+/// Maximum number of files in a ledger. The oldest are removed and must be read again.
 pub const MAX_READ_LEDGER_FILES: usize = 10_000;
-/// Number of locks for writers, shared by all paths.
+/// Number of locks that serialize changes. Each path uses one of them.
 const TURNS: usize = 64;
-/// Maximum number of links in one path.
+/// Maximum number of links that the resolution of one path may follow.
 const MAX_LINKS: usize = 40;
 
-/// The files that one caller has read. Parallel calls share it.
+/// The files that one caller has read. All parallel calls of the caller use the same value.
 pub struct FilesReadTracker {
     files: Mutex<Files>,
     turns: [Semaphore; TURNS],
@@ -29,7 +30,8 @@ pub struct FilesReadTracker {
 #[derive(Default)]
 struct Files {
     versions: HashMap<String, FileVersion>,
-    /// In the order of the first read; may contain files that were removed since.
+    /// The files in the order in which they were first read. May contain files that were removed
+    /// since.
     order: VecDeque<String>,
 }
 
@@ -56,7 +58,7 @@ impl Files {
         }
     }
 
-    /// Removes the file `key` and all files below it, and returns them.
+    /// Removes the file `key` and all files below it from the ledger, and returns them.
     fn take_tree(&mut self, key: &str) -> Vec<(String, FileVersion)> {
         let is_below = |other: &String| match other.strip_prefix(key) {
             Some(rest) => key.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -67,7 +69,7 @@ impl Files {
         taken
     }
 
-    /// The other files that were read in this version.
+    /// The other files that were read in the same version.
     fn with_version(&self, version: FileVersion, key: &str) -> Vec<String> {
         let same = self.versions.iter().filter(|(other, it)| **it == version && *other != key);
         same.map(|(other, _)| other.clone()).collect()
@@ -86,7 +88,7 @@ impl fmt::Debug for FilesReadTracker {
     }
 }
 
-/// A ledger for tools that work below one directory.
+/// Access to a ledger for tools that work below one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct LedgerView {
     ledger: Arc<FilesReadTracker>,
@@ -107,29 +109,32 @@ impl LedgerView {
         self.ledger.lock().insert(self.key(path), version);
     }
 
-    /// The same for a path that the workspace has already accepted.
+    /// Like `remember`, for a path as text that the workspace has already accepted.
     pub(crate) fn remember_text(&self, backend: &Backend, path: &str, version: FileVersion) {
         if let Ok(path) = backend.parse_path(path) {
             self.remember(&path, version);
         }
     }
 
-    /// Removes the file at `path`, and all files below it if it was a directory.
+    /// Removes the file at `path` from the ledger. If `path` was a directory, removes all files
+    /// below it.
     pub(crate) fn forget(&self, backend: &Backend, path: &str) {
         if let Ok(path) = backend.parse_path(path) {
             self.ledger.lock().take_tree(&self.key(&path));
         }
     }
 
-    /// The file that is about to be moved, if it is unchanged since the caller read it.
+    /// The attributes of the file that is about to be moved. `None` unless the caller has read its
+    /// current version.
     pub(crate) async fn before_move(&self, backend: &Backend, source: &str) -> Option<Stat> {
         let path = backend.parse_path(source).ok()?;
         let seen = self.seen(&path)?;
         backend.stat(&path).await.ok().filter(|stat| stat.version == seen)
     }
 
-    /// Records that `source` is now at `destination`, with everything below it. `before` is from
-    /// [`before_move`](Self::before_move): the version of a file changes when it is moved.
+    /// Records that `source` is now at `destination`, with everything below it. `before` is the
+    /// result of [`before_move`](Self::before_move). It is needed because the version of a file
+    /// changes when the file is moved.
     pub(crate) async fn moved(
         &self,
         backend: &Backend,
@@ -171,12 +176,12 @@ impl LedgerView {
         let mut hasher = DefaultHasher::new();
         self.key(path).hash(&mut hasher);
         let stripe = (hasher.finish() % TURNS as u64) as usize;
-        // The semaphores are never closed.
+        // The semaphores are never closed, so this always returns a permit.
         self.ledger.turns[stripe].acquire().await.ok()
     }
 
-    /// The path under which the caller has read the file at `path`: another one if links are on
-    /// the way.
+    /// The path under which the caller has read the file at `path`. It differs from `path` if the
+    /// caller used another path with links.
     async fn known_as(&self, backend: &Backend, path: &WsPath) -> WsPath {
         if self.seen(path).is_some() {
             return path.clone();
@@ -197,7 +202,8 @@ impl LedgerView {
         if keys.is_empty() {
             return Vec::new();
         }
-        // Versions of some servers are not unique, so equal versions alone prove nothing.
+        // The versions of some servers are not unique, so equal versions alone do not prove that
+        // the files are the same.
         let real = without_links(backend, path).await;
         let mut same = Vec::new();
         for key in keys {
@@ -209,7 +215,8 @@ impl LedgerView {
         same
     }
 
-    /// The path of a file in the ledger, if it is below the root of these tools.
+    /// The path of a ledger entry relative to the root of these tools. `None` if it is not below
+    /// this root.
     fn path_of(&self, backend: &Backend, key: &str) -> Option<WsPath> {
         let below = match self.root.as_str() {
             "" => key,
@@ -218,7 +225,8 @@ impl LedgerView {
         backend.parse_path(below).ok()
     }
 
-    /// Records what the caller itself wrote to the file at `path`, which had the version `before`.
+    /// Records a write by the caller itself to the file at `path`. `before` is the version that the
+    /// file had before.
     pub(crate) async fn wrote(
         &self,
         backend: &Backend,
@@ -233,7 +241,7 @@ impl LedgerView {
         }
     }
 
-    /// Writes a whole file: a new one, or one that is unchanged since the caller read it.
+    /// Writes a whole file. The file must be new, or unchanged since the caller read it.
     pub(crate) async fn write(
         &self,
         backend: &Backend,
@@ -260,7 +268,8 @@ impl LedgerView {
         }
     }
 
-    /// The lock and the version for an edit. The file must be unchanged since the caller read it.
+    /// Takes the lock for an edit and returns it with the version that the caller has read. Fails
+    /// if the caller has not read the file.
     pub(crate) async fn begin_edit(
         &self,
         backend: &Backend,
@@ -269,14 +278,15 @@ impl LedgerView {
         let known = self.known_as(backend, path).await;
         let turn = self.turn(&known).await;
         let Some(version) = self.seen(&known) else {
-            // A missing file gets its own error.
+            // If the file does not exist, return the error for that instead.
             backend.stat(path).await.map_err(|error| error.with_verb(Verb::Write))?;
             return Err(unread(path));
         };
         Ok(LedgerEdit { known, version, _turn: turn })
     }
 
-    /// Converts the error of a change. A file that changed meanwhile has to be read again.
+    /// Converts the error of a change. If the file has changed since it was read, the caller must
+    /// read it again.
     pub(crate) fn stale(&self, path: &WsPath, known: &WsPath, error: Error) -> Error {
         if error.kind() != ErrorKind::Conflict {
             return error;
@@ -288,10 +298,11 @@ impl LedgerView {
     }
 }
 
-/// An edit of a file that the caller has read. Other edits of the file wait until it is dropped.
+/// A running edit of a file that the caller has read. Other edits of the file wait until this value
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct LedgerEdit<'a> {
-    /// The path under which it was read.
+    /// The path under which the caller has read the file.
     pub(crate) known: WsPath,
     pub(crate) version: FileVersion,
     _turn: Option<SemaphorePermit<'a>>,
@@ -303,7 +314,8 @@ impl LedgerEdit<'_> {
     }
 }
 
-/// The path of the same file without links; `None` if they lead in a circle or out.
+/// The path of the same file with all links resolved. `None` if the links form a cycle or lead out
+/// of the workspace.
 async fn without_links(backend: &Backend, path: &WsPath) -> Option<WsPath> {
     let mut todo: Vec<String> = path.segments().rev().map(str::to_owned).collect();
     let mut done = WsPath::root();
@@ -380,7 +392,7 @@ mod tests {
         backend.rm("e", ab_core::options::RemoveOptions::recursive()).await.unwrap();
         view.forget(&backend, "e");
         assert_eq!(view.seen(&path("e/deep/b")), None);
-        // Another file took the place: it was never read.
+        // Another file is now at this path, and it was never read.
         backend.write("e/deep/b", "of another").await.unwrap();
         let error = view.write(&backend, &path("e/deep/b"), "x".to_owned()).await.unwrap_err();
         assert!(error.message().contains("was not read"), "{error}");

@@ -1,13 +1,13 @@
-//! MCP over HTTP, without a listener of its own. Without a session, no state is kept.
+//! MCP over HTTP, without a listener of its own. Outside of sessions no state is kept.
 //!
-//! Every request stands alone: a call needs no handshake before it, in any revision. A client that
-//! wants a session asks for it with `?session=true` when it initializes. It then has a stream to
-//! listen on, and answers survive a dropped connection. A plain call is answered
-//! [directly](direct). Everything else goes through rmcp, which supports revisions with and without
-//! a handshake.
+//! Every request is independent: in all protocol revisions, a call can be made without a handshake
+//! before it. A client that wants a session requests it with `?session=true` when it initializes.
+//! The session provides a stream to listen to, and answers in it survive a lost connection. A plain
+//! call is answered [directly](direct). Everything else is handled by rmcp, which supports
+//! revisions with and without a handshake.
 //!
-//! The HTTP server checks Host, Origin and token before it passes a request on, and says which
-//! workspace the request is about. A request without a workspace is refused.
+//! Before the HTTP server passes a request on, it checks Host, Origin and token, and it determines
+//! the workspace that the request is about. A request without a workspace is refused.
 
 mod batch;
 mod body;
@@ -58,15 +58,15 @@ const EVENTS: &str = "text/event-stream";
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// The revision of a request that does not name one.
+/// The protocol revision of a request that does not name one.
 const REVISION_UNSAID: &str = "2025-03-26";
-/// The first revision, which some clients still name.
+/// The first protocol revision, which some clients still request.
 pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct McpHttpSettings {
-    /// Maximum size of one body.
+    /// Maximum size of one body in bytes.
     pub max_body_bytes: usize,
     /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn McpServerExtension>>,
@@ -95,7 +95,8 @@ pub struct McpHttpEndpoint {
 }
 
 impl McpHttpEndpoint {
-    /// `backend` decides which tools there are. Each request brings its own view of it.
+    /// Creates an endpoint with the tools that `backend` supports. Each request is then made for
+    /// its own view of the backend.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
         let closing = settings.closed.child_token();
@@ -137,14 +138,15 @@ impl McpHttpEndpoint {
         self.closing.is_cancelled()
     }
 
-    /// Answers one request about `backend`.
+    /// Handles one request. `backend` is the workspace of the request.
     pub async fn handle_request<B>(&self, backend: Backend, mut request: Request<B>) -> HttpResponse
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
     {
         if request.headers().get(REVISION).is_some_and(|named| named == FIRST_REVISION) {
-            // rmcp does not know this revision, and the next one contains everything in it.
+            // Remove the header: rmcp does not know this revision, and the next revision includes
+            // everything in it.
             request.headers_mut().remove(REVISION);
         }
         let caller = Caller::of(&mut request, &backend);
@@ -163,7 +165,7 @@ impl McpHttpEndpoint {
         caller: Caller,
         request: Request<B>,
     ) -> Result<HttpResponse, HttpResponse> {
-        // Without a session there is no stream to open, and nothing to end.
+        // Without a session there is no stream to open and nothing to end.
         let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
         let admitted = self.sessions.admit(named, &backend, &caller, None).await?;
         let ends = request.method() == Method::DELETE;
@@ -181,7 +183,7 @@ impl McpHttpEndpoint {
         })
     }
 
-    /// Applies the bound on large answers to a response of rmcp.
+    /// Applies the memory limit for large answers to a response of rmcp.
     fn metered(&self, answer: HttpResponse) -> HttpResponse {
         answer.map(|body| Metered::new(body, self.server.own_tools().outgoing().clone()).boxed())
     }
@@ -222,7 +224,7 @@ impl McpHttpEndpoint {
         self.by_protocol(backend, &caller, parts, body.into_bytes()).await
     }
 
-    /// Handles a message through rmcp, with or without a session.
+    /// Handles a message with rmcp, inside or outside of a session.
     async fn by_protocol(
         &self,
         backend: Backend,
@@ -251,7 +253,7 @@ impl McpHttpEndpoint {
         }
         let named = parts.headers.get(SESSION);
         if named.is_none() && answers_us(&message) {
-            // No request of ours waits for this answer.
+            // No request of this server waits for this response.
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
         let in_session = begins || named.is_some();
@@ -276,8 +278,8 @@ impl McpHttpEndpoint {
             request.extensions_mut().insert(running_call);
         }
         if !in_session {
-            // rmcp encodes the answer on the thread that waits for it, so both happen on a blocking
-            // thread.
+            // rmcp encodes the answer on the thread that waits for it, so both are done on a
+            // blocking thread.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
             let mut answer = self.metered(if media {
@@ -316,17 +318,18 @@ impl fmt::Debug for McpHttpEndpoint {
     }
 }
 
-/// Whether the revision has sessions. In others, the session header has no meaning.
+/// Whether the revision of the request supports sessions. In other revisions the session header has
+/// no meaning.
 fn may_have_sessions(headers: &HeaderMap) -> bool {
     headers.get(REVISION).is_none_or(direct::has_handshake)
 }
 
-/// Whether it is an answer to a request of ours.
+/// Whether the message is a response to a request of this server.
 fn answers_us(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_))
 }
 
-/// The id of the call that it cancels.
+/// The id of the call that the message cancels. `None` if it is not a cancellation.
 fn cancelled_call(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     let ClientJsonRpcMessage::Notification(note) = message else { return None };
     match &note.notification {
@@ -335,7 +338,7 @@ fn cancelled_call(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     }
 }
 
-/// Whether it asks for the bytes of a file, which may be large.
+/// Whether the message requests the bytes of a file, which may be large.
 fn is_media(message: &ClientJsonRpcMessage) -> bool {
     matches!(
         message,
@@ -346,7 +349,7 @@ fn is_media(message: &ClientJsonRpcMessage) -> bool {
     )
 }
 
-/// Refuses a request unless it accepts both kinds of response, since the answer may become a
+/// Refuses a request that does not accept both kinds of responses, because the answer may become a
 /// stream.
 fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
@@ -362,14 +365,14 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
         let why = "Unsupported Media Type: Content-Type must be application/json";
         return Some(plainly(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
-    // rmcp looks for exactly these values.
+    // Set exactly the values that rmcp expects.
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     None
 }
 
-/// Refuses an unknown revision. Requests of revisions without a handshake name theirs in the
-/// message, and get the error that those revisions define.
+/// Refuses an unknown revision. Requests of revisions without a handshake name their revision in
+/// the message, and get the error that those revisions define.
 fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpResponse> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();

@@ -1,11 +1,12 @@
-//! MCP: the tools of a workspace, over streams that the caller opens.
+//! The tools of a workspace over MCP, on streams that the caller opens.
 //!
-//! [`WorkspaceTools`] are the tools of one [`Backend`](ab_core::Backend) of any kind, callable
-//! without a transport. A [`McpServer`] offers them to MCP clients. [`serve_mcp_over_streams`] serves JSON lines
-//! over any pair of streams until the client is gone; an [`McpHttpEndpoint`] answers the requests that
-//! an HTTP server passes to it. A [`Client`] calls such servers over any stream, and
-//! [`forward_lines_over_http`] makes such a stream from HTTP. A tool that fails returns a result
-//! that a model can read. Violations of the protocol are reported as JSON-RPC errors.
+//! [`WorkspaceTools`] are the tools of one [`Backend`](ab_core::Backend) of any kind. They can be
+//! called without a transport. A [`McpServer`] offers them to MCP clients.
+//! [`serve_mcp_over_streams`] serves JSON lines over a pair of streams until the client
+//! disconnects, and an [`McpHttpEndpoint`] answers requests that an HTTP server passes to it. A
+//! [`Client`] calls such servers over any stream, and [`forward_lines_over_http`] makes such a
+//! stream from HTTP. If a tool fails, it returns a result that a model can read. Protocol
+//! violations are reported as JSON-RPC errors.
 
 mod answer;
 mod arguments;

@@ -1,11 +1,12 @@
-//! JSON-RPC over lines, as a transport for rmcp: invalid lines get an error of the protocol, and
-//! pending calls are bounded.
+//! JSON-RPC over lines, as a transport for rmcp. Invalid lines are answered with an error, and the
+//! number of pending calls is limited.
 //!
-//! A line that is too long, or that is not a valid message, is answered with an error, and reading
-//! continues with the next line. While too many calls wait for their answers, nothing more is read.
-//! When the client closes its end, its last calls get a moment to end. Then [`Gone`] is signalled.
+//! If a line is too long or is not a valid message, it is answered with an error, and reading
+//! continues with the next line. While too many calls are pending, nothing more is read. When the
+//! client closes its side, its remaining calls get a short time to end. After that [`Gone`] is
+//! signalled.
 //!
-//! After the handshake, a plain call is answered [directly](Call), without rmcp.
+//! After the handshake, plain calls are answered [directly](Call), without rmcp.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,17 +31,17 @@ use crate::outgoing::Held;
 use crate::server::Line;
 use crate::tools::WorkspaceTools;
 
-/// The buffer of a line keeps this capacity from one line to the next.
+/// Capacity that the line buffer keeps from one line to the next, in bytes.
 const LINE_KEPT: usize = 64 * 1024;
 
-/// Signals that the client is gone.
+/// Signals that the client has disconnected.
 #[derive(Clone, Debug)]
 pub(crate) struct Gone(watch::Receiver<bool>);
 
 impl Gone {
     pub(crate) async fn wait(&self) {
         let mut gone = self.0.clone();
-        // Fails if the transport itself is gone, which means the same.
+        // Waiting fails if the transport was dropped, which means the same.
         let _ = gone.wait_for(|gone| *gone).await;
     }
 }
@@ -48,27 +49,27 @@ impl Gone {
 pub(crate) struct Lines<R, W> {
     input: BufReader<R>,
     line: Vec<u8>,
-    /// True until the end of a line that was too long.
+    /// Whether the rest of a line that was too long is being skipped.
     skipping: bool,
-    /// Whether a request has arrived. The first message has to be one.
+    /// Whether a request has arrived. The first message must be a request.
     begun: bool,
     output: Arc<tokio::sync::Mutex<Option<W>>>,
     calls: Arc<Calls>,
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
-    /// The tools that answer plain calls.
+    /// The tools with which plain calls are answered directly.
     direct: Option<WorkspaceTools>,
-    /// Whether the handshake is complete, in a revision that has one.
+    /// Whether the handshake is complete. Always `false` in revisions without a handshake.
     shaken: bool,
-    /// Tasks of plain calls. Each ends when its answer was written.
+    /// Tasks of plain calls. Each ends when its answer has been written.
     answering: JoinSet<()>,
     /// The task that writes the answer to an invalid line.
     refusing: Option<JoinHandle<()>>,
-    /// When the last calls must have ended, once the input has ended.
+    /// The time at which the remaining calls must have ended. Set when the input has ended.
     deadline: Option<Instant>,
 }
 
-/// The calls without an answer.
+/// The pending calls.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: Mutex<HashMap<RequestId, Waiting>>,
@@ -77,11 +78,11 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Waiting {
-    /// The size of the request.
+    /// The size of the request in bytes.
     bytes: usize,
     /// Signalled when the call is cancelled.
     cancelled: CancellationToken,
-    /// The room that its answer holds.
+    /// The memory reservation of the answer.
     room: Option<Held>,
 }
 
@@ -90,8 +91,8 @@ impl Calls {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a call and returns its cancellation token; `None` if a call with this id is
-    /// pending.
+    /// Registers a call and returns its cancellation token. `None` if a call with this id is
+    /// already pending.
     fn begin(&self, id: &RequestId, bytes: usize) -> Option<CancellationToken> {
         let mut waiting = self.lock();
         if waiting.contains_key(id) {
@@ -103,7 +104,7 @@ impl Calls {
         Some(cancelled)
     }
 
-    /// Holds room until the call is answered.
+    /// Keeps a memory reservation until the call is answered.
     pub(crate) fn keep(&self, id: &RequestId, room: Option<Held>) {
         if let Some(call) = self.lock().get_mut(id) {
             call.room = room;
@@ -122,7 +123,7 @@ impl Calls {
         self.answered.notify_waiters();
     }
 
-    /// Waits until `enough` returns true.
+    /// Waits until `enough` returns `true` for the pending calls.
     async fn until(&self, enough: impl Fn(&HashMap<RequestId, Waiting>) -> bool) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -146,7 +147,7 @@ impl Calls {
 /// The result of reading a line.
 enum Read {
     Whole,
-    /// With its id, if that is near the start.
+    /// The line is too long. Contains the message's id, if it is near the start of the line.
     TooLong(Option<RequestId>),
     End,
 }
@@ -177,12 +178,12 @@ where
         (lines, line)
     }
 
-    /// Lets `tools` answer plain calls.
+    /// Sets the tools with which plain calls are answered directly.
     pub(crate) fn answer_by(&mut self, tools: WorkspaceTools) {
         self.direct = Some(tools);
     }
 
-    /// Reads to the end of the line. Cancel safe: no input is lost if the future is dropped.
+    /// Reads up to the end of the line. Cancel safe: if the future is dropped, no input is lost.
     async fn read(&mut self) -> Read {
         loop {
             // An error counts as the end of the stream.
@@ -199,7 +200,7 @@ where
                 self.line.extend_from_slice(&available[..taken]);
             }
             if too_long {
-                // Its id may be near the start.
+                // Keep the start of the line, because it may contain the id.
                 self.line.truncate(ID_WITHIN);
                 let room = ID_WITHIN - self.line.len();
                 self.line.extend_from_slice(&available[..taken.min(room)]);
@@ -220,7 +221,7 @@ where
         }
     }
 
-    /// Parses the line. Invalid lines become an error.
+    /// Parses the line. An invalid line results in an error message.
     fn parse(&mut self) -> Next {
         let line = self.line.trim_ascii();
         if line.is_empty() {
@@ -248,8 +249,8 @@ where
         // Remove tasks that have ended.
         while self.answering.try_join_next().is_some() {}
         self.answering.spawn(async move {
-            // Once writing has begun, the line is written completely. Only the call can be
-            // cancelled.
+            // Once writing has begun, the line must be written completely. Only the call itself can
+            // be cancelled.
             let written = tokio::select! {
                 written = call.written(&tools) => written,
                 () = cancelled.cancelled() => return,
@@ -277,7 +278,7 @@ where
                     &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    // The client no longer expects an answer.
+                    // The client cancelled the call and no longer expects an answer.
                     self.calls.cancel(id);
                 }
             }
@@ -286,13 +287,13 @@ where
         if self.begun {
             Next::Message(Box::new(message))
         } else {
-            // Before the first request there is nothing to answer or to notify.
+            // Before the first request, there is nothing to answer and nothing to notify.
             Next::Nothing
         }
     }
 
-    /// Sends an error in its own task, since the future that waits for the next message may be
-    /// dropped at any time, and a line must never be written in part.
+    /// Sends an error in a separate task. The future that waits for the next message may be dropped
+    /// at any time, and a line must not be written partially.
     fn refuse(&mut self, refusal: Refusal) {
         let Refusal { id, error } = refusal;
         let (output, gone) = (self.output.clone(), self.gone.clone());
@@ -301,8 +302,8 @@ where
         }));
     }
 
-    /// Waits for the previous error to be written: a client that does not read them is not read
-    /// either.
+    /// Waits until the previous error has been written. As long as the client does not read its
+    /// errors, no more messages are read from it.
     async fn refused(&mut self) {
         if let Some(refusing) = &mut self.refusing {
             let _ = refusing.await;
@@ -371,7 +372,7 @@ where
                 Read::Whole => {
                     let next = self.parse();
                     self.line.clear();
-                    // Do not keep the memory of one large message.
+                    // Release the memory of a single large message.
                     self.line.shrink_to(LINE_KEPT);
                     next
                 }
@@ -382,7 +383,7 @@ where
                 Read::End => {
                     let now = Instant::now();
                     let deadline = *self.deadline.get_or_insert(now + LAST_CALLS);
-                    // Longer calls are cancelled.
+                    // Calls that take longer are cancelled.
                     let last = self.calls.until(HashMap::is_empty);
                     let _ = tokio::time::timeout_at(deadline, last).await;
                     self.gone.send_replace(true);
@@ -399,7 +400,8 @@ where
 
     async fn close(&mut self) -> io::Result<()> {
         self.gone.send_replace(true);
-        // A task that writes to a client that does not read may hold the lock forever.
+        // Do not wait for the lock: a task that writes to a client that does not read may hold it
+        // forever.
         let output = self.output.try_lock().ok().and_then(|mut output| output.take());
         match output {
             Some(mut output) => output.shutdown().await,
@@ -412,7 +414,7 @@ async fn told(gone: &watch::Sender<bool>) {
     let _ = gone.subscribe().wait_for(|gone| *gone).await;
 }
 
-/// The error for a second call with the same id.
+/// The error for a call whose id is already used by a pending call.
 fn in_use(id: RequestId) -> Next {
     let why = "a call with this id is not answered yet".to_owned();
     Next::Refused(Refusal::new(Some(id), ErrorCode::INVALID_REQUEST, why))
@@ -426,7 +428,7 @@ fn weight(message: &ServerJsonRpcMessage) -> usize {
         ContentBlock::Text(text) => text.text.len(),
         ContentBlock::Image(image) => image.data.len(),
         ContentBlock::Audio(audio) => audio.data.len(),
-        // Embedded resources may be large.
+        // Such content may contain large embedded resources.
         _ => LARGE_ANSWER,
     });
     2 * content.sum::<usize>()
@@ -440,7 +442,7 @@ async fn send<W: AsyncWrite + Unpin>(
     write(output, &serde_json::to_vec(message)?, gone).await
 }
 
-/// Writes one complete line. If that fails, the client is gone.
+/// Writes one complete line. If this fails, the client has disconnected.
 async fn write<W: AsyncWrite + Unpin>(
     output: &tokio::sync::Mutex<Option<W>>,
     line: &[u8],
@@ -451,7 +453,7 @@ async fn write<W: AsyncWrite + Unpin>(
         return Err(io::ErrorKind::NotConnected.into());
     };
     let written = async {
-        // Most lines need only one write.
+        // Write a short line and its newline with a single call.
         if line.len() < LINE_KEPT {
             output.write_all(&[line, b"\n"].concat()).await?;
         } else {

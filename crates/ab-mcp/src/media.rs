@@ -1,5 +1,5 @@
 //! The bytes of a file as an answer: base64 in one block, without a structured value. Some clients
-//! show a model only the structured value, and would hide the picture.
+//! show a model only the structured value, which would hide the picture.
 //!
 //! The bytes may be many, so they are encoded directly into the answer.
 
@@ -15,9 +15,9 @@ pub(crate) struct Media {
     pub(crate) kind: Kind,
     pub(crate) mime: &'static str,
     pub(crate) bytes: Bytes,
-    /// Reserved before the bytes were read.
+    /// The memory reservation, which is made before the bytes are read.
     pub(crate) room: Option<Held>,
-    /// Shown in a separate block.
+    /// A note that is shown in a separate block.
     pub(crate) note: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Media {
 pub(crate) enum Kind {
     Image,
     Audio,
-    /// Anything else: an embedded resource with its URI.
+    /// Any other file: an embedded resource with this URI.
     Resource(String),
 }
 
@@ -44,7 +44,7 @@ impl Media {
         std::iter::once(block).chain(note).collect()
     }
 
-    /// The size of a file of this size as an answer, plus the file itself.
+    /// The memory that is needed for a file of this size and for the answer with it.
     pub(crate) fn weight_of(size: u64) -> usize {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         (size.div_ceil(3).saturating_mul(4)).saturating_add(size)
@@ -54,7 +54,7 @@ impl Media {
         Media::weight_of(self.bytes.len() as u64)
     }
 
-    /// Writes the same as [`into_blocks`](Media::into_blocks), as JSON.
+    /// Writes the same content as [`into_blocks`](Media::into_blocks), directly as JSON.
     pub(crate) fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (before, after) = match &self.kind {
             Kind::Image => flat("image", self.mime),
@@ -83,7 +83,7 @@ impl Media {
         out.extend_from_slice(before.as_bytes());
         let data = out.len();
         out.resize(data + length, 0);
-        // Cannot fail: the buffer has exactly the needed length.
+        // This cannot fail, because the buffer has exactly the needed length.
         let _ = STANDARD.encode_slice(&self.bytes, &mut out[data..]);
         out.extend_from_slice(after.as_bytes());
         out.extend_from_slice(note.as_bytes());

@@ -8,8 +8,9 @@ use ab_core::{Backend, WsPath};
 
 use crate::bounds::{NEAREST_NAMES, NEAREST_SHOWN, NEAREST_TIME};
 
-/// A line with the paths nearest to a missing one: similar names in its directory, files of the
-/// same name elsewhere, or else the contents of the deepest directory that exists.
+/// One line with the existing paths that are nearest to a missing one: similar names in the same
+/// directory, files with the same name elsewhere, or otherwise the contents of the deepest existing
+/// directory on the path.
 pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     let missing = backend.parse_path(path).ok()?;
     let (parent, name) = (existing_parent(backend, &missing).await?, missing.name()?);
@@ -24,7 +25,7 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
             offers.push(elsewhere);
         }
     }
-    // A dangling link exists by its name.
+    // A dangling link can have the missing name itself.
     offers.retain(|offer| offer != missing.as_str());
     if !offers.is_empty() {
         return Some(format!("nearest: {}", quoted(&offers)));
@@ -64,7 +65,7 @@ async fn names_in(backend: &Backend, directory: &WsPath) -> Vec<String> {
     }
 }
 
-/// Files of exactly this name, anywhere in the workspace.
+/// Files with exactly this name, anywhere in the workspace.
 async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     let plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
     if !backend.info().capabilities.search || !name.chars().all(plain) {
@@ -85,7 +86,7 @@ async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     }
 }
 
-/// The names most similar to a missing one, the nearest first.
+/// The names that are most similar to a missing one, the most similar first.
 fn alike<'a>(names: &'a [String], missing: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = missing.to_lowercase().chars().take(64).collect();
     let allowed = (wanted.len() / 3).max(1);
@@ -105,7 +106,7 @@ fn alike<'a>(names: &'a [String], missing: &str) -> Vec<&'a str> {
     near.into_iter().take(NEAREST_SHOWN).map(|(_, name)| name).collect()
 }
 
-/// The edit distance: how many letters must be changed, added or removed.
+/// The edit distance: the number of letters that must be changed, added or removed.
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.iter().enumerate() {
@@ -130,7 +131,7 @@ fn quoted(paths: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// The text that names a path to a backend.
+/// A path as the text that a backend expects.
 trait Naming {
     fn naming(&self) -> &str;
 }

@@ -17,7 +17,8 @@ impl Refusal {
     }
 }
 
-/// The error for `text`, which is not a valid message. `error` tells where parsing stopped.
+/// The error for `text`, which is not a valid message. `error` contains the position at which
+/// parsing stopped.
 pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     match serde_json::from_slice::<Value>(text) {
         Err(_) => {
@@ -27,7 +28,7 @@ pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     }
 }
 
-/// The id of a message that cannot be parsed as a whole, if it is near the start.
+/// The id of a message that cannot be parsed completely. `None` if the id is not near the start.
 pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
     let mut rest = &text[..text.len().min(ID_WITHIN)];
     let mut mark = b'{';
@@ -43,16 +44,16 @@ pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
     }
 }
 
-/// A complete value, and the text after it.
+/// Splits the text after its first complete JSON value.
 fn first_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
     let end = values.byte_offset();
-    // A number is only complete if something follows it.
+    // A number at the end of the text may be incomplete.
     (end < text.len()).then(|| text.split_at(end))
 }
 
-/// The error for JSON that is not a message.
+/// The error for JSON that is not a valid message.
 fn no_message(value: &Value) -> Refusal {
     let id = match value.get("id") {
         Some(Value::Number(number)) => number.as_i64().map(RequestId::Number),

@@ -1,5 +1,5 @@
-//! Limits for large answers: memory until the client has received them, and blocking threads that
-//! encode them, so that other calls do not wait.
+//! Limits for large answers: the memory that they occupy until clients have received them, and the
+//! blocking threads that encode them, so that other calls do not have to wait.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use crate::bounds::{HANDS, LARGE_ANSWER, MAX_QUEUED_ANSWER_BYTES, ROOM_TIMEOUT};
 
 const KIB: usize = 1024;
 
-/// Shared by all clients of a server.
+/// The limits for large answers. All clients of a server share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     room: Arc<Semaphore>,
     hands: Arc<Semaphore>,
 }
 
-/// The memory reserved for one answer, until this is dropped.
+/// A memory reservation for one answer. It is released when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(#[allow(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
-/// Answers that their clients have not received yet use all the memory.
+/// The error if answers that clients have not received yet occupy all the available memory.
 #[derive(Debug)]
 pub(crate) struct Crowded;
 
@@ -41,8 +41,8 @@ impl Outgoing {
         Outgoing { room, hands: Arc::new(Semaphore::new(HANDS)) }
     }
 
-    /// Reserves memory for an answer, with a timeout. Small answers need none: there are at most as
-    /// many as calls.
+    /// Reserves memory for an answer, or fails after a timeout. Small answers need no reservation,
+    /// because their number is limited by the number of calls.
     pub(crate) async fn hold(&self, bytes: usize) -> Result<Option<Held>, Crowded> {
         if bytes <= LARGE_ANSWER {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Outgoing {
         }
     }
 
-    /// Runs work on a blocking thread if it handles many bytes.
+    /// Runs `work` on a blocking thread if it has to handle many bytes, otherwise directly.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -62,7 +62,7 @@ impl Outgoing {
         if bytes <= LARGE_ANSWER {
             return work();
         }
-        // The semaphore is never closed, so this always succeeds at some time.
+        // The semaphore is never closed, so this eventually succeeds.
         let hand = self.hands.clone().acquire_owned().await;
         let working = spawn_blocking(move || {
             let done = work();
@@ -73,7 +73,7 @@ impl Outgoing {
             Ok(done) => done,
             Err(failed) => match failed.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The runtime is shutting down, and this task with it.
+                // The runtime is shutting down, which also ends this task.
                 Err(_) => std::future::pending().await,
             },
         }
@@ -84,7 +84,7 @@ fn kibs(bytes: usize) -> u32 {
     u32::try_from(bytes.min(MAX_QUEUED_ANSWER_BYTES).div_ceil(KIB)).unwrap_or(u32::MAX)
 }
 
-/// Bytes that release their reservation when the last reference is dropped.
+/// Bytes that release their memory reservation when the last reference is dropped.
 pub(crate) fn held(bytes: impl AsRef<[u8]> + Send + 'static, room: Option<Held>) -> Bytes {
     struct Owner<T>(T, #[allow(dead_code, reason = "it is held")] Held);
     impl<T: AsRef<[u8]>> AsRef<[u8]> for Owner<T> {
@@ -98,7 +98,7 @@ pub(crate) fn held(bytes: impl AsRef<[u8]> + Send + 'static, room: Option<Held>)
     }
 }
 
-/// A body that reserves memory for each large piece before it is sent.
+/// A body that reserves memory for each large piece before the piece is sent.
 pub(crate) struct Metered<B> {
     body: B,
     outgoing: Outgoing,
@@ -139,7 +139,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
             };
             let room = this.outgoing.room.clone();
             this.waiting = Some(Box::pin(async move {
-                // A client that reads nothing loses its connection, so this ends.
+                // This wait ends, because a client that reads nothing loses its connection.
                 let permit = room.acquire_many_owned(kibs(bytes.len())).await.ok();
                 held(bytes, permit.map(Held))
             }));
@@ -179,7 +179,7 @@ mod tests {
         drop(rest);
         let three = hold().await.unwrap();
         drop((two, three));
-        // An answer larger than the limit reserves the whole limit.
+        // An answer that is larger than the limit reserves the whole limit.
         assert!(outgoing.hold(usize::MAX).await.is_err());
         assert!(Outgoing::new().hold(usize::MAX).await.is_ok());
     }

@@ -1,4 +1,4 @@
-//! Stores output of commands that is too long for an answer in a file of the workspace.
+//! Stores the output of a command in a file of the workspace if it is too long for an answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::quantity::grouped;
 /// Maximum number of bytes of the output of one command that are stored in a file.
 pub const MAX_OUTPUT_FILE_BYTES: usize = 10 * 1024 * 1024;
 
-/// The directory of a workspace for long output. Clones share the numbering of files.
+/// A directory of the workspace for long output. Clones share the numbering of the files.
 #[derive(Clone)]
 pub struct OutputFileStore {
     directory: WsPath,
@@ -22,7 +22,7 @@ pub struct OutputFileStore {
     describe: Arc<DescribePlace>,
 }
 
-/// Tells a model where a file is and how to read it.
+/// Returns a text that tells a model where a file is and how to read it.
 type DescribePlace = dyn Fn(&WsPath) -> String + Send + Sync;
 
 impl OutputFileStore {
@@ -31,7 +31,7 @@ impl OutputFileStore {
         OutputFileStore { directory, files: Arc::default(), describe: Arc::new(describe) }
     }
 
-    /// The same directory. `describe` tells a model where a file of it is and how to read it.
+    /// Sets the function that tells a model where a file in the directory is and how to read it.
     pub fn with_file_description(
         mut self,
         describe: impl Fn(&WsPath) -> String + Send + Sync + 'static,
@@ -40,7 +40,7 @@ impl OutputFileStore {
         self
     }
 
-    /// Tells a model where the file `path` is and how to read it.
+    /// A text that tells a model where the file `path` is and how to read it.
     pub fn describe_file(&self, path: &WsPath) -> String {
         (self.describe)(path)
     }
@@ -53,8 +53,8 @@ impl OutputFileStore {
         bytes: Vec<u8>,
     ) -> Result<WsPath> {
         if self.files.load(Ordering::Relaxed) == 0 {
-            // Version control must ignore the output. If this file cannot be written, the output is
-            // still stored.
+            // The output must be ignored by version control. If this file cannot be written, the
+            // output is stored anyway.
             let ignore = self.directory.child(".gitignore")?;
             let options =
                 WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
@@ -91,8 +91,8 @@ impl WholeOutput {
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// Stores the output in a file. Returns its path, if it could be written, and a note for the
-    /// caller.
+    /// Stores the output in a file. Returns a note for the caller, and the path of the file if it
+    /// could be written.
     pub(crate) async fn save(
         self,
         backend: &Backend,

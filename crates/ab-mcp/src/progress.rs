@@ -3,7 +3,7 @@
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 
-/// The target of the notifications of one call.
+/// Where the progress notifications of a call are sent.
 #[derive(Debug)]
 pub(crate) struct Progress {
     peer: Peer<RoleServer>,
@@ -16,9 +16,9 @@ impl Progress {
         Progress { peer, token, said: 0.0 }
     }
 
-    /// Sends a notification. Failures are ignored: a lost client is noticed elsewhere.
+    /// Sends a notification. Errors are ignored, because a lost client is noticed elsewhere.
     pub(crate) async fn tell(&mut self, done: f64, message: String) {
-        // The value has to increase with each notification.
+        // The protocol requires that the value increases with each notification.
         if done <= self.said {
             return;
         }

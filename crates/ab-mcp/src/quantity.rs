@@ -1,6 +1,6 @@
 //! Formats numbers for people.
 
-/// `1234567` as `1,234,567`.
+/// Formats a number with separators: 1234567 becomes `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A size in a suitable unit, with two decimals for units above bytes.
+/// Formats a size in a suitable unit. Units above bytes have two decimals.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1024 {
@@ -28,7 +28,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// `1 thing`, `2 things`.
+/// A number with the right form of its noun: `1 thing`, `2 things`.
 pub(crate) fn counted(number: usize, one: &str, more: &str) -> String {
     match number {
         1 => format!("1 {one}"),

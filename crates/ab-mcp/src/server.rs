@@ -1,4 +1,4 @@
-//! One workspace as an MCP server: its description and its calls.
+//! An MCP server for one workspace: its description and the handling of calls.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::lines::{Calls, Gone};
 use crate::progress::Progress;
 use crate::tools::WorkspaceTools;
 
-/// Explains paths, since every tool takes one.
+/// Instructions for the model. They explain paths, because every tool has a path argument.
 const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken from its root: \
     'src/main.rs', or '.' for the root itself; nothing outside it can be named. Long results end \
     with a note in brackets that says how to get the rest.";
@@ -40,7 +40,7 @@ pub struct McpServer {
     extension: Option<Arc<dyn McpServerExtension>>,
 }
 
-/// The connection, if the server serves only one.
+/// The connection. `None` if the server handles independent HTTP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) gone: Gone,
@@ -52,7 +52,8 @@ impl McpServer {
         McpServer { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
-    /// A server with the tools of `backend`, for requests that each bring a view of it.
+    /// Creates a server with the tools of `backend`. Each request is made for its own view of the
+    /// backend.
     pub(crate) fn of_requests(backend: &Backend) -> McpServer {
         McpServer { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
@@ -66,7 +67,7 @@ impl McpServer {
         self
     }
 
-    /// The tools, with descriptions that do not depend on the isolation of commands.
+    /// All tools. Their descriptions do not contain the isolation of commands.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
         let extension = self.extension.iter().flat_map(|extension| extension.tools());
         self.tools.offered().chain(extension)
@@ -77,24 +78,24 @@ impl McpServer {
         &self.tools
     }
 
-    /// Whether the extension has a tool of this name.
+    /// Whether the extension has a tool with this name.
     pub(crate) fn is_of_extension(&self, name: &str) -> bool {
         let named = |tool: &Tool| tool.name == name;
         self.extension.as_ref().is_some_and(|extension| extension.tools().iter().any(named))
     }
 
-    /// The extension, or the error for a request that needs one.
+    /// The extension, or an error if the server has none.
     fn extension<M: ConstString>(&self) -> Result<&dyn McpServerExtension, ErrorData> {
         self.extension.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
-    /// Binds the server to one connection. Its calls end with the connection.
+    /// Binds the server to a single connection. Its calls end with the connection.
     pub(crate) fn on(mut self, line: Line) -> McpServer {
         self.line = Some(line);
         self
     }
 
-    /// The result of a call, without cancellation.
+    /// Runs a call and returns its result. Does not handle cancellation.
     async fn called(
         &self,
         tools: &WorkspaceTools,
@@ -115,19 +116,19 @@ impl McpServer {
                     Err(crowded) => return tools.failed(crowded.into()).await,
                 },
             };
-            // Until its line was written.
+            // Keep the reservation until the line with the answer has been written.
             line.calls.keep(id, room);
         }
         Ok(tools.outgoing().aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools for the workspace that came with a request.
+    /// The tools for the workspace of a request.
     fn tools_of(&self, context: &RequestContext<RoleServer>) -> WorkspaceTools {
         let parts = context.extensions.get::<http::request::Parts>();
         self.tools.over_request(parts.and_then(|parts| parts.extensions.get::<Backend>()))
     }
 
-    /// Whether the server has a method, in revisions with or without a handshake.
+    /// Whether the server supports a method, in revisions with or without a handshake.
     fn answers(&self, method: &str, handshake: bool) -> bool {
         let extended = self.extension.is_some();
         match method {
@@ -142,7 +143,7 @@ impl McpServer {
         }
     }
 
-    /// Waits until the call is cancelled or the client is gone.
+    /// Waits until the call is cancelled or the client has disconnected.
     async fn abandoned(&self, context: &RequestContext<RoleServer>) {
         let gone = async {
             match &self.line {
@@ -276,7 +277,7 @@ impl ServerHandler for McpServer {
         Ok(self.extension::<ReadResourceRequestMethod>()?.read_resource(&request.uri)?.into())
     }
 
-    /// Resources never change, so subscribers are not stored.
+    /// Does nothing: resources never change, so subscribers need not be stored.
     async fn subscribe(
         &self,
         request: SubscribeRequestParams,
@@ -318,7 +319,7 @@ impl ServerHandler for McpServer {
         self.extension::<SetLevelRequestMethod>()?.set_level(request.level, &context)
     }
 
-    /// Also handles requests of known methods whose parameters rmcp could not parse.
+    /// Handles unknown methods, and also known methods whose parameters rmcp could not parse.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -336,7 +337,7 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// The error for a cancelled call, if it must be answered.
+/// The error for a cancelled call, for transports that must answer it.
 pub(crate) fn cancelled() -> ErrorData {
     ErrorData::internal_error("the call was cancelled", None)
 }
@@ -375,7 +376,7 @@ fn misfit(method: &str, params: Option<&Value>) -> String {
     "'params' has a field that is missing or of the wrong type".to_owned()
 }
 
-/// Whether the request is of a revision before 2026-07-28.
+/// Whether the request uses a revision before 2026-07-28, which has a handshake.
 pub fn uses_initialize_handshake(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)

@@ -1,4 +1,4 @@
-//! Serves one client over a pair of streams until it is gone.
+//! Serves one client over a pair of streams until it disconnects.
 
 use std::io;
 
@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::lines::{Gone, Lines};
 use crate::server::McpServer;
 
-/// Serves `backend` as JSON lines. Returns after the client has closed its end and its last calls
-/// had a moment to end. Calls that still run are then cancelled.
+/// Serves `backend` as JSON lines. Returns after the client has closed its side and its remaining
+/// calls had a short time to end. Calls that are still running are then cancelled.
 pub async fn serve_mcp_over_streams<R, W>(backend: Backend, input: R, output: W) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -23,7 +23,7 @@ where
     served(server, lines).await
 }
 
-/// Notifies a handler when its caller is gone, so that it can drop the caller's calls.
+/// Signals to a handler that its client has disconnected, so that it can drop the client's calls.
 #[derive(Clone, Debug)]
 pub struct CallerDisconnectSignal(Gone);
 
@@ -33,7 +33,7 @@ impl CallerDisconnectSignal {
     }
 }
 
-/// Serves your own handler as JSON lines, with the limits of [`serve_mcp_over_streams`].
+/// Serves your own handler as JSON lines, with the same limits as [`serve_mcp_over_streams`].
 pub async fn serve_mcp_handler_over_streams<H, R, W>(
     make: impl FnOnce(CallerDisconnectSignal) -> H,
     input: R,

@@ -1,5 +1,5 @@
-//! The tools of a workspace, callable without a transport. Each file has one family of tools: their
-//! arguments, their work and their answers.
+//! The tools of a workspace, which can be called without a transport. Each file contains one family
+//! of tools: their arguments, their work and their answers.
 
 pub(crate) mod boundary;
 pub(crate) mod delete;
@@ -39,7 +39,7 @@ use crate::progress::Progress;
 
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
-/// The tools of a workspace and their calls. Cheap to clone; clones share their limits.
+/// The tools of a workspace and their calls. Cheap to clone: clones share their limits.
 /// [`McpServer`](crate::McpServer) and [`McpHttpEndpoint`](crate::McpHttpEndpoint) are built on it.
 #[derive(Clone)]
 pub struct WorkspaceTools {
@@ -54,22 +54,22 @@ pub struct WorkspaceTools {
     name_prefix: Arc<str>,
 }
 
-/// The workspace of a call.
+/// The workspace that calls use.
 #[derive(Clone, Debug)]
 enum Workspace {
     This(Backend),
-    /// The one that came with the HTTP request.
+    /// The workspace that came with the HTTP request.
     OfRequest,
 }
 
 impl WorkspaceTools {
-    /// The tools that `backend` can serve.
+    /// The tools that `backend` supports.
     pub fn new(backend: Backend) -> WorkspaceTools {
         let offered = catalog::offered(&backend.info());
         WorkspaceTools::assembled(Workspace::This(backend), offered)
     }
 
-    /// The tools of `backend`, for requests that each bring a view of it.
+    /// The tools that `backend` supports, for requests that each have their own view of it.
     pub(crate) fn of_requests(backend: &Backend) -> WorkspaceTools {
         WorkspaceTools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
     }
@@ -90,26 +90,26 @@ impl WorkspaceTools {
         }
     }
 
-    /// Only the tools of these families.
+    /// Keeps only the tools of these families.
     pub fn only_families(mut self, families: &[ToolFamily]) -> WorkspaceTools {
         let kept = self.offered.iter().filter(|(name, _)| families.contains(&name.family()));
         self.offered = kept.cloned().collect();
         self
     }
 
-    /// Whether a workspace of some kind has a tool called `name`.
+    /// Whether `name` is the name of a tool, in any kind of workspace.
     pub fn is_tool_name(name: &str) -> bool {
         catalog::is_name(name)
     }
 
-    /// The family of a tool; `None` for a name that is not offered.
+    /// The family of a tool. `None` for a name that is not offered.
     pub fn family_of_tool(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
     }
 
-    /// The same tools for a caller that must have read a file before it overwrites or edits it.
-    /// `root` is the directory of these tools in the workspace of the ledger.
+    /// Requires that the caller has read a file before it overwrites or edits the file. `root` is
+    /// the directory of these tools in the workspace of the ledger.
     pub fn require_read_before_write(
         mut self,
         ledger: Arc<FilesReadTracker>,
@@ -119,32 +119,34 @@ impl WorkspaceTools {
         self
     }
 
-    /// The same tools, which store long output of commands in files.
+    /// Stores long output of commands in files.
     pub fn save_long_output_in(mut self, place: OutputFileStore) -> WorkspaceTools {
         self.saved_output = Some(place);
         self
     }
 
-    /// The same tools, whose results have at most [`DEFAULT_MAX_RESULT_BYTES`] of text, also if the
-    /// caller asks for more lines.
+    /// Limits all results to [`DEFAULT_MAX_RESULT_BYTES`] of text, even if the caller requests more
+    /// lines.
     pub fn limit_all_result_sizes(mut self) -> WorkspaceTools {
         self.max_requested_bytes = DEFAULT_MAX_RESULT_BYTES;
         self
     }
 
-    /// The same tools for a caller that knows them by names with this prefix. Descriptions, hints and
-    /// notes contain the prefix. [`list_tools`](Self::list_tools) and [`call_tool`](Self::call_tool) use the plain names.
+    /// Adds this prefix to the names of tools in descriptions, hints and notes, for a caller that
+    /// knows the tools under prefixed names. [`list_tools`](Self::list_tools) and
+    /// [`call_tool`](Self::call_tool) use the names without the prefix.
     pub fn with_tool_name_prefix(mut self, prefix: &str) -> WorkspaceTools {
         self.name_prefix = Arc::from(prefix);
         self
     }
 
-    /// The same tools and limits for `backend`.
+    /// The same tools and limits for another backend.
     pub(crate) fn over(&self, backend: Backend) -> WorkspaceTools {
         WorkspaceTools { workspace: Workspace::This(backend), ..self.clone() }
     }
 
-    /// The same tools for the workspace of a request, unless these tools have their own.
+    /// The same tools for the workspace of a request. If these tools have their own workspace, it
+    /// is kept.
     pub(crate) fn over_request(&self, backend: Option<&Backend>) -> WorkspaceTools {
         match (&self.workspace, backend) {
             (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
@@ -152,7 +154,8 @@ impl WorkspaceTools {
         }
     }
 
-    /// The tools as clients see them. The description of `exec` contains the effective policy.
+    /// The tools in the form that clients see. The description of `exec` contains the effective
+    /// policy.
     pub async fn list_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.offered().cloned().collect();
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
@@ -167,12 +170,12 @@ impl WorkspaceTools {
         tools
     }
 
-    /// Calls a tool. A call that fails is a result that a model can read, with `is_error` set.
+    /// Calls a tool. A failed call returns a result that a model can read, with `is_error` set.
     ///
     /// Dropping the future ends the call and the process that it started.
     ///
     /// # Errors
-    /// There is no tool called `name`.
+    /// Fails if there is no tool called `name`.
     pub async fn call_tool(
         &self,
         name: &str,
@@ -194,7 +197,7 @@ impl WorkspaceTools {
         Ok(self.outgoing.aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools, with descriptions that do not depend on the isolation of commands.
+    /// The tools. Their descriptions do not contain the isolation of commands.
     pub(crate) fn offered(&self) -> impl Iterator<Item = &Tool> {
         self.offered.iter().map(|(_, tool)| tool)
     }
@@ -219,7 +222,7 @@ impl WorkspaceTools {
         Ok(self.attempt(self.backend()?, *name, request, progress).await)
     }
 
-    /// The result of a failed call.
+    /// Converts a failure to the result of the call.
     pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
         Ok(failure.into_result(self.backend()?, &self.name_prefix).await)
     }
@@ -243,7 +246,8 @@ impl WorkspaceTools {
         let arguments = request.arguments.unwrap_or_default();
         let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
         let _slot = if name.waits() {
-            // These wait for other calls, which may need a slot to continue.
+            // These tools may wait for other calls. They take no slot, because the other calls may
+            // need one to continue.
             None
         } else {
             match self.slots.acquire().await {

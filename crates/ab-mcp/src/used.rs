@@ -1,8 +1,10 @@
-//! Reports the paths that a call really used, if they differ from what the caller probably meant.
+//! Tells the caller which paths a call really used, if they differ from what the caller probably
+//! meant.
 //!
-//! Models write `/tmp/x.py` and `~/notes` as they would in a shell. Absolute paths outside the
-//! workspace are taken relative to its root, and `~` is the root, since that is the home directory
-//! of commands. The answer says so, and tells where commands find the file.
+//! Models write paths such as `/tmp/x.py` and `~/notes` as they would in a shell. An absolute path
+//! outside the workspace is taken relative to the root of the workspace. `~` stands for the root,
+//! because the root is the home directory of commands. In such cases the answer contains the path
+//! that was used, and the path at which commands find the file.
 
 use ab_core::error::escape_unprintable;
 use ab_core::path::PathParser;
@@ -16,7 +18,7 @@ use crate::tools::Outcome;
 /// Words that a shell expands to the home directory.
 const HOMES: [&str; 3] = ["~", "$HOME", "${HOME}"];
 
-/// How the path arguments of a call were used.
+/// Notes about how the path arguments of a call were used.
 #[derive(Debug, Default)]
 pub(crate) struct UsedPaths {
     notes: Vec<String>,
@@ -51,7 +53,7 @@ impl UsedPaths {
         used
     }
 
-    /// Adds the used paths to the outcome of a call.
+    /// Adds notes about the used paths to the outcome of a call.
     pub(crate) fn told(self, outcome: Outcome) -> Outcome {
         let note = (!self.notes.is_empty()).then(|| self.notes.join("; "));
         match outcome {
@@ -75,7 +77,7 @@ fn with(answer: ToolAnswer, note: Option<String>) -> ToolAnswer {
     }
 }
 
-/// A path as answers show it.
+/// A path in the form in which answers contain it.
 pub(crate) fn shown(backend: &Backend, path: &str) -> String {
     match backend.parse_path(path) {
         Ok(path) => escape_unprintable(&path.to_string()),
@@ -83,7 +85,7 @@ pub(crate) fn shown(backend: &Backend, path: &str) -> String {
     }
 }
 
-/// The absolute path of the workspace root in commands; `None` if there are no commands.
+/// The absolute path of the workspace root in commands. `None` if commands cannot run.
 struct CommandRoot(Option<String>);
 
 impl CommandRoot {
@@ -94,13 +96,13 @@ impl CommandRoot {
     }
 }
 
-/// How a path may differ from what its caller means.
+/// How the meaning of a path differs from what its caller probably meant.
 #[derive(Debug, PartialEq, Eq)]
 enum Slip {
     None,
-    /// It begins with the home directory. With the rest of the path.
+    /// The path begins with the home directory. Contains the rest of the path.
     Home(String),
-    /// It is absolute and not below the root.
+    /// The path is absolute and not below the root.
     Outside,
 }
 
@@ -117,7 +119,7 @@ impl Slip {
         if !given.starts_with('/') || backend.info().root_aliases.iter().any(is_root) {
             return Slip::None;
         }
-        // If the path were below the root, the workspace would have removed the root's path.
+        // For a path below the root, the workspace would have removed the path of the root.
         match (PathParser::lenient().parse(given), backend.parse_path(given)) {
             (Ok(whole), Ok(used)) if whole == used => Slip::Outside,
             _ => Slip::None,

@@ -1,4 +1,4 @@
-//! Selects lines of a text within limits, and describes the remaining lines. Pure.
+//! Selects lines of a text within limits, and describes the remaining lines. Does no I/O.
 
 use std::ops::ControlFlow;
 
@@ -23,25 +23,25 @@ pub(crate) enum Numbers {
     With,
 }
 
-/// Lines as they are shown.
+/// The selected lines, as they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) text: String,
-    /// Numbers of the first and last line, from 1; zero if there is no line.
+    /// The numbers of the first and the last line, counted from 1. Zero if there is no line.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Number of lines of the whole text, if they were counted.
+    /// The number of lines of the whole text, if they were counted.
     pub(crate) total: Option<u64>,
     /// Whether some of the wanted lines did not fit.
     pub(crate) full: bool,
-    /// Number of lines that are shown only in part.
+    /// The number of lines that are truncated.
     pub(crate) cut: usize,
     /// Whether some bytes were not valid UTF-8.
     pub(crate) lossy: bool,
 }
 
 impl Window {
-    /// Whether the window has all lines of the text.
+    /// Whether the window contains all lines of the text.
     pub(crate) fn whole(&self) -> bool {
         self.total.is_some_and(|total| self.first <= 1 && self.last == total)
     }
@@ -73,7 +73,7 @@ pub(crate) struct WindowBuilder {
 
 impl WindowBuilder {
     pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
-        // One byte more than is shown tells that a line was cut.
+        // Keep one byte more than is shown, to detect that a line is longer.
         let picker = LineRangeExtractor::new(range, MAX_SHOWN_LINE_BYTES + 1);
         Self { picker, bound, numbers, window: Window::default() }
     }
@@ -83,12 +83,12 @@ impl WindowBuilder {
         self.picker.feed(piece, |line| window.take(line, self.bound, self.numbers));
     }
 
-    /// Whether no following line would be shown.
+    /// Whether no further line would be shown, so that reading can stop.
     pub(crate) fn is_done(&self) -> bool {
         self.picker.is_past_range() || self.window.full
     }
 
-    /// The window, after the whole text was fed.
+    /// The window after the whole text was fed, with the number of lines.
     pub(crate) fn finish_counted(mut self) -> Window {
         let window = &mut self.window;
         let total =
@@ -97,12 +97,13 @@ impl WindowBuilder {
         self.window
     }
 
-    /// The window, after the whole text was fed or [`is_done`](Self::is_done) is true.
+    /// The window after the whole text was fed, or after [`is_done`](Self::is_done) returned
+    /// `true`.
     pub(crate) fn finish(self) -> Window {
         if self.is_done() {
             return self.window;
         }
-        // A last line without a newline may be the one that does not fit.
+        // The last line, which has no newline, may be the line that does not fit.
         let mut window = self.finish_counted();
         if window.full {
             window.total = None;
@@ -128,7 +129,7 @@ impl Window {
     }
 }
 
-/// The text of a line. Only the start of a long line is needed.
+/// The text of a line. Of a long line, only the start is passed in.
 fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
     let ExtractedLine { number, bytes, length, has_newline } = line;
     let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
@@ -143,7 +144,7 @@ fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> Stri
         return out;
     }
     window.cut += 1;
-    // A character that our cut has split is not an error in the file.
+    // The truncation may have split a character, which is not an error in the file.
     out.push_str(text.trim_end_matches('\u{fffd}'));
     out.push_str(&format!(" [line cut: {} in all]", size(length)));
     if has_newline {
@@ -152,7 +153,7 @@ fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> Stri
     out
 }
 
-/// What the note below a window depends on.
+/// The facts that determine the note below a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) size: u64,
@@ -160,18 +161,19 @@ pub(crate) struct Shape {
     pub(crate) chosen: Chosen,
 }
 
-/// How the caller chose its lines.
+/// How the caller selected the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
-    /// Not at all.
+    /// The caller did not select lines.
     Nothing,
-    /// By their number from the start or the end: the caller knows that there are others.
+    /// By a number of lines from the start or the end. The caller knows that there are other lines.
     Ends,
-    /// By offset or limit: the caller pages through the file.
+    /// By offset or limit. The caller reads the file page by page.
     Range { skip: u64 },
 }
 
-/// How to get the rest, if there is a rest worth mentioning.
+/// A note that says how to get the rest. `None` if there is no rest that the caller does not know
+/// about.
 pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
     let mut notes = Vec::new();
     if let Chosen::Range { skip } = shape.chosen
@@ -272,7 +274,7 @@ mod tests {
                 let mut window = builder.finish();
                 let expect = select(text.as_bytes(), Wanted::From(range), bound, Numbers::With);
                 if window.total.is_none() {
-                    // The rest was not read.
+                    // In this case the rest of the text was not read.
                     window.total = expect.total;
                 }
                 assert_eq!(window, expect, "{piece} {range:?} {bound}");

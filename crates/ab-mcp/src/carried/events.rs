@@ -1,6 +1,6 @@
-//! A parser for server-sent events. It returns the data of each event, in order.
+//! A parser of server-sent events. It returns the data of each event, in order.
 
-/// The incomplete event.
+/// The state of the parser: the incomplete event.
 #[derive(Debug)]
 pub(super) struct Events {
     line: Vec<u8>,
@@ -9,12 +9,12 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// An event may have at most `bound` bytes.
+    /// Creates a parser. An event may have at most `bound` bytes.
     pub(super) fn new(bound: usize) -> Events {
         Events { line: Vec::new(), data: Vec::new(), bound }
     }
 
-    /// The data of every event that these bytes complete.
+    /// Adds bytes and returns the data of every event that they complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
         let mut complete = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

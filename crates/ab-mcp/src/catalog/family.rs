@@ -1,8 +1,8 @@
-//! Groups tools by what they may do, for callers that offer only some of them.
+//! Groups tools by what they can do, for callers that offer only some of them.
 
 use super::Name;
 
-/// What a tool may do to a workspace.
+/// What a tool can do to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolFamily {
     /// Reads files and changes nothing.

@@ -1,4 +1,5 @@
-//! Texts for callers that know the tools by names with a prefix.
+//! Adds a prefix to the names of tools in texts, for callers that know the tools under prefixed
+//! names.
 
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 
 use super::{ALL, Name};
 
-/// The text with `prefix` before each name of a tool. The names `delete` and `exec` are left out: they
-/// are also words of the texts.
+/// Adds `prefix` before each tool name in a text. The names `delete` and `exec` are not changed,
+/// because they are also ordinary words in these texts.
 pub(crate) fn prefixed(text: String, prefix: &str) -> String {
     if prefix.is_empty() {
         return text;
@@ -34,7 +35,7 @@ fn is_renamed(name: Name) -> bool {
     !matches!(name, Name::Delete | Name::Exec)
 }
 
-/// Puts `prefix` before the names of tools in the descriptions of a tool and its arguments.
+/// Adds `prefix` before the names of tools in the descriptions of a tool and its arguments.
 pub(crate) fn prefix_texts(tool: &mut Tool, prefix: &str) {
     if let Some(description) = &tool.description {
         tool.description = Some(prefixed(description.to_string(), prefix).into());

@@ -1,4 +1,5 @@
-//! Batches: several messages in one body, in revisions that have them. They are answered in order.
+//! Batches: several messages in one body. Only some protocol revisions support them. The messages
+//! are answered in order.
 
 use ab_core::Backend;
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use crate::failure::CROWDED;
 use crate::nonsense::refused;
 use crate::outgoing::{Crowded, held};
 
-/// The last revision with batches.
+/// The last protocol revision that supports batches.
 const LAST_WITH_BATCHES: &str = "2025-03-26";
 
 impl McpHttpEndpoint {
@@ -51,7 +52,8 @@ impl McpHttpEndpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
-        // Registered at the start, so that a call that waits for its turn can be cancelled too.
+        // Register all calls at the start, so that a call that still waits for its turn can be
+        // cancelled too.
         let running_calls: Vec<Option<RunningCall>> =
             messages.iter().map(|message| self.running_call(caller, message)).collect();
         let mut answers = b"[".to_vec();
@@ -86,7 +88,8 @@ impl McpHttpEndpoint {
         Some(self.running_calls.begin(caller, &id))
     }
 
-    /// The answer to one message, or `None` if it needs none. Progress notifications are not sent.
+    /// The answer to one message. `None` if the message needs no answer. Progress notifications are
+    /// not sent.
     async fn one_of_batch(
         &self,
         backend: &Backend,
@@ -127,7 +130,7 @@ impl McpHttpEndpoint {
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
-                // `by_protocol` registers the call again.
+                // Drop the registration, because `by_protocol` registers the call again.
                 drop(running_call);
                 let mut alone = Request::new(());
                 *alone.method_mut() = Method::POST;
@@ -144,7 +147,7 @@ impl McpHttpEndpoint {
     }
 }
 
-/// The error for a message of a batch whose answers are already too large.
+/// The error for a message if the answers of its batch are already too large.
 fn too_much(message: &Value) -> Option<Bytes> {
     let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
     let why =

@@ -1,4 +1,4 @@
-//! Reads bodies within limits: the size of one, the total size of all, and time.
+//! Reads request bodies within limits: the size of each, the total size of all, and the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::bounds::{BODIES_AT_ONCE, BODY_TIMEOUT, ROOM_TIMEOUT, SLOWEST_BODY, SM
 
 const KIB: usize = 1024;
 
-/// The memory for the bodies of all requests.
+/// The limit on the memory for the bodies of all requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Bodies {
     bound: usize,
     room: Arc<Semaphore>,
 }
 
-/// A body and the memory reserved for it.
+/// A complete body with its memory reservation.
 pub(crate) struct Whole {
     bytes: Bytes,
     room: Option<OwnedSemaphorePermit>,
@@ -33,7 +33,8 @@ impl Whole {
         &self.bytes
     }
 
-    /// The bytes without the reservation, for a caller that parses them into its own structure.
+    /// Returns the bytes and releases the reservation, for a caller that parses the bytes into
+    /// other structures.
     pub(crate) fn into_bytes(self) -> Bytes {
         drop(self.room);
         self.bytes
@@ -41,10 +42,10 @@ impl Whole {
 }
 
 pub(crate) enum Unread {
-    /// With the maximum size.
+    /// The body is too large. Contains the maximum size.
     TooLarge(usize),
     TooSlow,
-    /// Other bodies use all the memory.
+    /// Other bodies use all the available memory.
     Crowded,
     Broken(String),
 }
@@ -66,7 +67,8 @@ impl Bodies {
         if announced.is_some_and(|length| length > self.bound as u64) {
             return Err(Unread::TooLarge(self.bound));
         }
-        // Small bodies need no reservation: there are at most as many as connections.
+        // Small bodies need no reservation, because their number is limited by the number of
+        // connections.
         let mut room = None;
         if announced.is_some_and(|length| length > SMALL_BODY as u64) {
             room = Some(self.room(announced).await?);
@@ -105,7 +107,7 @@ impl Bodies {
         Ok(Whole { bytes: first.unwrap_or_else(|| whole.freeze()), room })
     }
 
-    /// Reserves memory for the announced length, or else for the maximum.
+    /// Reserves memory for the announced length. If no length was announced, for the maximum size.
     async fn room(&self, announced: Option<u64>) -> Result<OwnedSemaphorePermit, Unread> {
         let bytes = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(self.bound);
         let wanted = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX >> 4);

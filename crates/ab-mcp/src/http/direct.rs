@@ -1,8 +1,8 @@
-//! A shortcut for plain tool calls in revisions with a handshake, answered with JSON. JSON lines
-//! use it too.
+//! Answers plain tool calls directly with JSON, in protocol revisions with a handshake. Also used
+//! for JSON lines.
 //!
 //! Most requests are such calls, and they do not need most of what rmcp does. The answers are the
-//! same as those of rmcp; a test compares them.
+//! same as those of rmcp, which a test checks.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ use crate::outgoing::held;
 use crate::server::cancelled;
 use crate::tools::WorkspaceTools;
 
-/// A call whose caller wants only the result.
+/// A tool call whose caller wants only the result.
 pub(crate) struct Call {
     id: RequestId,
     request: CallToolRequestParams,
@@ -53,7 +53,7 @@ struct Params<'a> {
     task: Option<IgnoredAny>,
 }
 
-/// Whether the headers ask for nothing special.
+/// Whether the headers contain no special request.
 pub(crate) fn is_plain(parts: &Parts) -> bool {
     let mut special = parts.headers.keys().filter(|name| {
         let name = name.as_str();
@@ -64,7 +64,7 @@ pub(crate) fn is_plain(parts: &Parts) -> bool {
     special.next().is_none() && has_handshake(named)
 }
 
-/// Whether this is one of the revisions before 2026-07-28.
+/// Whether the revision has a handshake. This is true for all revisions before 2026-07-28.
 pub(crate) fn has_handshake(named: &HeaderValue) -> bool {
     let mut known = ProtocolVersion::KNOWN_VERSIONS.iter();
     known.any(|known| named == known.as_str() && *known < ProtocolVersion::V_2026_07_28)
@@ -100,14 +100,15 @@ impl Call {
         Some(Call { id, request })
     }
 
-    /// The answer, or the error for a call that was cancelled.
+    /// The encoded answer. If the call is cancelled, the error for that.
     pub(crate) async fn written_unless(
         self,
         tools: &WorkspaceTools,
         running_call: &RunningCall,
     ) -> Result<Bytes, Unwritten> {
         let id = self.id.clone();
-        // Cancellation is polled first: a call that was cancelled before its turn must not begin.
+        // Check the cancellation first, because a call that was cancelled before its turn must not
+        // begin.
         tokio::select! {
             biased;
             () = running_call.cancelled() => Err(Unwritten::Cancelled(id)),
@@ -115,7 +116,8 @@ impl Call {
         }
     }
 
-    /// The answer as JSON. It holds its room until the client has received it.
+    /// Runs the call and encodes the answer as JSON. The memory reservation is released when the
+    /// client has received the answer.
     pub(crate) async fn written(self, tools: &WorkspaceTools) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
         let result = match tools.outcome(request, None).await {
@@ -144,14 +146,14 @@ impl Call {
     }
 }
 
-/// Why there is no answer.
+/// Why there is no answer to a call.
 #[derive(Debug)]
 pub(crate) enum Unwritten {
-    /// There is no room for it. The call had this id.
+    /// Memory could not be reserved for the answer to the call with this id.
     Crowded(RequestId),
-    /// Its caller cancelled it.
+    /// The caller cancelled the call with this id.
     Cancelled(RequestId),
-    /// It cannot be encoded as JSON.
+    /// The answer cannot be encoded as JSON.
     Odd,
 }
 
@@ -164,7 +166,7 @@ impl Unwritten {
         }
     }
 
-    /// The error for the caller.
+    /// The error message that is sent to the caller.
     pub(crate) fn told(self) -> ServerJsonRpcMessage {
         match self {
             Unwritten::Crowded(id) => {

@@ -1,7 +1,7 @@
 //! Tracks whether a client still waits for the answer to a call in a session.
 //!
-//! An answer in a session survives its connection: the client returns and names the last event that
-//! it received. If it does not return in time, its call is cancelled.
+//! In a session, an answer survives the loss of its connection: the client reconnects and names the
+//! last event that it received. If the client does not reconnect in time, its call is cancelled.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 use super::running_calls::WeakRunningCall;
 use crate::bounds::RETURN_TIMEOUT;
 
-/// The number of streams through which clients have returned to a session.
+/// The number of open streams with which clients have reconnected to a session.
 pub(crate) type Returned = watch::Sender<usize>;
 
-/// Watches calls whose connections closed, until the server closes.
+/// Watches calls whose connections were closed, until the server closes.
 #[derive(Clone, Debug)]
 pub(crate) struct DisconnectWatcher {
     tasks: TaskTracker,
@@ -32,8 +32,8 @@ impl DisconnectWatcher {
         DisconnectWatcher { tasks: TaskTracker::new(), closing }
     }
 
-    /// The body of the answer to a call. If it is dropped before it was sent, the call is
-    /// cancelled, unless its client returns.
+    /// Wraps the body of the answer to a call. If the body is dropped before it was sent
+    /// completely, the call is cancelled, unless its client reconnects in time.
     pub(crate) fn of_call<B>(
         &self,
         body: B,
@@ -58,7 +58,7 @@ impl DisconnectWatcher {
         DropNotifyingBody { body, left: Some(Box::new(left)) }
     }
 
-    /// The body of a stream through which a client has returned.
+    /// Wraps the body of a stream with which a client has reconnected.
     pub(crate) fn of_return<B>(body: B, returned: &Returned) -> DropNotifyingBody<B> {
         returned.send_modify(|count| *count += 1);
         let returned = returned.clone();
@@ -67,7 +67,8 @@ impl DisconnectWatcher {
     }
 }
 
-/// Waits until no client has returned for long enough, or the session has ended.
+/// Waits until no client was connected for the whole return timeout, or until the session has
+/// ended.
 async fn client_stayed_away(mut returned: watch::Receiver<usize>) {
     while returned.wait_for(|count| *count == 0).await.is_ok() {
         tokio::select! {

@@ -1,11 +1,11 @@
-//! Keeps track of running calls, so that a cancellation finds them: over HTTP it is a separate
-//! request, mostly on another connection.
+//! Registers running calls, so that a cancellation can find them. Over HTTP a cancellation is a
+//! separate request, usually on another connection.
 //!
-//! Request ids are small numbers, so two clients may use the same ones at the same time. A client
-//! that initializes outside of a session therefore gets a name, in the header that sessions use,
-//! and repeats it in every request. The server keeps nothing for such a name: it only tells which
-//! calls belong together. A client that never initialized is identified by its address, its
-//! credential and its scope.
+//! Request ids are small numbers, so two clients may use the same ids at the same time. Therefore a
+//! client that initializes outside of a session gets a random name, in the header that otherwise
+//! contains the session id, and repeats it in every request. The server stores nothing for such a
+//! name. It only shows which calls belong to the same client. A client that has not initialized is
+//! identified by its address, its credential and its scope.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,33 +20,34 @@ use tokio_util::sync::CancellationToken;
 
 use super::SESSION;
 
-/// Prefix of the names of clients outside of a session. Session ids are UUIDs.
+/// Prefix of the names of clients outside of sessions. Session ids have no such prefix, because
+/// they are UUIDs.
 const CLIENT: &str = "client-";
 
-/// The address of a client. The HTTP server puts it into the extensions of the request.
+/// The address of a client. The HTTP server stores it in the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerAddress(pub IpAddr);
 
-/// Identifies a caller, so that it can only cancel its own calls.
+/// Identifies a caller, so that a caller can cancel only its own calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     name: Name,
     credential: Option<HeaderValue>,
-    /// The absolute paths of its scope's root. No other scope has the same.
+    /// The absolute paths of the root of the caller's scope. They are different for every scope.
     roots: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Name {
     Session(HeaderValue),
-    /// A name that [`Caller::new_name`] made.
+    /// A name that was made by [`Caller::new_name`].
     Client(HeaderValue),
     Address(Option<CallerAddress>),
 }
 
 impl Caller {
-    /// The caller of a request. The name of a client outside of a session is removed from the
-    /// headers, because no other code knows it.
+    /// Determines the caller of a request. The name of a client outside of sessions is removed from
+    /// the headers, because other code would treat it as a session id.
     pub(crate) fn of<B>(request: &mut Request<B>, backend: &Backend) -> Caller {
         let credential = request.headers().get(AUTHORIZATION).cloned();
         let name = match request.headers().get(SESSION).cloned() {
@@ -60,14 +61,14 @@ impl Caller {
         Caller { name, credential, roots: backend.info().root_aliases }
     }
 
-    /// A name for a client. Other clients cannot guess it.
+    /// Makes a random name for a client, which other clients cannot guess.
     pub(crate) fn new_name() -> HeaderValue {
         let random = || RandomState::new().hash_one(CLIENT);
         let name = format!("{CLIENT}{:016x}{:016x}", random(), random());
         HeaderValue::try_from(name).unwrap_or(HeaderValue::from_static(CLIENT))
     }
 
-    /// Whether all calls under this name belong to one client.
+    /// Whether all calls with this name certainly belong to a single client.
     fn is_certain(&self) -> bool {
         match self.name {
             Name::Session(_) | Name::Client(_) => true,
@@ -98,11 +99,11 @@ struct Entry {
     cancelled: CancellationToken,
 }
 
-/// A running call. It is stored with the request and dropped with it.
+/// A running call. The value is stored with the request and dropped together with it.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningCall(Arc<Registration>);
 
-/// A weak reference to a call, which may have ended.
+/// A weak reference to a running call, which may have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakRunningCall(Weak<Registration>);
 
@@ -120,15 +121,17 @@ impl RunningCalls {
         self.add(&mut self.lock(), key)
     }
 
-    /// Like [`begin`](Self::begin), unless the caller already has a call with this id.
+    /// Like [`begin`](Self::begin), but returns `None` if the caller already has a running call
+    /// with this id.
     pub(crate) fn begin_alone(&self, caller: &Caller, id: &RequestId) -> Option<RunningCall> {
         let key = Key { caller: caller.clone(), id: id.clone() };
         let mut table = self.lock();
         if table.calls.contains_key(&key) { None } else { Some(self.add(&mut table, key)) }
     }
 
-    /// Cancels a call of the caller. If the caller is identified only by its address, several calls
-    /// with one id may belong to different clients; then none is cancelled.
+    /// Cancels a call of the caller. If the caller is identified only by its address and there are
+    /// several calls with this id, they may belong to different clients. In this case none of them
+    /// is cancelled.
     pub(crate) fn cancel(&self, caller: &Caller, id: &RequestId) {
         let key = Key { caller: caller.clone(), id: id.clone() };
         let table = self.lock();

@@ -1,5 +1,5 @@
-//! Sessions, in revisions that have them. Each is bound to the part of the workspace in which it
-//! began, and no two of its running calls have the same id.
+//! Sessions, in protocol revisions that support them. Each session is bound to the part of the
+//! workspace in which it began. The running calls of a session have different ids.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,27 +21,27 @@ pub(crate) struct Sessions {
     running_calls: RunningCalls,
 }
 
-/// What a session is bound to.
+/// The part of the workspace and the actor to which a session is bound.
 #[derive(Clone, Debug)]
 struct Bond {
-    /// The absolute paths of the root with which it began. No other part of the workspace has the
-    /// same.
+    /// The absolute paths of the root with which the session began. Every part of the workspace has
+    /// different paths.
     roots: Vec<String>,
-    /// The actor that began it. Session ids are not credentials.
+    /// The actor that began the session. It is checked because session ids are not credentials.
     actor: Actor,
     returned: Returned,
 }
 
-/// A request that may use its session.
+/// A request that was allowed to use its session.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// `Some` if it is a call.
+    /// The registered call, if the request is a call.
     pub(crate) running_call: Option<RunningCall>,
     pub(crate) returned: Returned,
 }
 
 impl Sessions {
-    /// The calls of these sessions are registered in `running_calls`.
+    /// Creates a table of sessions whose calls are registered in `running_calls`.
     pub(crate) fn new(running_calls: RunningCalls) -> Sessions {
         let mut kept = LocalSessionManager::default();
         kept.session_config.keep_alive = Some(SESSION_TIMEOUT);
@@ -56,7 +56,7 @@ impl Sessions {
         self.kept.sessions.read().await.len() >= MAX_SESSIONS
     }
 
-    /// Records the part of the workspace that a new session belongs to.
+    /// Records to which part of the workspace a new session is bound.
     pub(crate) async fn begin(&self, headers: &HeaderMap, backend: &Backend) {
         let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else { return };
         let alive = self.kept.sessions.read().await;
@@ -70,7 +70,7 @@ impl Sessions {
         bonds.insert(id.to_owned(), bond);
     }
 
-    /// Checks that a request may use the session it names.
+    /// Checks that a request may use the session that it names.
     pub(crate) async fn admit(
         &self,
         named: &HeaderValue,

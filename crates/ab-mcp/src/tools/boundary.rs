@@ -1,4 +1,4 @@
-//! `list_allowed_directories`: the root of the workspace.
+//! `list_allowed_directories`: names the root of the workspace.
 
 use ab_core::Backend;
 

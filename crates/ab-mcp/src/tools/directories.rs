@@ -1,4 +1,4 @@
-//! `list_directory` and `list_directory_with_sizes`: the contents of a directory.
+//! `list_directory` and `list_directory_with_sizes`: list the contents of a directory.
 
 use ab_core::options::{EntryDetailLevel, ListOptions};
 use ab_core::{Backend, DirEntry, FileKind};
@@ -45,7 +45,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
     let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();
     let total: u64 = entries.iter().filter(|entry| !entry.kind.is_dir()).map(bytes).sum();
-    // An empty line separates the rows from the totals, if there are rows.
+    // If there are rows, an empty line separates them from the totals.
     let gap = if text.is_empty() { "\n" } else { "\n\n" };
     let text = format!(
         "{text}{gap}Total: {} files, {directories} directories\nCombined size: {}",
@@ -72,12 +72,12 @@ fn mark(entry: &DirEntry) -> &'static str {
     }
 }
 
-/// A name without line breaks and other unprintable characters.
+/// The name of an entry. Line breaks and other unprintable characters are escaped.
 fn name(entry: &DirEntry) -> String {
     ab_core::error::escape_unprintable(entry.path.name().unwrap_or_default())
 }
 
-/// The rows that are shown.
+/// The part of the rows that is shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
     skip: usize,
@@ -98,12 +98,14 @@ impl Page {
         &rows[start..start.saturating_add(self.limit).min(rows.len())]
     }
 
-    /// How many rows a search has to find for this page, plus one to know whether there are more.
+    /// The number of rows that a search must find for this page, plus one to detect whether there
+    /// are more.
     pub(crate) fn reach(self) -> usize {
         self.skip.saturating_add(self.limit).saturating_add(1)
     }
 
-    /// The position of the page and how to continue, unless it has all rows.
+    /// A note with the position of the page and how to continue. `None` if the page contains all
+    /// rows.
     pub(crate) fn note(self, shown: usize, total: Total) -> Option<String> {
         let (first, last) = (self.skip as u64 + 1, self.skip as u64 + shown as u64);
         let (all, more) = match total {
@@ -126,7 +128,7 @@ impl Page {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Total {
     Known(usize),
-    /// More than were examined.
+    /// There are more rows than were examined.
     More,
 }
 

@@ -1,4 +1,4 @@
-//! `edit_file`: replaces text, all edits or none, and returns a diff.
+//! `edit_file`: replaces texts and returns a diff. Either all edits are made or none.
 
 use ab_core::{Backend, Edit, EditOptions, EditReport, Error};
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ pub(crate) async fn call(
     Ok(ToolAnswer::noted(text, note).with("replaced", edited.replaced as u64))
 }
 
-/// Edits a file that is unchanged since the caller read it.
+/// Edits a file. Fails if it has changed since the caller read it.
 async fn after_read(
     backend: &Backend,
     path: &str,
@@ -89,7 +89,7 @@ fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failur
     }
 }
 
-/// The start of a long diff, cut at the end of a line.
+/// The start of a long diff, truncated at the end of a line, and a note.
 fn bounded(diff: &str) -> (&str, Option<String>) {
     if diff.len() <= DEFAULT_MAX_RESULT_BYTES {
         return (diff, None);
@@ -103,7 +103,7 @@ fn bounded(diff: &str) -> (&str, Option<String>) {
     (shown, Some(note))
 }
 
-/// A fence with more backticks than the diff has in a row.
+/// A code fence with more backticks than any sequence of backticks in the diff.
 fn fence(diff: &str) -> String {
     let longest = diff.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat((longest + 1).max(3))

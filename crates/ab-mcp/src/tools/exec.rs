@@ -67,7 +67,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
     answered(&Said { stdout, stderr, cut, advice, saved }, &exit, limit)
 }
 
-/// The terminal for a background process, if the caller asked for one.
+/// The size of the terminal for a background process, if the caller requested a terminal.
 fn terminal(arguments: &mut Arguments, background: bool) -> Result<Option<TerminalSize>, Failure> {
     let pty = arguments.flag("pty", false)?;
     let (columns, rows) = (arguments.count("columns")?, arguments.count("rows")?);
@@ -98,7 +98,7 @@ async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
     Ok(ToolAnswer::with_value(text, json!({ "processId": process.id.as_str() })))
 }
 
-/// Runs a command to its end. Dropping the future ends the process.
+/// Runs a command until it ends. Dropping the future ends the process.
 async fn waited_for(
     backend: &Backend,
     request: ExecRequest,
@@ -144,27 +144,27 @@ async fn waited_for(
 struct Ran {
     stdout: Kept,
     stderr: Kept,
-    /// Both streams together, if long output is stored.
+    /// Both streams together. Set if long output is stored in a file.
     whole: Option<WholeOutput>,
-    /// How it ended, or why that is not known.
+    /// The exit of the command, or why it is not known.
     ended: Result<ProcessExit, String>,
     took: Duration,
 }
 
-/// What ended a command that took too long: its timeout, or a shorter limit of the workspace.
+/// The time limit that ends a command: its timeout, or a shorter limit of the workspace.
 #[derive(Clone, Copy)]
 struct TimeLimit {
     timeout: Duration,
     took: Duration,
 }
 
-/// Its output and what to add to it.
+/// The output of a command as text, and notes to add to it.
 struct Said {
     stdout: String,
     stderr: String,
     cut: bool,
     advice: Option<String>,
-    /// The file with the output, if there is one, and a note about it.
+    /// A note about the stored output, and the path of the file if it could be written.
     saved: Option<(Option<WsPath>, String)>,
 }
 
@@ -218,7 +218,7 @@ fn answered(said: &Said, exit: &ProcessExit, limit: TimeLimit) -> Outcome {
     }
 }
 
-/// How it ended; `None` if it succeeded.
+/// A text about how the command ended. `None` if it succeeded.
 fn ending(exit: &ProcessExit, limit: TimeLimit) -> Option<String> {
     let status = status(exit);
     let TimeLimit { timeout, took } = limit;

@@ -80,7 +80,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(answered(found, numbered, limit))
 }
 
-/// Globs. A file must match one of them.
+/// The globs of files that are searched. A file must match one of them.
 fn included(arguments: &mut Arguments) -> Result<Vec<String>, Failure> {
     let glob = arguments.optional_text("glob")?;
     let Some(kind) = arguments.optional_text("type")? else {

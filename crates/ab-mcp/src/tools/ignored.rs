@@ -1,4 +1,4 @@
-//! What searches skip by default: paths in `.gitignore`, build output and caches.
+//! The paths that searches skip by default: those in `.gitignore`, build output and caches.
 
 use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredEntryCounts};
 
@@ -25,7 +25,7 @@ impl Ignoring {
     }
 }
 
-/// How much was skipped; `None` if nothing was.
+/// A note about how much was skipped. `None` if nothing was skipped.
 pub(crate) fn note(left_out: IgnoredEntryCounts) -> Option<String> {
     let count = |count: u64, one, many| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);

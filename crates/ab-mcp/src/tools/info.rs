@@ -1,4 +1,4 @@
-//! `get_file_info`: the metadata of a path.
+//! `get_file_info`: shows the metadata of a path.
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(ToolAnswer::text(rows.join("\n")))
 }
 
-/// To the millisecond, in UTC.
+/// A time in UTC with milliseconds. `None` if it cannot be represented.
 pub(crate) fn shown(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     Some(format!("{time:.3}"))

@@ -1,4 +1,4 @@
-//! `read_media_file`: the bytes of a file in base64.
+//! `read_media_file`: returns the bytes of a file in base64.
 
 use ab_core::options::ReadOptions;
 use ab_core::{Backend, Verb};
@@ -18,8 +18,8 @@ pub(crate) async fn call(
     ledger: Option<&LedgerView>,
 ) -> Outcome {
     let path = arguments.text("path")?;
-    // Accepted from older callers and ignored: a file that is neither picture nor sound is a
-    // resource.
+    // Older callers pass this argument. It is ignored: a file that is neither a picture nor a sound
+    // is returned as a resource.
     arguments.flag("force", false)?;
     // Reserve memory before the file is read.
     let size = backend.stat(&path).await.map_err(|error| error.with_verb(Verb::Read))?.size;
@@ -38,7 +38,7 @@ pub(crate) async fn call(
     Ok(ToolAnswer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
 }
 
-/// The MIME type of a file, by its extension.
+/// The MIME type of a file, according to its extension.
 pub(crate) fn mime_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -69,7 +69,7 @@ pub(crate) fn mime_type(path: &str) -> &'static str {
     }
 }
 
-/// A path of the workspace as a URI that reveals nothing about the host.
+/// A path of the workspace as a URI that contains nothing about the host.
 fn uri(path: &str) -> String {
     let mut out = "workspace:///".to_owned();
     for byte in path.bytes() {

@@ -1,4 +1,4 @@
-//! The output of a command within limits: its start, its end, and how much is between.
+//! Limits the output of a command: keeps its start and its end, and counts the bytes in between.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ pub(crate) struct Kept {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
-    /// Maximum number of bytes of the start that are kept, and of the end.
+    /// Maximum number of bytes that are kept of the start, and also of the end.
     half: usize,
 }
 
@@ -24,7 +24,7 @@ impl Kept {
         let room = self.half - self.head.len();
         let (first, rest) = bytes.split_at(bytes.len().min(room));
         self.head.extend_from_slice(first);
-        // Only the end of a large piece can be part of the kept end.
+        // Of a large piece, only the last bytes can become part of the kept end.
         let rest = &rest[rest.len().saturating_sub(self.half)..];
         let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
         self.tail.drain(..over);
@@ -39,7 +39,7 @@ impl Kept {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    /// The output as text, with a mark where bytes are left out.
+    /// The output as text, with a marker where bytes are omitted.
     pub(crate) fn text(self) -> String {
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
         let tail: Vec<u8> = self.tail.into();

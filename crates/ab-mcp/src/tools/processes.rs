@@ -1,4 +1,4 @@
-//! Background processes: their output, input, end, and the list of them.
+//! Tools for background processes: read output, send input, end a process, and list the processes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::bounds::{COMMAND_CHARS, DEFAULT_MAX_RESULT_BYTES, KILL_WAIT, MAX_WAIT
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// A cursor after all output, for a reader that wants no old output.
+/// A cursor behind all output, for a reader that does not want earlier output.
 const NOW: u64 = u64::MAX;
 
 pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -94,7 +94,7 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
         ],
     )?;
     let mut process = attached(backend, &id, NOW).await?;
-    // Fails if the process has ended, which is fine.
+    // Sending fails if the process has already ended.
     let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
     let ended = timeout(KILL_WAIT, process.wait()).await.ok().flatten();
     let text = match &ended {
@@ -123,14 +123,14 @@ struct Heard {
     text: String,
     next: u64,
     lost: u64,
-    /// Whether its output has ended.
+    /// Whether the output of the process has ended.
     ended: bool,
-    /// Whether there is more than fits.
+    /// Whether there is more output than fits in the answer.
     full: bool,
 }
 
 impl Heard {
-    /// Waits for new output, then takes all that arrives without a pause.
+    /// Waits for new output, then takes everything that arrives without a pause.
     async fn from(process: &mut Process, cursor: u64, wait: Duration) -> Heard {
         let mut heard = Heard { next: cursor, ..Heard::default() };
         let mut bytes: Vec<u8> = Vec::new();
@@ -179,7 +179,7 @@ async fn attached(backend: &Backend, id: &ProcessId, from: u64) -> Result<Proces
     }
 }
 
-/// The error for an unknown process id, with the ids that exist.
+/// The error for an unknown process id. It lists the ids of existing processes.
 async fn unknown(backend: &Backend, error: Error) -> Failure {
     let processes = backend.detached_processes().await.unwrap_or_default();
     let ids: Vec<&str> = processes.iter().take(10).map(|process| process.id.as_str()).collect();

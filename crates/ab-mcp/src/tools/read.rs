@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::quantity::size;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted, Window, WindowBuilder};
 
-/// A NUL within this many bytes at the start makes a file binary.
+/// If a file has a NUL in this many bytes at its start, it is treated as binary.
 const PROBE: usize = 8192;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &With<'_>) -> Outcome {
@@ -70,14 +70,14 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &Wit
     })
 }
 
-/// Lines of a file, and the file as it was when it was opened.
+/// Lines of a file, and the attributes that the file had when it was opened.
 pub(crate) struct ReadLines {
     pub(crate) window: Window,
     pub(crate) size: u64,
     pub(crate) version: FileVersion,
 }
 
-/// Lines of a file within bounds.
+/// Reads lines of a file, up to a number of bytes.
 pub(crate) async fn read(
     backend: &Backend,
     path: &str,
@@ -127,7 +127,7 @@ pub(crate) async fn read(
     Ok(ReadLines { window, size: stat.size, version: stat.version })
 }
 
-/// Lines of a file of any size. The file is read up to the last of them.
+/// Reads lines of a file of any size. The file is read only up to the last of these lines.
 async fn stream(
     backend: &Backend,
     path: &str,
@@ -146,7 +146,7 @@ async fn stream(
     Ok(window.finish())
 }
 
-/// The end of a file that is too large for counting its lines.
+/// Reads the last lines of a file that is too large for counting its lines.
 async fn last_of_large(
     backend: &Backend,
     path: &str,
@@ -156,10 +156,10 @@ async fn last_of_large(
 ) -> Result<Window, Failure> {
     let start = stat.size.saturating_sub(bound as u64);
     let (bytes, _) = range(backend, path, start, bound as u64).await?;
-    // The first line there is probably incomplete.
+    // Skip the first line in these bytes, because it is probably incomplete.
     let from = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut window = window::select(&bytes[from..], Wanted::Last(count), bound, Numbers::Without);
-    // The numbers are relative to `start`, not to the start of the file.
+    // Remove the line numbers: they count from `start`, not from the start of the file.
     window.full = window.last < count;
     (window.first, window.last, window.total) = (0, 0, None);
     Ok(window)
@@ -176,7 +176,7 @@ async fn range(
     Ok((content.bytes, content.stat))
 }
 
-/// Refuses a file that is not text.
+/// Fails if a file is not text.
 fn refuse_binary(backend: &Backend, path: &str, bytes: &[u8], stat: &Stat) -> Result<(), Failure> {
     if !bytes[..bytes.len().min(PROBE)].contains(&0) {
         return Ok(());

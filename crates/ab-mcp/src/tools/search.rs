@@ -1,4 +1,4 @@
-//! `search_files`: finds names by glob.
+//! `search_files`: finds files by a glob.
 
 use ab_core::backend::GlobOptions;
 use ab_core::metadata::TruncationCause;
@@ -26,7 +26,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let order = arguments.choice("sortBy", &[("path", Order::Path), ("mtime", Order::Changed)])?;
     let limits = match order {
         Order::Path => SearchLimits { matches: page.reach(), ..SearchLimits::default() },
-        // The newest file may be anywhere, so all matches are needed.
+        // The newest file may come last, so all matches are needed.
         Order::Changed => SearchLimits::default(),
     };
     let options = GlobOptions {

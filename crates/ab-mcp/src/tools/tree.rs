@@ -1,4 +1,4 @@
-//! `directory_tree`: a directory and its contents as nested JSON.
+//! `directory_tree`: returns a directory and its contents as nested JSON.
 
 use ab_core::Backend;
 use ab_core::backend::{TreeNode, TreeOptions};
@@ -12,7 +12,7 @@ use crate::arguments::Arguments;
 use crate::bounds::{MAX_PATTERNS, TREE_ENTRIES};
 use crate::quantity::grouped;
 
-/// Approximate size of an entry as text.
+/// The approximate size of an entry as text, in bytes.
 const NODE_BYTES: usize = 80;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -37,7 +37,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(ToolAnswer::in_separate_block(text, note))
 }
 
-/// Writes nodes as indented JSON, directly from the nodes because there may be many.
+/// Writes nodes as indented JSON. Writes directly from the nodes, because there may be many.
 fn write(out: &mut String, nodes: &[TreeNode], depth: usize) {
     if nodes.is_empty() {
         return out.push_str("[]");

@@ -1,4 +1,4 @@
-//! `write_file` and `create_directory`.
+//! `write_file` and `create_directory`: write a file or create a directory.
 
 use ab_core::Backend;
 
