@@ -1,4 +1,5 @@
-//! Analyses a command line: the programs it would run, and the effects that rules can refer to.
+//! Analyses a command line: which programs it would run, and which effects it has that rules can
+//! refer to.
 
 mod argument;
 mod braces;
@@ -31,12 +32,12 @@ const MAX_DETAIL: usize = 200;
 /// The result of an analysis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CommandAnalysis {
-    /// Every simple command, in the order of the text. The command that a wrapper starts comes
-    /// after the wrapper.
+    /// All simple commands, in the order of the text. If a wrapper such as `env` starts a command,
+    /// the command comes after the wrapper.
     pub commands: Vec<AnalysedCommand>,
     pub findings: Vec<CommandFinding>,
-    /// The cost of the analysis, in units of about one byte examined. It grows with the text, and
-    /// is bounded.
+    /// The cost of the analysis. One unit is about one examined byte. The cost grows with the text
+    /// and is limited.
     pub work: usize,
 }
 
@@ -44,9 +45,10 @@ pub struct CommandAnalysis {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysedCommand {
     pub words: Vec<ExpandedShellWord>,
-    /// The index of the wrapper that starts it.
+    /// The index of the wrapper that starts this command, if there is one.
     pub wrapper: Option<usize>,
-    /// Whether it was only examined. The line does not start it in this form, but something may.
+    /// Whether the command was only examined. The line does not start the command in this form, but
+    /// something may start it later.
     pub not_started: bool,
     /// The paths that its words and redirects lead to.
     pub paths: Vec<CommandPathUse>,
@@ -55,12 +57,12 @@ pub struct AnalysedCommand {
 /// A word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpandedShellWord {
-    /// The text, or the source text if the value is not known.
+    /// The text of the word. If its value is not known, the source text.
     pub text: String,
     pub known: bool,
 }
 
-/// A path that a command uses, and how.
+/// A path that a command uses, and how the command uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandPathUse {
     pub location: CommandPathLocation,
@@ -69,7 +71,7 @@ pub struct CommandPathUse {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandPathAccess {
-    /// Named, and perhaps read.
+    /// The path is named, and the file may be read.
     Read,
     Write,
 }
@@ -78,14 +80,14 @@ pub enum CommandPathAccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandFinding {
     pub effect: CommandFindingKind,
-    /// The index of the command; `None` if the finding belongs to the whole line.
+    /// The index of the command. `None` if the finding is about the whole line.
     pub command: Option<usize>,
-    /// The part of the text that shows the effect.
+    /// The part of the text that has the effect.
     pub detail: String,
 }
 
 impl CommandAnalysis {
-    /// The commands that the line starts.
+    /// The commands that the line starts, with their indices.
     pub fn started_commands_with_index(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
         self.commands.iter().enumerate().filter(|(_, command)| !command.not_started)
     }
@@ -113,7 +115,7 @@ impl AnalysedCommand {
     }
 }
 
-/// Analyses a command line as it would run in `scene`.
+/// Analyses a command line as it would run in `context`.
 pub fn analyse_command(command: &str, context: &CommandCheckContext) -> CommandAnalysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
@@ -131,16 +133,16 @@ pub fn analyse_command(command: &str, context: &CommandCheckContext) -> CommandA
     analysis
 }
 
-/// What a POSIX shell would do with constructs that only bash knows. Text that is not valid POSIX
-/// shell has no effect there.
+/// Analyses constructs that only bash knows the way a POSIX shell reads them. Text that is not
+/// valid in a POSIX shell has no effect there.
 fn second_reading(command: &str, scene: &CommandCheckContext, meter: &Meter) -> CommandAnalysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {
             walk.shadow += 1;
             let mut found = walk.top(&script);
-            // The bash reading has already reported separators and chains. This one may only add
-            // dangers.
+            // The bash reading has already reported separators and chains. This reading may only
+            // add dangers.
             let ours = |found: &CommandFinding| {
                 !matches!(
                     found.effect,

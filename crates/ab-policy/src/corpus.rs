@@ -1,4 +1,4 @@
-//! A test suite for policies: commands with the verdicts that they must get, as data.
+//! A test suite for policies: a file with commands and the verdicts that they must get.
 
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::rules::{PolicyRuleFile, invalid, located};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTestSuite {
-    /// The meaning of `~`. The workspace is `/workspace`.
+    /// The meaning of `~`. The root of the workspace is `/workspace`.
     #[serde(default)]
     pub home: PolicyTestHomeDirectory,
     #[serde(rename = "case")]
@@ -27,7 +27,7 @@ pub enum PolicyTestHomeDirectory {
     Start,
 }
 
-/// One command. Profiles that it does not name are not checked.
+/// One command with its expected verdicts. Only profiles for which a verdict is given are checked.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTestCase {
@@ -35,14 +35,14 @@ pub struct PolicyTestCase {
     pub guarded: Option<String>,
     pub strict: Option<String>,
     pub off: Option<String>,
-    /// The rule that must decide in `guarded`.
+    /// The id of the rule that must decide in the profile `guarded`.
     pub rule: Option<String>,
     /// The programs that a shell would start for the command, with their arguments.
     #[serde(default)]
     pub runs: Vec<String>,
 }
 
-/// A case with another result than expected.
+/// A case whose result differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTestMismatch {
     pub command: String,
@@ -63,7 +63,7 @@ impl PolicyTestSuite {
         })
     }
 
-    /// Whether `text` looks like a test suite rather than a file of rules.
+    /// Whether `text` looks like a test suite and not like a file of rules.
     pub fn looks_like_test_suite(text: &str) -> bool {
         let json = text.trim_start().starts_with('{') && text.contains("\"case\"");
         json || text.lines().any(|line| line.trim() == "[[case]]")
@@ -76,7 +76,8 @@ impl PolicyTestSuite {
         })
     }
 
-    /// Judges every case by the built-in rules and `rules`, and returns the cases that differ.
+    /// Judges every case by the built-in rules and by `rules`, and returns the cases whose results
+    /// differ.
     pub fn find_mismatches(&self, rules: &PolicyRuleFile) -> Result<Vec<PolicyTestMismatch>> {
         let mut misses = Vec::new();
         let scene = self.context();
@@ -113,7 +114,7 @@ impl PolicyTestSuite {
         Ok(misses)
     }
 
-    /// The number of cases that expect `verdict` in `guarded`.
+    /// The number of cases for which `verdict` is expected in the profile `guarded`.
     pub fn count_cases_with_guarded_verdict(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
     }

@@ -1,8 +1,8 @@
-//! Policy documents: what may be done with files, commands and the network of one space.
+//! Policy documents: what is allowed for the files, the commands and the network of one space.
 //!
-//! A document is a preset, a JSON object, or either with overrides. It has three sections and no language beyond
-//! them. Each verdict names the rule that decided. Commands are also judged by the command policy, and the greater
-//! verdict holds.
+//! A document is a preset, a JSON object, or either of them with overrides. It has three sections
+//! of plain values. Each verdict names the rule that decided. Commands are also judged by the
+//! command policy, and the stricter of the two verdicts applies.
 
 mod commands;
 mod guard;
@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::CommandAnalysis;
 use paths::PathPattern;
 
-/// Rules for one space. Made by [`PolicyDocument::resolve`], so that every value is valid.
+/// The rules of one space. Created by [`PolicyDocument::resolve`], which ensures that every value
+/// is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyDocument {
@@ -33,75 +34,77 @@ pub struct PolicyDocument {
     pub network: NetworkPolicy,
 }
 
-/// What may be done with files.
+/// Rules for the files of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FilesystemPolicy {
     pub enabled: bool,
     pub read_only: bool,
-    /// Bytes of the largest file that may be written.
+    /// Maximum size in bytes of a file that is written.
     pub max_file_size: u64,
-    /// Paths that may be used; all if the list is absent or contains `**`.
+    /// Paths that may be used. If the list is absent or contains `**`, all paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_paths: Vec<PathPattern>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_paths: Vec<PathPattern>,
 }
 
-/// Which commands may run.
+/// Rules for the commands of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShellPolicy {
     pub enabled: bool,
-    /// Programs that may run where no other rule decides; all if the list is absent or contains `*`.
+    /// Programs that may be run if no other rule decides. If the list is absent or contains `*`,
+    /// all programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_commands: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_patterns: Vec<String>,
-    /// Milliseconds that a command may take.
+    /// Maximum duration of a command in milliseconds.
     pub timeout: u64,
-    /// Commands that a person must approve.
+    /// Commands that require the approval of a person.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approval_required: Vec<String>,
 }
 
-/// Whether commands reach the network.
+/// Whether commands can use the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkPolicy {
     pub enabled: bool,
-    /// Only `*`: nothing enforces a list of domains yet.
+    /// The allowed domains. Only `*` is supported, because nothing enforces a list of domains yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_domains: Vec<String>,
 }
 
-/// What a call does with a file.
+/// How a call accesses a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyDocumentFileAccess {
-    /// Names and sizes.
+    /// The call reads only names and sizes.
     Look,
     Read,
     Write,
 }
 
-/// A verdict that is not `Allow`, and the rule that decided it.
+/// A verdict other than `Allow`, and the rule that decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDocumentMatch {
     pub verdict: Verdict,
     /// The section and field, such as `shell.blockedPatterns`.
     pub rule: &'static str,
     pub reason: String,
-    /// What to do instead.
+    /// What the caller can do instead.
     pub suggestion: String,
 }
 
-/// How far a rule reaches for commands.
+/// How well a rule is enforced for commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyDocumentEnforcement {
     /// The kernel enforces it.
     Enforced,
-    /// It is judged by the text of commands, or for file operations only.
+    /// The rule is checked only against the text of commands, or it applies only to file
+    /// operations.
     Advisory,
 }
 
@@ -116,7 +119,7 @@ impl PolicyDocument {
     /// The names of the presets, the strictest first.
     pub const PRESETS: [&'static str; 3] = ["restrictive", "standard", "permissive"];
 
-    /// A preset. `None` for an unknown name.
+    /// The preset with this name. `None` if the name is unknown.
     pub fn preset(name: &str) -> Option<Self> {
         match name {
             "restrictive" => Some(restrictive()),
@@ -126,12 +129,12 @@ impl PolicyDocument {
         }
     }
 
-    /// The document of a request: `policy` is the name of a preset or an object, `overrides` replaces single fields.
-    /// Without both it is `standard`.
+    /// Builds the document of a request. `policy` is the name of a preset or an object, and
+    /// `overrides` replaces single fields. Without both, the document is the preset `standard`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, each with its JSON pointer.
+    /// Returns every problem with its JSON pointer.
     pub fn resolve(
         policy: Option<&serde_json::Value>,
         overrides: Option<&serde_json::Value>,
@@ -139,7 +142,7 @@ impl PolicyDocument {
         read::resolve(policy, overrides)
     }
 
-    /// Judges a file operation. `None` means that it is allowed.
+    /// Judges a file operation. `None` if it is allowed.
     pub fn judge_file(
         &self,
         access: PolicyDocumentFileAccess,
@@ -187,27 +190,29 @@ impl PolicyDocument {
         })
     }
 
-    /// Judges a parsed command line. `None` means that it is allowed.
+    /// Judges an analysed command line. `None` if it is allowed.
     pub fn judge_command(&self, analysis: &CommandAnalysis) -> Option<PolicyDocumentMatch> {
         commands::judge(&self.shell, analysis)
     }
 
-    /// The longest time of a command.
+    /// The maximum duration of a command.
     pub fn command_timeout(&self) -> Duration {
         Duration::from_millis(self.shell.timeout)
     }
 
-    /// The blocked paths without wildcards that name one place: a sandbox can hide them from commands.
+    /// The blocked paths that name a single place without wildcards. A sandbox can hide these paths
+    /// from commands.
     pub fn hidden_paths(&self) -> Vec<&str> {
         self.filesystem.blocked_paths.iter().filter_map(PathPattern::as_place).collect()
     }
 
-    /// Whether a path is kept out of lists and search results.
+    /// Whether a path is omitted from listings and search results.
     pub fn is_path_hidden(&self, path: &str) -> bool {
         self.judge_file(PolicyDocumentFileAccess::Read, path, None).is_some()
     }
 
-    /// Whether a path is blocked. The name of a write in flight is not judged: what is written gets its own by a rename.
+    /// Whether a path is blocked. The temporary name of a running write is not judged, because the
+    /// file gets its final name by a rename, which is judged.
     pub fn is_path_blocked(&self, path: &str) -> bool {
         let path = guard::without_temporary_name(path);
         self.filesystem.blocked_paths.iter().any(|pattern| pattern.covers(path))
@@ -218,13 +223,13 @@ impl PolicyDocument {
         self.filesystem.blocked_paths.iter().any(|pattern| pattern.may_cover_below(path))
     }
 
-    /// Whether a move of the path may take a blocked path out of its pattern.
+    /// Whether moving the path could move a blocked path so that its pattern no longer matches.
     pub fn may_unblock_by_move(&self, path: &str) -> bool {
         let anchored = self.filesystem.blocked_paths.iter().filter(|it| it.is_anchored());
         anchored.into_iter().any(|pattern| pattern.may_cover_below(path))
     }
 
-    /// How the rules that are set are enforced for commands.
+    /// How each rule that is set is enforced for commands.
     pub fn rule_enforcement(&self) -> Vec<PolicyDocumentRuleEnforcement> {
         let Self { filesystem: files, shell, network, .. } = self;
         let control = |rule, commands| PolicyDocumentRuleEnforcement { rule, commands };

@@ -1,4 +1,4 @@
-//! The guard that judges every command before it runs.
+//! The guard that judges every command before it is executed.
 
 use std::sync::Arc;
 
@@ -20,21 +20,22 @@ use crate::policy::{CommandPolicy, MatchedRule, PolicyJudgement};
 use crate::profile::PolicyProfile;
 use crate::rules::{ArgumentPatterns, PolicyRule, PolicyRuleCategory};
 
-/// Longer texts are judged on a blocking thread.
+/// Texts that are longer than this number of bytes are judged on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
 
-/// Judges commands by a [`CommandPolicy`]. If the policy asks, the question goes to an [`Approver`].
+/// Judges commands by a [`CommandPolicy`]. If the policy requires an approval, the guard asks an
+/// [`Approver`].
 #[derive(Debug)]
 pub struct CommandGuard {
     rules: Rules,
     scene: CommandCheckContext,
     approver: Arc<dyn Approver>,
-    /// The rules of a space, which also judge every command.
+    /// The policy document of a space. It judges every command in addition to the rules.
     document: Option<Arc<PolicyDocument>>,
-    /// Commands that the rules allow, with their directory and variables. Entries stay valid,
-    /// because neither the rules nor the context change.
+    /// A cache of commands that the rules allow, with their directory and variables. Entries stay
+    /// valid, because neither the rules nor the context change.
     allowed: PassedCheckCache,
-    /// The driver, which knows what the isolation of commands enforces.
+    /// The driver, which knows which controls the isolation of commands enforces.
     driver: Option<Arc<dyn Driver>>,
     /// The controls that are enforced, once they are known.
     enforced: OnceCell<EnforcedControls>,
@@ -43,7 +44,8 @@ pub struct CommandGuard {
 #[derive(Clone, Debug)]
 enum Rules {
     These(Box<CommandPolicy>),
-    /// Loaded with the first command: many workspaces never run one.
+    /// The built-in rules of this profile. They are loaded with the first command, because many
+    /// workspaces never run a command.
     BuiltIn(PolicyProfile),
 }
 
@@ -64,7 +66,7 @@ impl Rules {
 }
 
 impl CommandGuard {
-    /// A guard for a workspace whose root has these absolute paths. It has no approver.
+    /// A guard without an approver, for a workspace whose root has these absolute paths.
     pub fn new(policy: CommandPolicy, root_aliases: &[String]) -> Self {
         Self::by(Rules::These(Box::new(policy)), root_aliases)
     }
@@ -89,26 +91,26 @@ impl CommandGuard {
         }
     }
 
-    /// Sends questions to `approver`.
+    /// Sets the approver that questions are sent to.
     pub fn with_approver(mut self, approver: Arc<dyn Approver>) -> Self {
         self.approver = approver;
         self
     }
 
-    /// Judges commands by `document` too. The greater verdict holds.
+    /// Also judges commands by `document`. The stricter verdict applies.
     pub fn with_document(mut self, document: Arc<PolicyDocument>) -> Self {
         self.document = Some(document);
         self
     }
 
-    /// Sets what `HOME` means for commands that are not given another.
+    /// Sets what `HOME` means for commands to which no other `HOME` is passed.
     pub fn with_home(mut self, home: HomeDirectoryMeaning) -> Self {
         self.scene = self.scene.with_home(home);
         self
     }
 
-    /// Asks `driver` which controls are enforced for commands. Without a driver, or if it cannot
-    /// tell, no control counts as enforced and every rule applies.
+    /// Sets the driver that is asked which controls are enforced for commands. Without a driver, or
+    /// if the driver fails, no control counts as enforced and every rule applies.
     pub fn with_effective_policy_from(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
@@ -124,8 +126,8 @@ impl CommandGuard {
         }
     }
 
-    /// The enforced controls. Asks the driver if necessary; if that fails, the next command asks
-    /// again.
+    /// The enforced controls. Asks the driver if necessary. If this fails, the driver is asked
+    /// again for the next command.
     async fn walls(&self) -> EnforcedControls {
         if let Some(known) = self.known_walls() {
             return known;
@@ -145,7 +147,8 @@ impl CommandGuard {
             .in_directory(cwd.part_below_scope_root())
     }
 
-    /// The rule that decides on a call. `None` if no rule does, or if the same call passed before.
+    /// The rule that decides about a call. `None` if no rule matches, or if the same call was
+    /// allowed before.
     fn judged(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<MatchedRule>> {
         let Some(judging) = self.judging(call, enforced)? else { return Ok(None) };
         let judgement = judging.judge()?;
@@ -168,11 +171,12 @@ impl CommandGuard {
         hit
     }
 
-    /// Everything that is needed to judge a call. `None` if the same call passed before.
+    /// Everything that is needed to judge a call. `None` if the same call was allowed before.
     fn judging(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Judging>> {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
-            // In a sandbox, a variable that loads code affects only the command itself.
+            // In a sandbox, a variable that makes a program load code affects only the command
+            // itself.
             let code = if enforced.contains(PolicyControlKind::Files) {
                 CodeLoadingEnvVariablePolicy::Allowed
             } else {
@@ -193,7 +197,7 @@ impl CommandGuard {
         Ok(Some(Judging { rules: self.rules.clone(), command: command.to_owned(), scene }))
     }
 
-    /// Refuses a call that the rules deny, and asks the approver if they ask.
+    /// Refuses a call that the rules deny. If the rules require an approval, asks the approver.
     async fn settled(&self, call: &Call<'_>, hit: Option<MatchedRule>) -> Result<()> {
         let Some(hit) = hit else { return Ok(()) };
         let command = call.command.unwrap_or_default();
@@ -228,7 +232,7 @@ impl CommandGuard {
     }
 }
 
-/// A command and everything that it is judged by.
+/// A command with everything that is needed to judge it.
 struct Judging {
     rules: Rules,
     command: String,
@@ -240,7 +244,7 @@ impl Judging {
         self.rules.judge(&self.command, &self.scene)
     }
 
-    /// Judges on a blocking thread.
+    /// Judges the command on a blocking thread.
     async fn judge_aside(self) -> Result<PolicyJudgement> {
         let judged = tokio::task::spawn_blocking(move || self.judge()).await;
         judged.unwrap_or_else(|error| {
@@ -262,20 +266,21 @@ fn input(request: &ExecRequest) -> CommandStdin {
     }
 }
 
-/// The number of bytes to judge.
+/// The number of bytes that have to be judged.
 fn length(call: &Call<'_>) -> usize {
     let input = call.request.and_then(|request| request.declared_stdin.as_ref());
     call.command.map_or(0, str::len) + input.map_or(0, |input| input.len())
 }
 
-/// Whether a call that passed is cached. Calls with input are not: they are rare, and may be long.
+/// Whether the call is cached if it is allowed. Calls with input are not cached, because they are
+/// rare and the input may be long.
 fn is_remembered(call: &Call<'_>) -> bool {
     call.request.is_none_or(|request| request.declared_stdin.is_none())
 }
 
-/// The key of a call in the cache: everything that its verdict depends on.
+/// The cache key of a call, which consists of everything that its verdict depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
-    // The whole path together with its part below the scope root identifies the scope root.
+    // The whole path and its part below the scope root together determine the scope root.
     let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.part_below_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
         let piped = if input(request) == CommandStdin::Closed { "" } else { "piped" };
@@ -325,7 +330,7 @@ impl Guard for CommandGuard {
         let profile = self.rules.profile();
         let strength = match profile {
             PolicyProfile::Off => PolicyControlStrength::Open,
-            // A program can do things that its command line does not show.
+            // Only advisory, because a program can do things that its command line does not show.
             PolicyProfile::Guarded | PolicyProfile::Strict => PolicyControlStrength::Advisory,
         };
         Some(EffectivePolicyControl {
@@ -343,7 +348,7 @@ impl Guard for CommandGuard {
 }
 
 impl PolicyDocumentMatch {
-    /// The same in the form of a rule of the command policy.
+    /// Converts the match to the form of a matched rule of the command policy.
     fn into_matched_rule(self) -> MatchedRule {
         let Self { verdict, rule, reason, suggestion } = self;
         let rule = PolicyRule {

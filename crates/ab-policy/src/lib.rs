@@ -1,13 +1,13 @@
-//! Verdicts on commands: shell text is parsed, and every command in it is judged by rules that are
+//! Judges commands: shell text is parsed, and every command in it is judged by rules, which are
 //! data.
 //!
 //! [`CommandPolicy::judge`] takes a command line and a [`CommandCheckContext`] and returns a
-//! [`PolicyJudgement`]. [`CommandGuard`] calls it before every command of a backend. Text that cannot be
-//! parsed, or that exceeds the limits of the analysis, is never allowed. The policy catches
-//! mistakes and is not a security boundary: programs do things that their command line does not
-//! show.
+//! [`PolicyJudgement`]. [`CommandGuard`] calls it before every command of a backend. Text that
+//! cannot be parsed, or that exceeds the limits of the analysis, is never allowed. The policy
+//! catches mistakes and is not a security boundary, because programs can do things that their
+//! command line does not show.
 //!
-//! This crate does not touch files, processes or the network.
+//! This crate does not access files, processes or the network.
 
 pub mod analysis;
 mod corpus;

@@ -1,7 +1,7 @@
-//! Where a path of a command leads: inside the workspace, outside of it, or unknown.
+//! Determines whether a path in a command is inside the workspace, outside of it, or unknown.
 //!
-//! Paths are resolved lexically; handling links is left to the isolation. Unlike a path that is
-//! given to a backend, an absolute path in a command is a path of the host.
+//! Paths are resolved lexically. Links are left to the isolation. An absolute path in a command is
+//! a path of the host, unlike an absolute path that is passed to a backend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use ab_core::EnforcedControls;
 /// The context in which a command is judged.
 #[derive(Clone, Debug, Default)]
 pub struct CommandCheckContext {
-    /// Absolute paths that mean the root of what the command may use.
+    /// Absolute paths of the root of the area that the command may use.
     aliases: Vec<String>,
-    /// Absolute paths of the workspace around a scope.
+    /// If the command runs in a scope, the absolute paths of the whole workspace around the scope.
     around: Vec<String>,
     /// The working directory, relative to the root.
     cwd: String,
     home: HomeDirectoryMeaning,
-    /// Variables that the caller passes to the command.
+    /// Environment variables that the caller passes to the command.
     env: Arc<BTreeMap<String, String>>,
     input: CommandStdin,
     enforced: EnforcedControls,
@@ -27,38 +27,39 @@ pub struct CommandCheckContext {
 /// What is known about the standard input of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CommandStdin {
-    /// It has none.
+    /// The command has no standard input.
     #[default]
     Closed,
-    /// All of it is known in advance.
+    /// The whole input is known in advance.
     Text(Arc<str>),
-    /// It is typed or sent while the command runs, or it is not text.
+    /// The input is typed or sent while the command runs, or it is not text.
     Unseen,
 }
 
-/// What `~` and `$HOME` stand for when a command starts.
+/// The directory that `~` and `$HOME` stand for when a command starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HomeDirectoryMeaning {
     /// A home directory outside of the workspace.
     #[default]
     Elsewhere,
-    /// The directory that the command starts in, as for every command of a local backend.
+    /// The directory in which the command starts. This is the case for every command of a local
+    /// backend.
     StartDirectory,
 }
 
-/// The location of a path in a command.
+/// The location of a path that a command uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CommandPathLocation {
-    /// Below the root, without a leading slash; empty for the root itself.
+    /// A path below the root, without a leading slash. Empty for the root itself.
     Inside(String),
-    /// An absolute path, or a description if the exact path is not known.
+    /// An absolute path outside the root, or a description if the exact path is not known.
     Outside(String),
     Unknown,
 }
 
-/// Shared directories for temporary files. Any program may use the files *below* them.
+/// Shared directories for temporary files. Every program may use the files *below* them.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// Devices and streams that are safe to read and write.
+/// Devices and streams that can be read and written without harm.
 const HARMLESS: [&str; 11] = [
     "/dev/null",
     "/dev/zero",
@@ -72,9 +73,9 @@ const HARMLESS: [&str; 11] = [
     "/dev/fd",
     "/dev/pts",
 ];
-/// Directories with the private files of users.
+/// Directories that contain the private files of users.
 const HOMES: [&str; 3] = ["/home", "/root", "/Users"];
-/// Directories with programs and the files they need.
+/// Directories that contain programs and the files that programs need.
 const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
 
@@ -84,9 +85,9 @@ impl CommandCheckContext {
         Self::default()
     }
 
-    /// Adds an absolute path that means the root; other text is ignored.
+    /// Adds an absolute path of the root. Text that is not an absolute path is ignored.
     pub fn with_root_alias(mut self, alias: &str) -> Self {
-        // With `/` as the root, every path would be inside.
+        // `/` is ignored, because every path would be inside it.
         if let Some(path) = absolute(alias).filter(|path| path.len() > 1)
             && !self.aliases.contains(&path)
         {
@@ -100,8 +101,8 @@ impl CommandCheckContext {
         self
     }
 
-    /// Sets the variables that the caller passes. `HOME` and `PATH` among them affect how the words
-    /// of the command are judged.
+    /// Sets the environment variables that the caller passes. The values of `HOME` and `PATH`
+    /// affect how the words of the command are judged.
     pub fn with_env(mut self, env: &BTreeMap<String, String>) -> Self {
         self.env = Arc::new(env.clone());
         self
@@ -112,8 +113,8 @@ impl CommandCheckContext {
         self
     }
 
-    /// Sets the controls that are enforced. Rules that they make unnecessary do not count in
-    /// profile `guarded`.
+    /// Sets the controls that are enforced. In the profile `guarded`, rules that these controls
+    /// make unnecessary do not apply.
     pub fn with_enforced_controls(mut self, enforced: EnforcedControls) -> Self {
         self.enforced = enforced;
         self
@@ -131,12 +132,12 @@ impl CommandCheckContext {
         &self.input
     }
 
-    /// The same workspace with another working directory.
+    /// The same context with another working directory.
     pub fn in_directory(&self, cwd: &str) -> Self {
         Self { cwd: cwd.trim_matches('/').to_owned(), ..self.clone() }
     }
 
-    /// A scope: everything that the command may use is below `scope`.
+    /// The context of a scope: everything that the command may use is below `scope`.
     pub fn in_scope(&self, scope: &str) -> Self {
         let scope = scope.trim_matches('/');
         if scope.is_empty() {
@@ -166,7 +167,7 @@ impl CommandCheckContext {
         }
     }
 
-    /// The location that `text` leads to from `cwd`.
+    /// The location to which the path `text` leads from `cwd`.
     pub(crate) fn resolve(&self, text: &str, cwd: &CommandPathLocation) -> CommandPathLocation {
         if text.starts_with('/') {
             return self.place(normal(text));
@@ -196,7 +197,7 @@ impl CommandCheckContext {
         }
     }
 
-    /// Whether any command may use `path`, which is outside.
+    /// Whether any command may use `path`, which is outside the root.
     pub(crate) fn is_open(&self, path: &str) -> bool {
         let holds_root = |root: &String| is_below(root, path) || root == path;
         is_scratch(path)
@@ -217,8 +218,8 @@ impl CommandCheckContext {
         }
     }
 
-    /// Whether `path`, which is outside, is private: in a home directory, or in the workspace
-    /// around the scope.
+    /// Whether `path`, which is outside the root, is private: in a home directory, or in the
+    /// workspace around the scope.
     pub(crate) fn is_private(&self, path: &str) -> bool {
         let homes = HOMES.iter().any(|home| is_below(path, home) || path == *home);
         homes || self.around.iter().any(|root| is_below(path, root) || path == root)
@@ -257,7 +258,7 @@ fn absolute(text: &str) -> Option<String> {
     (text.starts_with('/') && !text.split('/').any(|part| part == "..")).then(|| normal(text))
 }
 
-/// An absolute path without `.`, `..` and empty parts.
+/// Normalizes an absolute path: removes `.`, `..` and empty parts.
 fn normal(text: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
@@ -338,7 +339,7 @@ mod tests {
             ("/dev/fd/3", true, false),
             ("/dev/sda", false, true),
             ("/dev/shm/x", true, false),
-            // Bash's names for network connections are not files.
+            // These names of bash are network connections, not files.
             ("/dev/tcp/localhost/80", false, false),
             ("/etc/passwd", false, false),
         ] {

@@ -1,4 +1,4 @@
-//! A policy: an index of the active rules, and the verdict that they lead to.
+//! A policy: the active rules with an index, and the verdicts that result from them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -39,7 +39,7 @@ struct Index {
     entries: Vec<Entry>,
     /// Rules that name programs.
     by_program: HashMap<String, Vec<usize>>,
-    /// Rules that must be tried on every command.
+    /// Rules that must be checked for every command.
     on_any: Vec<usize>,
     /// Rules that depend only on effects.
     by_effect: Vec<Vec<usize>>,
@@ -52,18 +52,18 @@ struct Entry {
     matcher: Matcher,
 }
 
-/// A verdict and its reasons.
+/// A verdict with its reasons.
 #[derive(Clone, Debug)]
 pub struct PolicyJudgement {
     pub verdict: Verdict,
-    /// Every rule that matched. The one that decided comes first.
+    /// All rules that matched. The rule that decided comes first.
     pub matched: Vec<MatchedRule>,
-    /// Parts that were not judged although they run.
+    /// Notes about parts that run but were not judged.
     pub notes: Vec<&'static str>,
     pub analysis: CommandAnalysis,
 }
 
-/// The note for a shell whose input is not known in advance.
+/// The note about a shell whose input is not known in advance.
 const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which were not judged";
 
 /// A rule that matched.
@@ -71,14 +71,14 @@ const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which we
 pub struct MatchedRule {
     pub rule: Arc<PolicyRule>,
     pub verdict: Verdict,
-    /// The index of the command that it matched; `None` for the whole line.
+    /// The index of the command that the rule matched. `None` if it matched the whole line.
     pub command: Option<usize>,
     /// The part of the text that matched.
     pub detail: String,
 }
 
 impl CommandPolicy {
-    /// The built-in rules of a profile.
+    /// A policy with the built-in rules of a profile.
     pub fn new(profile: PolicyProfile) -> Result<Self> {
         match profile {
             PolicyProfile::Guarded => GUARDED.clone(),
@@ -87,7 +87,7 @@ impl CommandPolicy {
         }
     }
 
-    /// The built-in rules of a profile, and the rules of a user.
+    /// A policy with the built-in rules of a profile and the rules of a user.
     pub fn with_user_rules(profile: PolicyProfile, file: &PolicyRuleFile) -> Result<Self> {
         let mut policy = Self::new(profile)?;
         let built_in = built_in_rules()?;
@@ -125,7 +125,7 @@ impl CommandPolicy {
         self.profile
     }
 
-    /// The verdict on a command that no rule matches.
+    /// The verdict on a command if no rule matches it.
     pub fn default_verdict(&self) -> Verdict {
         self.default
     }
@@ -135,14 +135,14 @@ impl CommandPolicy {
         self.rules.entries.iter().map(|entry| (&*entry.rule, entry.verdict))
     }
 
-    /// Judges a command line as it would run in `scene`.
+    /// Judges a command line as it would run in `context`.
     pub fn judge(&self, command: &str, context: &CommandCheckContext) -> PolicyJudgement {
         let analysis = analyse_command(command, context);
         if self.profile == PolicyProfile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
             return PolicyJudgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
-        // `strict` applies every rule, whatever is enforced.
+        // The profile `strict` applies every rule, no matter what is enforced.
         let enforced = match self.profile {
             PolicyProfile::Guarded => context.enforced(),
             PolicyProfile::Strict | PolicyProfile::Off => EnforcedControls::NONE,
@@ -167,7 +167,7 @@ impl CommandPolicy {
             }
         }
         drop_overridden(&mut hits);
-        // Among equal verdicts, a rule of a dangerous category comes first.
+        // If several verdicts are equal, a rule of a dangerous category comes first.
         let weight = |hit: &MatchedRule| {
             (hit.verdict, hit.rule.category.refusal_error_code() == ErrorCode::DangerousOperation)
         };
@@ -182,14 +182,14 @@ impl CommandPolicy {
 }
 
 impl PolicyJudgement {
-    /// The rule that decided, unless the command is allowed.
+    /// The rule that decided. `None` if the command is allowed.
     pub fn decisive_rule(&self) -> Option<&MatchedRule> {
         self.matched
             .first()
             .filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
     }
 
-    /// The verdict on one of the commands alone, without findings on the whole line.
+    /// The verdict on a single command, without findings about the whole line.
     pub fn verdict_on_command_at(&self, index: usize) -> Verdict {
         let of = self.matched.iter().filter(|hit| hit.command == Some(index));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
@@ -300,7 +300,7 @@ impl Entry {
     ) -> Option<MatchedRule> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
-            // An unknown word may or may not match, so the verdict is `Ask`.
+            // It is unknown whether the word matches, so the verdict is `Ask`.
             Fit::Perhaps if self.verdict == Verdict::Allow => return None,
             Fit::Perhaps => Verdict::Ask,
             Fit::Yes => self.verdict,
@@ -316,12 +316,13 @@ impl Entry {
     }
 }
 
-/// The context in which the examples of rules are judged: the workspace is `/workspace`.
+/// The context in which the examples of rules are judged. The root of the workspace is
+/// `/workspace`.
 pub fn context_for_rule_examples() -> CommandCheckContext {
     CommandCheckContext::new().with_root_alias("/workspace")
 }
 
-/// Every built-in rule of all profiles. The rules were checked against their examples.
+/// The built-in rules of all profiles. The rules have been checked against their examples.
 pub fn built_in_rules() -> Result<Vec<PolicyRule>> {
     static RULES: LazyLock<Result<Vec<PolicyRule>>> = LazyLock::new(|| {
         let mut rules = Vec::new();
@@ -370,7 +371,7 @@ fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     }
 }
 
-/// The programs that a rule names; `None` if it must be tried on every command.
+/// The programs that a rule names. `None` if the rule must be checked for every command.
 fn programs(rule: &PolicyRule) -> Option<Vec<&str>> {
     use crate::rules::OneOrMoreWords;
     let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {

@@ -1,4 +1,4 @@
-//! Profiles: how strictly commands are judged.
+//! Profiles, which determine how strictly commands are judged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,10 @@ pub enum PolicyProfile {
     /// Every command in a line is judged by its effects.
     #[default]
     Guarded,
-    /// One plain command at a time. Commands about which `guarded` would ask are refused.
+    /// Only one plain command at a time. Commands for which `guarded` requires an approval are
+    /// refused.
     Strict,
-    /// Nothing is judged.
+    /// Commands are not judged.
     Off,
 }
 

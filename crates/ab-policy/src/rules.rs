@@ -1,7 +1,7 @@
-//! Rules as data: their conditions, their verdicts, and the examples that test them.
+//! Rules as data: their conditions, their verdicts, and examples that test them.
 //!
-//! Built-in rules and a user's rules have the same format. A rule that does not match its own
-//! examples is not loaded.
+//! Built-in rules and rules of a user have the same format. If a rule fails one of its own
+//! examples, it is not loaded.
 
 mod matching;
 mod text;
@@ -17,79 +17,79 @@ pub(crate) use matching::{Fit, Matcher};
 
 /// Maximum number of rules in one file.
 pub(crate) const MAX_RULES_PER_FILE: usize = 10_000;
-/// Maximum length of a rules file.
+/// Maximum length of a rules file in bytes.
 pub(crate) const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A file of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRuleFile {
-    /// The verdict on a command that no rule matches.
+    /// The verdict on a command if no rule matches it.
     #[serde(default, with = "text::optional_verdict", skip_serializing_if = "Option::is_none")]
     pub default: Option<Verdict>,
     #[serde(default, rename = "rule")]
     pub rules: Vec<PolicyRule>,
 }
 
-/// One rule. It matches if all its conditions hold.
+/// A rule. It matches a command if all its conditions are met.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRule {
-    /// Dotted lowercase words, unique among all rules.
+    /// Lowercase words separated by dots. Unique among all rules.
     pub id: String,
     #[serde(default)]
     pub category: PolicyRuleCategory,
     #[serde(with = "text::verdict")]
     pub verdict: Verdict,
-    /// The profiles it belongs to; without any, to `guarded` and `strict`.
+    /// The profiles in which the rule is active. If empty, `guarded` and `strict`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<PolicyProfile>,
     /// Names of programs, without directories. `*` stands for any text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The first words of the command, each a word or a choice of words.
+    /// The first words after the program. Each is a single word or a choice of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefix: Vec<OneOrMoreWords>,
     #[serde(default, skip_serializing_if = "ArgumentPatterns::is_empty")]
     pub arguments: ArgumentPatterns,
-    /// Globs on the paths that the words lead to: relative to the root of the workspace, or
-    /// absolute.
+    /// Globs for the paths to which the words lead. A glob is relative to the root of the
+    /// workspace, or absolute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Match only paths that are written.
+    /// Whether the globs match only paths that the command writes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writes: bool,
-    /// The effects of the command, whatever it is called.
+    /// The effects that the command must have, whatever its program is called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effect: Vec<CommandFindingKind>,
-    /// For `allow`: ids of rules that do not count if this one matches.
+    /// For a rule with the verdict `allow`: the ids of rules that are ignored if this rule matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
-    /// Protections that make the rule unnecessary. In `guarded` it does not count for a command to
-    /// which all of them apply.
+    /// Protections that make the rule unnecessary. In the profile `guarded`, the rule is ignored
+    /// for a command to which all of these protections apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub walls: Vec<SandboxProtectionKind>,
-    /// The reason, in words that fit after "refused:".
+    /// The reason for the verdict. It must fit after "refused:".
     pub reason: String,
-    /// What to do instead.
+    /// What the user can do instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
     /// Commands that the rule must match.
     #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub matches: Vec<String>,
-    /// Commands that it must not match.
+    /// Commands that the rule must not match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_match: Vec<String>,
 }
 
-/// A protection that the kernel may enforce for a command, so that its text need not be judged for
-/// it.
+/// A protection that the kernel may enforce for a command. If it does, rules about it are not
+/// needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxProtectionKind {
-    /// The contents of files outside cannot be read or changed.
+    /// Files outside the workspace cannot be read or changed.
     Files,
-    /// Names, modes and times of files outside cannot be seen or changed.
+    /// Names, modes and times of files outside the workspace cannot be seen or changed.
     Attributes,
     /// Mounts, namespaces and similar objects cannot be made.
     Kernel,
@@ -116,7 +116,7 @@ pub enum PolicyRuleCategory {
     Network,
     Escape,
     Unparsable,
-    /// A rule of the user.
+    /// A rule that the user wrote.
     #[default]
     Own,
 }
@@ -135,7 +135,7 @@ impl PolicyRuleCategory {
         }
     }
 
-    /// The published error code of a refusal.
+    /// The published error code for a command that a rule of this category refused.
     pub fn refusal_error_code(self) -> ErrorCode {
         match self {
             PolicyRuleCategory::Destructive
@@ -158,17 +158,17 @@ pub enum OneOrMoreWords {
     Any(Vec<String>),
 }
 
-/// Patterns for the words after the program. `*` stands for any text, `?` for one character.
+/// Patterns for the words after the program. `*` stands for any text and `?` for one character.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArgumentPatterns {
-    /// At least one of them must match a word.
+    /// At least one of these patterns must match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub any: Vec<String>,
-    /// Each of them must match a word.
+    /// Each of these patterns must match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<String>,
-    /// None of them may match a word.
+    /// None of these patterns may match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub none: Vec<String>,
 }
@@ -197,7 +197,7 @@ impl PolicyRuleFile {
             .checked()
     }
 
-    /// Parses JSON if the text begins with a brace, else TOML.
+    /// Parses a file of rules. It is JSON if it begins with a brace, otherwise TOML.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             Self::from_json(text)
@@ -249,7 +249,7 @@ impl PolicyRule {
         Ok(())
     }
 
-    /// Whether the enforced controls make the rule unnecessary.
+    /// Whether the enforced controls make this rule unnecessary.
     pub(crate) fn is_enforced(&self, enforced: EnforcedControls) -> bool {
         !self.walls.is_empty() && self.walls.iter().all(|wall| enforced.contains(wall.subject()))
     }
@@ -264,7 +264,7 @@ impl PolicyRule {
     }
 }
 
-/// Describes a position in TOML: the line, and the rule and field it belongs to.
+/// Describes a position in a TOML text: the line, and the rule and field at this position.
 pub(crate) fn located(text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     let number = before.matches('\n').count();

@@ -1,7 +1,9 @@
-//! Parses shell text into a tree of what a shell would run, or reports why that is not possible.
+//! Parses shell text into a tree of what a shell would execute, or reports why this is not
+//! possible.
 //!
-//! The parser is strict: anything it does not know for certain is an error, and callers treat an
-//! error as "not safe". The work is linear in the text, and every kind of nesting is bounded.
+//! The parser is strict: if it does not understand something with certainty, it returns an error,
+//! and callers treat an error as "not safe". The time is linear in the length of the text, and the
+//! depth of every kind of nesting is limited.
 
 mod ansi;
 mod arithmetic;
@@ -17,23 +19,23 @@ use std::fmt;
 pub(crate) use meter::Meter;
 use tree::Script;
 
-/// Maximum length of a command line.
+/// Maximum length of a command line in bytes.
 pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
-/// Maximum nesting of groups, substitutions and quoted programs.
+/// Maximum nesting depth of groups, substitutions and quoted programs.
 pub(crate) const MAX_SHELL_NESTING_DEPTH: usize = 48;
 
-/// Which shell's grammar applies. The shell that runs a line may be a plain POSIX shell, for which
-/// `((` and `[[` have another meaning; see [`has_two_readings`].
+/// The grammar of a shell. The shell that executes a line may be a plain POSIX shell, in which `((`
+/// and `[[` have a different meaning. See [`has_two_readings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Bash,
     Posix,
 }
 
-/// Why a text could not be parsed.
+/// The error for a text that could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unparsable {
-    /// The position, in bytes.
+    /// The position in the text, in bytes.
     pub(crate) offset: usize,
     pub(crate) problem: Problem,
 }
@@ -55,7 +57,7 @@ impl fmt::Display for Unparsable {
     }
 }
 
-/// Parses `text`, which is nested `depth` levels deep in the caller's text.
+/// Parses `text`. `depth` is its nesting depth in the text of the caller.
 pub(crate) fn parse(
     text: &str,
     dialect: Dialect,
@@ -69,7 +71,7 @@ pub(crate) fn parse(
     parser::Parser::new(text, dialect, depth, meter).script_to_end()
 }
 
-/// Whether a POSIX shell may parse `text` differently from bash.
+/// Whether a POSIX shell could parse `text` differently from bash.
 pub(crate) fn has_two_readings(text: &str) -> bool {
     const MARKS: [&str; 9] = ["((", "[[", "$'", "$\"", "&>", "coproc", "function", "select", "$["];
     MARKS.iter().any(|mark| text.contains(mark))

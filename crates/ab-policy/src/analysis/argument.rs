@@ -4,24 +4,25 @@ use std::ops::Range;
 
 use crate::place::{CommandCheckContext, CommandPathLocation};
 
-/// One word as a program would receive it.
+/// A word in the form in which a program would receive it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Arg {
-    /// The text, with the source text for parts that are not known.
+    /// The text. Parts whose value is not known are included as source text.
     pub(super) text: String,
-    /// Whether all of the text is known.
+    /// Whether the whole text is known.
     pub(super) known: bool,
-    /// Length of the text before the first part that is not known, in bytes.
+    /// The length in bytes of the text before the first part that is not known.
     pub(super) prefix: usize,
     /// The ranges of the text that are not known, in order.
     pub(super) gaps: Vec<Range<usize>>,
-    /// Whether an unquoted wildcard may replace it by other words.
+    /// Whether the word has an unquoted wildcard, so that the shell may replace it by other words.
     pub(super) glob: bool,
-    /// Whether it begins with a home directory that is not the workspace.
+    /// Whether the word begins with a home directory other than the workspace.
     pub(super) home: bool,
-    /// Whether it is a process substitution: the output of commands as a file.
+    /// Whether the word is a process substitution, which makes the output of commands available as
+    /// a file.
     pub(super) stream: bool,
-    /// Whether a download was part of its expansion.
+    /// Whether the expansion of the word downloads something.
     pub(super) fetches: bool,
 }
 
@@ -36,7 +37,7 @@ impl Arg {
         unknown
     }
 
-    /// Adds a part that is not known.
+    /// Adds a part whose value is not known.
     pub(super) fn push_unknown(&mut self, source: &str) {
         let start = self.text.len();
         self.text.push_str(source);
@@ -57,7 +58,7 @@ impl Arg {
         shape
     }
 
-    /// The text, if it is certain.
+    /// The text, if it is certain what the program receives.
     pub(super) fn exact(&self) -> Option<&str> {
         (self.known && !self.glob && !self.home && !self.stream).then_some(self.text.as_str())
     }
@@ -66,7 +67,7 @@ impl Arg {
         self.text.len() > 1 && self.text.starts_with('-') && self.prefix > 0
     }
 
-    /// The rest after the first `bytes` bytes.
+    /// The word without its first `bytes` bytes.
     pub(super) fn after(&self, bytes: usize) -> Arg {
         Arg {
             text: self.text.get(bytes..).unwrap_or_default().to_owned(),
@@ -81,12 +82,12 @@ impl Arg {
         }
     }
 
-    /// Whether it contains a `..` component.
+    /// Whether the text contains a `..` component.
     pub(super) fn climbs(&self) -> bool {
         self.text.split('/').any(|part| part == "..")
     }
 
-    /// The path that it leads to from `cwd`.
+    /// The path to which the word leads from the directory `cwd`.
     pub(super) fn target(&self, scene: &CommandCheckContext, cwd: &CommandPathLocation) -> Target {
         if self.stream {
             return Target {
@@ -104,7 +105,7 @@ impl Arg {
             (false, _) => (certain, false),
         };
         let Some(slash) = certain.rfind('/') else {
-            // Only the starting directory is certain.
+            // If the path is not known, only the directory from which it starts is certain.
             let place = match (self.known, whole) {
                 (true, true) => cwd.clone(),
                 (true, false) => scene.resolve("*", cwd),
@@ -117,7 +118,7 @@ impl Arg {
         match (whole, self.known) {
             (true, _) => Target { place, whole },
             (false, true) => Target { place: scene.resolve(&format!("{directory}*"), cwd), whole },
-            // `build/$X` is below `build`, but `./$X` may be any file here.
+            // `build/$X` is certainly below `build`, but `./$X` may be any file here.
             (false, false) if place == *cwd => {
                 Target { place: CommandPathLocation::Unknown, whole }
             }
@@ -133,12 +134,12 @@ impl Arg {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) place: CommandPathLocation,
-    /// Whether the word means everything in that directory.
+    /// Whether the word stands for everything in that directory.
     pub(super) whole: bool,
 }
 
-/// The text before the segment with the first wildcard, and whether that segment matches
-/// everything.
+/// Splits the text before the segment with the first wildcard. Also returns whether that segment
+/// matches every name.
 fn split_wildcard(text: &str) -> (&str, bool) {
     let first = text.find(['*', '?', '[']).unwrap_or(text.len());
     let start = text[..first].rfind('/').map_or(0, |slash| slash + 1);

@@ -1,26 +1,26 @@
-//! Brace expansion: one word becomes several before any other expansion.
+//! Brace expansion, which is done before all other expansions and can turn one word into several.
 
 use crate::shell::Meter;
 use crate::shell::tree::Part;
 
-/// Maximum number of words that one word may become.
+/// Maximum number of words that a single word may expand to.
 pub(crate) const MAX_BRACE_WORDS: usize = 4_096;
 
 /// How many numbers of a sequence are expanded. A longer sequence is represented by its first
-/// numbers and its last one: all others have the same shape.
+/// numbers and its last one, because all others have the same form.
 const TOLD_APART: usize = 16;
 
 /// Maximum number of braces in one word.
 const MAX_BRACES: usize = 256;
 
-/// The words that `parts` expand to; `None` if there are too many.
+/// The words that `parts` expand to. `None` if there are too many.
 pub(super) fn expand(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
     let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
     if braces > MAX_BRACES { None } else { groups(parts, meter) }
 }
 
 fn groups(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
-    // The search for matching braces may compare each brace with everything inside it.
+    // Searching the matching brace may compare each brace with everything inside it.
     let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
     if !meter.spend((braces + 1) * parts.len()) {
         return None;
@@ -52,7 +52,7 @@ fn groups(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
     Some(words)
 }
 
-/// The cost of copying a part.
+/// The cost of copying a part, in units of the meter.
 fn weight(part: &Part) -> usize {
     16 + match part {
         Part::Bare(text) | Part::Quoted(text) | Part::Tilde(text) => text.len(),
@@ -64,7 +64,7 @@ fn weight(part: &Part) -> usize {
     }
 }
 
-/// The first pair of braces that contains a comma or a sequence.
+/// The first pair of matching braces that contains a comma or a sequence.
 fn first_group(parts: &[Part]) -> Option<(usize, usize)> {
     let mut opens: Vec<usize> = Vec::new();
     let mut best: Option<(usize, usize)> = None;
@@ -122,7 +122,7 @@ fn alternatives(inside: &[Part]) -> Option<Vec<Vec<Part>>> {
     Some(found)
 }
 
-/// `1..5` or `a..e`, with an optional step.
+/// Expands a sequence such as `1..5` or `a..e`, with an optional step.
 fn sequence(inside: &[Part]) -> Option<Vec<String>> {
     let [Part::Bare(text)] = inside else { return None };
     let mut ends = text.splitn(3, "..");

@@ -1,8 +1,9 @@
-//! Effects of a command line that rules can refer to, whatever its programs are called.
+//! The effects of a command line that rules can refer to. They do not depend on the names of the
+//! programs.
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of finding. Rules refer to it and decide what follows from it.
+/// A kind of finding. Rules refer to it and assign a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommandFindingKind {
@@ -24,13 +25,13 @@ pub enum CommandFindingKind {
     TimesOutside,
     /// Signals all processes.
     KillsEverything,
-    /// A function that starts itself more than once, again and again.
+    /// A function that starts itself several times without end.
     ForkBomb,
     /// An endless loop that starts programs without waiting for them.
     ForkLoop,
     /// A shell runs code from a pipe or from the output of another program.
     PipesToShell,
-    /// `;`, `&` or a line end between commands.
+    /// `;`, `&` or a line end between commands
     Separates,
     /// `&&` or `||`
     Chains,
@@ -44,9 +45,9 @@ pub enum CommandFindingKind {
     CodeUnseen,
     /// Runs a file that the same line downloads.
     RunsDownload,
-    /// Uses the network through features of the shell.
+    /// Uses the network through features of the shell itself.
     NetworkShell,
-    /// Changes the directory, to any place.
+    /// Changes the directory, no matter where.
     ChangesDirectory,
     /// Changes to a directory outside the workspace.
     LeavesWorkspace,
@@ -77,7 +78,7 @@ pub enum CommandFindingKind {
 impl CommandFindingKind {
     pub(crate) const COUNT: usize = CommandFindingKind::LoopsForever as usize + 1;
 
-    /// Whether it only means that something is not known.
+    /// Whether this kind only states that something is not known.
     pub(crate) fn is_doubt(self) -> bool {
         matches!(
             self,

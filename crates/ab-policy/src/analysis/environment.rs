@@ -1,4 +1,4 @@
-//! Judges variables that change what later commands do.
+//! Judges environment variables that change what later commands do.
 
 use ab_core::environment::find_code_loading_env_variable;
 
@@ -8,8 +8,8 @@ use super::state::State;
 use super::walk::{Context, OF_THE_SHELL, Stdin, Walk};
 use crate::place::{CommandPathLocation, is_scratch, is_system};
 
-/// Variables from the list in [`ab_core::environment`] whose value is a command. If the value is
-/// known, it is judged as shell code.
+/// Variables from the list in [`ab_core::environment`] whose value is a command. A known value is
+/// judged as shell code.
 const COMMANDS: [&str; 8] = [
     "PAGER",
     "GIT_PAGER",
@@ -21,19 +21,21 @@ const COMMANDS: [&str; 8] = [
     "BROWSER",
 ];
 
-/// The home directory is judged where a word uses it, the search path by a rule of its own.
+/// Variables that are judged elsewhere: the home directory where a word uses it, and the search
+/// path by its own rule.
 const JUDGED_ALONE: [&str; 2] = ["HOME", "PATH"];
 
 impl Walk<'_> {
-    /// Judges the variables that the caller passes. The code that starts commands has already
-    /// checked those that load code. Values are screened like those of assignments.
+    /// Judges the variables that the caller passes to the command. Variables that load code were
+    /// already checked by the code that starts commands. The values are checked like those of
+    /// assignments.
     pub(super) fn given(&mut self, state: &State) {
         for (name, value) in self.scene.env() {
             if !OF_THE_SHELL.contains(&name.as_str()) && !JUDGED_ALONE.contains(&name.as_str()) {
                 self.screen_value(name, &Arg::literal(value), state);
             }
         }
-        // The target of `cd -`.
+        // `cd -` changes to this directory.
         if let Some(previous) = self.scene.env().get("OLDPWD") {
             let previous = Arg::literal(previous);
             self.screen_value("OLDPWD", &previous, state);
@@ -52,7 +54,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges an assignment. `None` is a value that is only known at run time.
+    /// Judges an assignment. `None` stands for a value that is only known at run time.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
         if find_code_loading_env_variable(name, text).is_some() {
@@ -88,7 +90,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges text that some later program will run. Its findings count, but it does not run now.
+    /// Judges text that a program will run later. Its findings are reported, although it does not
+    /// run now.
     pub(super) fn judged_as_code(&mut self, text: &str, state: &State) {
         let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 1 };
         self.shadow += 1;
@@ -96,7 +99,7 @@ impl Walk<'_> {
         self.shadow -= 1;
     }
 
-    /// Whether every directory of a search path is in the workspace or of the system.
+    /// Whether every directory of a search path is in the workspace or belongs to the system.
     fn is_plain_path(&mut self, value: &Arg, state: &State) -> bool {
         if value.home {
             return false;

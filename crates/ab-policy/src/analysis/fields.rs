@@ -1,4 +1,5 @@
-//! Expansion: turns words of the tree into words of a program, as far as they can be known.
+//! Expansion: converts words of the parsed tree to words of a program, as far as their values can
+//! be known.
 
 use super::argument::Arg;
 use super::braces;
@@ -8,9 +9,9 @@ use super::walk::{Context, Stdin, Walk};
 use crate::place::HomeDirectoryMeaning;
 use crate::shell::tree::{Body, Part, Script, Word};
 
-/// Cost of looking up a variable, in addition to its value.
+/// The cost of looking up a variable, in addition to the length of its value.
 const WORD_COST: usize = 32;
-/// The default word separators.
+/// The characters that separate words by default.
 const BLANKS: &str = " \t\n";
 
 impl Walk<'_> {
@@ -40,7 +41,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The single text that `word` expands to where words are not split: an assignment, a redirect.
+    /// The text that `word` expands to in a place where words are not split, such as an assignment
+    /// or a redirect.
     pub(super) fn single(&mut self, word: &Word, context: &Context, state: &State) -> Arg {
         let mut out = Splitter::new(false);
         self.expand(&word.parts, context, state, &mut out);
@@ -81,8 +83,8 @@ impl Walk<'_> {
                         self.screen_altered(name, source, &given, state);
                     }
                     let value = if *altered { None } else { self.value(name, state) };
-                    // Values may contain other values, so a line can make a long text from a few
-                    // short ones.
+                    // Charge the length of the value: values may contain other values, so a short
+                    // line can produce a very long text.
                     self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
                     if home {
@@ -113,7 +115,7 @@ impl Walk<'_> {
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
                     self.find(CommandFindingKind::Substitutes, source);
-                    // The input of `>( … )` comes from another command.
+                    // In `>( … )`, the input of the inner commands comes from another command.
                     let stdin = if source.starts_with('>') {
                         Stdin::Pipe { fetches: self.fetches > 0 }
                     } else {
@@ -133,7 +135,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Handles operators with side effects: `${x:=…}` assigns, `${x@P}` runs code.
+    /// Handles expansions with side effects: `${x:=…}` assigns a variable, and `${x@P}` runs code.
     fn alters(&mut self, name: &str, source: &str, state: &State) {
         let behind = source.split_once(name).map(|(_, rest)| rest).unwrap_or_default();
         if behind.starts_with('=') || behind.starts_with(":=") {
@@ -147,7 +149,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks the contents of an expansion: commands, and words that may become its value.
+    /// Walks the contents of an expansion: commands in it, and words that may become its value.
     pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) -> Vec<Arg> {
         let mut aside = Splitter::new(false);
         self.expand(parts, context, state, &mut aside);
@@ -189,7 +191,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The directory that `$(pwd)` expands to.
+    /// The directory that `$(pwd)` expands to. `None` if the script is not `pwd` or the directory
+    /// is not known.
     fn directory_of(&self, script: &Script, state: &State) -> Option<String> {
         let [item] = script.items.as_slice() else { return None };
         let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {
@@ -220,7 +223,7 @@ impl Splitter {
         self.words
     }
 
-    /// The word that is being collected.
+    /// The word to which pieces are currently added.
     fn current(&mut self) -> &mut Arg {
         if !self.open || self.words.is_empty() {
             self.words.push(Arg { known: true, ..Arg::default() });
@@ -246,11 +249,11 @@ impl Splitter {
         self.quoted(text);
         let word = self.current();
         let class = || text.split_once('[').is_some_and(|(_, rest)| rest.contains(']'));
-        // An unquoted parenthesis is part of a pattern.
+        // An unquoted parenthesis belongs to a pattern.
         word.glob |= text.contains(['*', '?', '(']) || class();
     }
 
-    /// The value of a variable outside quotes, which blanks split into words.
+    /// Adds the value of a variable outside quotes. Blanks in it separate words.
     fn unquoted(&mut self, text: &str, odd_separators: bool) {
         if !self.splits {
             return self.quoted(text);

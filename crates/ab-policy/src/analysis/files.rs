@@ -1,4 +1,4 @@
-//! Finds where the words of a command lead, and reports paths outside.
+//! Determines to which paths the words of a command lead, and reports paths outside the workspace.
 
 use super::argument::{Arg, Target, base_name};
 use super::effect::CommandFindingKind;
@@ -7,7 +7,7 @@ use super::walk::Walk;
 use super::{CommandPathAccess, CommandPathUse};
 use crate::place::{CommandPathLocation, is_device, is_harmless, is_scratch_directory};
 
-/// Programs whose arguments are text, not paths.
+/// Programs whose arguments are texts and not paths.
 const TALKERS: [&str; 10] =
     ["echo", "printf", ":", "true", "false", "export", "declare", "alias", "type", "which"];
 /// Programs whose first operand is a pattern or a script.
@@ -19,7 +19,7 @@ impl Walk<'_> {
         state.likely().map(|cwd| arg.target(self.scene, cwd)).collect()
     }
 
-    /// The targets of a word from every directory that the shell may be in.
+    /// The targets of a word, one for each directory that the shell may be in.
     fn all_targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
         state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
     }
@@ -34,11 +34,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Treats all words of a command as possible paths.
+    /// Treats all words of a command as paths that it may use.
     pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
         let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
-        // The target of a link depends on where the link is put. A change of directory is judged
-        // separately.
+        // These are judged elsewhere: the target of a link depends on where the link is created,
+        // and a change of directory has its own rules.
         if TALKERS.contains(&name.as_str())
             || matches!(name.as_str(), "ln" | "cd" | "chdir" | "pushd")
         {
@@ -60,7 +60,7 @@ impl Walk<'_> {
                 pattern = false;
                 continue;
             }
-            // A program that is searched by name is not a path.
+            // A program name without a slash is searched in `PATH` and is not a path.
             if at == 0 && !arg.text.contains('/') && !arg.home {
                 continue;
             }
@@ -73,7 +73,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A path inside an option: `--file=…`, `-I…`.
+    /// Handles a path inside an option, such as `--file=…` or `-I…`.
     fn reach_attached(&mut self, arg: &Arg, state: &State) {
         let value = match arg.text.find('=') {
             Some(equals) => arg.after(equals + 1),
@@ -86,9 +86,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Records a word that may be a path that is read.
+    /// Records that a word may be a path that the command reads.
     pub(super) fn reach(&mut self, arg: &Arg, state: &State) {
-        // `file:///etc/x`, and `@/etc/x` for programs that read an argument from a file.
+        // Handles `file:///etc/x`, and `@/etc/x` for programs that read an argument from a file.
         for prefix in ["file://", "@"] {
             let inner = arg.after(prefix.len());
             if arg.text.starts_with(prefix) && inner.text.starts_with(['/', '~', '.']) {
@@ -132,8 +132,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Records that `arg` is removed. `whole` means that its contents go too, even without a
-    /// wildcard.
+    /// Records that the command removes `arg`. `whole` means that the contents are removed too,
+    /// even without a wildcard.
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
         for target in self.all_targets(arg, state) {
             match &target.place {
@@ -144,7 +144,7 @@ impl Walk<'_> {
                     }
                 }
                 CommandPathLocation::Inside(below) => {
-                    // `find` with a filter keeps most of the tree that it starts from.
+                    // `find` with a filter does not remove most of the tree in which it starts.
                     let spared = recursive && !whole && !target.whole && self.is_search();
                     if below.is_empty() && recursive && !spared {
                         self.find(CommandFindingKind::RemovesRoot, &arg.text);
@@ -165,7 +165,8 @@ impl Walk<'_> {
         command.and_then(|command| command.program()) == Some("find")
     }
 
-    /// Reports changes of file times outside. An isolation that protects only contents allows them.
+    /// Reports changes of file times outside the workspace. They have their own kind, because an
+    /// isolation that protects only file contents allows them.
     pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
             if let CommandPathLocation::Outside(path) = &target.place

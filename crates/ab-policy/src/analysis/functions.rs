@@ -1,4 +1,4 @@
-//! Functions of a script: their bodies, and which of them call each other endlessly.
+//! Functions of a script: their bodies, and functions that call each other without end.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,17 +8,18 @@ use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 use crate::shell::tree::Command;
 
-/// Number of parameters of a call whose values are tracked; the others are unknown.
+/// Number of parameters of a call whose values are tracked. Further parameters are treated as
+/// unknown.
 const MAX_PARAMETERS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     defined: Vec<Function>,
-    /// The last definition of each name.
+    /// The index of the last definition of each name.
     by_name: HashMap<String, usize>,
-    /// The function whose definition is being walked.
+    /// The function whose definition is currently being walked.
     open: Option<usize>,
-    /// The functions whose calls are being walked.
+    /// The functions whose calls are currently being walked.
     called: Vec<String>,
 }
 
@@ -26,13 +27,14 @@ pub(super) struct Functions {
 struct Function {
     name: String,
     body: Rc<Command>,
-    /// The functions it calls, and whether each call runs in parallel with the caller.
+    /// The functions that this function calls, and whether each call runs in parallel with the
+    /// caller.
     calls: Vec<(String, bool)>,
 }
 
 impl Functions {
-    /// The name of a function that calls itself, directly or through others, with at least one call
-    /// that runs in parallel with its caller, so that its processes multiply.
+    /// The name of a function that calls itself, directly or through others, if at least one of
+    /// these calls runs in parallel with its caller. The processes of such a function multiply.
     pub(super) fn bomb(&self) -> Option<String> {
         let edges = self.edges();
         let circle = circles(&edges);
@@ -43,8 +45,8 @@ impl Functions {
         Some(self.defined[found].name.clone())
     }
 
-    /// The calls of each function, to the last definition of a name. The calls of all definitions
-    /// of a name count for the last one.
+    /// The calls of each function, as edges to the last definition of the called name. If a name
+    /// has several definitions, the calls of all of them are assigned to the last one.
     fn edges(&self) -> Vec<Vec<(usize, bool)>> {
         let mut edges = vec![Vec::new(); self.defined.len()];
         for function in &self.defined {
@@ -56,7 +58,8 @@ impl Functions {
     }
 }
 
-/// The strongly connected components: two nodes have the same number if each can reach the other.
+/// The strongly connected components of the graph: two nodes have the same number if each can reach
+/// the other.
 fn circles(edges: &[Vec<(usize, bool)>]) -> Vec<usize> {
     const NEW: usize = usize::MAX;
     let mut order = vec![NEW; edges.len()];
@@ -65,7 +68,8 @@ fn circles(edges: &[Vec<(usize, bool)>]) -> Vec<usize> {
     let mut stack = Vec::new();
     let mut next = 0;
     for root in 0..edges.len() {
-        // The path of the search: each node with the number of its edges that were followed.
+        // The path of the search: each node with the number of its edges that were already
+        // followed.
         let mut way: Vec<(usize, usize)> = Vec::new();
         if order[root] == NEW {
             way.push((root, 0));

@@ -1,4 +1,4 @@
-//! Git settings and options that make git run other programs.
+//! Settings and options of git that make git run other programs.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
@@ -6,7 +6,7 @@ use super::state::State;
 use super::walk::{Context, Walk};
 use crate::place::CommandPathLocation;
 
-/// Settings whose value git runs without being asked.
+/// Settings whose value git runs without being asked for.
 const RUNS: [&str; 13] = [
     "core.sshcommand",
     "core.fsmonitor",
@@ -22,10 +22,10 @@ const RUNS: [&str; 13] = [
     "interactive.difffilter",
     "sendemail.smtpserver",
 ];
-/// Settings whose value is an ordinary command of the user.
+/// Settings whose value is a command that users normally set.
 const USES: [&str; 4] = ["core.pager", "core.editor", "sequence.editor", "core.hookspath"];
 
-/// Long options of `clone` and `init` whose value is the next word.
+/// Long options of `clone` and `init` whose value is the following word.
 const GIT_VALUES: &[&str] = &[
     "--config",
     "--branch",
@@ -41,9 +41,9 @@ const GIT_VALUES: &[&str] = &[
 ];
 
 enum Setting {
-    /// Git runs its value without being asked.
+    /// Git runs the value without being asked for.
     Runs,
-    /// Its value is shell code.
+    /// The value is shell code.
     Command,
     Plain,
 }
@@ -53,7 +53,7 @@ fn setting(key: &str, value: &str) -> Setting {
     let last = key.rsplit('.').next().unwrap_or_default();
     if RUNS.contains(&key.as_str()) {
         let plain_helper = key == "credential.helper" && !value.contains(['!', '/', ' ']);
-        // `true` selects git's own file system monitor.
+        // The value `true` selects git's built-in file system monitor.
         let off = matches!(value, "" | "false" | "0" | "never" | "true");
         return if plain_helper || off { Setting::Plain } else { Setting::Runs };
     }
@@ -203,7 +203,7 @@ impl Walk<'_> {
     /// Judges `git config` if it sets a value.
     fn git_config(&mut self, rest: &[Arg], state: &State) {
         let asks = ["--get", "--get-all", "--list", "-l", "--unset", "--get-regexp"];
-        // They are subcommands only in the first position; elsewhere they are values.
+        // These words are subcommands only in the first position. Elsewhere they are values.
         let verbs = ["get", "list", "unset"];
         if rest.first().is_some_and(|arg| verbs.contains(&arg.text.as_str())) {
             return;
@@ -222,14 +222,15 @@ impl Walk<'_> {
         }
     }
 
-    /// `key=value` after `-c`.
+    /// Handles `key=value` after `-c`.
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
         self.configured(&key, &value, CommandFindingKind::HijacksEnvironment, state);
     }
 
-    /// Judges a setting. `effect` is reported if git runs its value without being asked.
+    /// Judges a setting. `effect` is reported if git runs the value of this setting without being
+    /// asked for.
     fn configured(&mut self, key: &str, value: &Arg, effect: CommandFindingKind, state: &State) {
         // Hooks inside the workspace are allowed.
         let outside =

@@ -47,7 +47,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Judges options that contain shell code.
+    /// Judges options whose value is shell code.
     fn hooks(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         for (at, arg) in rest.iter().enumerate() {
@@ -200,7 +200,7 @@ impl Walk<'_> {
             "rm" | "srm" | "trash" => {
                 let long =
                     |arg: &Arg| arg.text.len() > 3 && "--recursive".starts_with(arg.text.as_str());
-                // A word that is not known may also be an option.
+                // A word whose value is not known may also be an option.
                 let recursive = short('r') || short('R') || rest.iter().any(long);
                 for arg in operands(rest, "", &[]) {
                     self.removes(arg, recursive, false, state);
@@ -214,8 +214,8 @@ impl Walk<'_> {
             "mv" => {
                 let (sources, destination) = last_of(rest, "tS", "--target-directory");
                 for arg in sources {
-                    // Moving a file here from beside the workspace leaves the workspace, but
-                    // destroys nothing.
+                    // Moving a file from a directory beside the workspace into it leaves the
+                    // workspace, but destroys nothing.
                     if arg.climbs() && !arg.text.starts_with('/') {
                         self.writes(&arg, state);
                     } else {
@@ -254,7 +254,8 @@ impl Walk<'_> {
                 }
             }
             "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
-                // For setfacl, an option takes the list of rights, so the first operand is a file.
+                // For `setfacl`, the list of rights is the value of an option, so the first operand
+                // is a file.
                 let skipped = usize::from(name != "setfacl");
                 for arg in operands(rest, if name == "setfacl" { "mxMX" } else { "" }, &[])
                     .into_iter()
@@ -324,7 +325,7 @@ impl Walk<'_> {
                 }
                 self.writes_behind(rest, &["-f", "--prefix"], state);
             }
-            // They replace the file that they are given by another one.
+            // These programs replace their input file by another file.
             "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd"
                 if !short('c')
                     && !short('l')
@@ -339,12 +340,12 @@ impl Walk<'_> {
         }
     }
 
-    /// `kill`: the first word may be a signal, and the process id -1 means every process.
+    /// Judges `kill`. The first word may be a signal. The process id -1 stands for every process.
     fn kills(&mut self, rest: &[Arg]) {
         let mut rest = rest;
         match rest.first().map(|arg| arg.text.as_str()) {
             Some("-s" | "-n" | "--signal") => rest = rest.get(2..).unwrap_or_default(),
-            // A single argument is not a signal.
+            // If there is only one argument, it is not a signal.
             Some(text) if text.starts_with('-') && text != "--" && rest.len() > 1 => {
                 rest = &rest[1..];
             }
@@ -355,7 +356,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Records files that options name, in the next word or attached.
+    /// Records files that are values of options, either attached or in the following word.
     fn writes_behind(&mut self, rest: &[Arg], flags: &[&str], state: &State) {
         for (at, arg) in rest.iter().enumerate() {
             let text = arg.text.as_str();
@@ -380,7 +381,7 @@ impl Walk<'_> {
 
     fn links(&mut self, rest: &[Arg], symbolic: bool, state: &State) {
         let (sources, destination) = last_of(rest, "tS", "--target-directory");
-        // The target of a symbolic link is relative to the link's directory.
+        // The target of a symbolic link is relative to the directory of the link.
         let folder =
             destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
         for source in &sources {
@@ -405,12 +406,14 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the text after an option letter is a file, and not further letters.
+/// Whether the text after an option letter is a file name. Otherwise it consists of more option
+/// letters.
 fn attached_file(text: &str) -> bool {
     text.contains(['/', '.', '~'])
 }
 
-/// Options of tar that run their value, abbreviated as getopt allows.
+/// Recognizes options of tar that run their value, even if the option name is abbreviated, as
+/// getopt allows.
 fn shortened(arg: &Arg) -> Option<Arg> {
     let (name, _) = arg.text.split_once('=')?;
     let long = ["--to-command", "--use-compress-program", "--info-script", "--rsh-command"];
@@ -418,7 +421,7 @@ fn shortened(arg: &Arg) -> Option<Arg> {
     long.iter().find(|full| is(full)).map(|_| arg.after(name.len() + 1))
 }
 
-/// The arguments that are not options, and all after `--`.
+/// The arguments that are not options, and everything after `--`.
 pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&'a Arg> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -437,7 +440,8 @@ pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&
     found
 }
 
-/// All operands but the last, and the last. If an option names the target, that is the second.
+/// Splits the operands into all but the last, and the last. If an option names the target, the
+/// target is the second part.
 fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
     let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
         "-t" => args.get(at + 1).cloned(),

@@ -1,14 +1,16 @@
-//! Refuses command lines with paths outside of the workspace, for hosts without a sandbox.
+//! Refuses command lines that contain paths outside of the workspace. Used on hosts without a
+//! sandbox.
 //!
-//! - Words that look like paths are checked: absolute ones, those that name a home or contain `..`,
-//!   targets of redirects, values of options and variables.
-//! - They are resolved lexically, from every directory that the shell may be in by then, even if a
-//!   change of directory failed. Parts that are only known at run time are left out, so that a `..`
-//!   after them climbs.
+//! - Words that look like paths are checked: absolute paths, words that name a home or contain `..`,
+//!   targets of redirects, and values of options and variables.
+//! - They are resolved lexically, from every directory that the shell may be in at this point, even
+//!   if a change of directory failed. Parts that are only known at run time are ignored, so a `..`
+//!   after such a part is treated as leading upwards.
 //! - A line that cannot be parsed, or that exceeds the limits of the analysis, is refused.
 //!
-//! Only words are checked: not links, and not files that a program opens by itself or reads from
-//! its input. This catches mistakes; it does not stop a program that tries to get out.
+//! Only words are checked. Links are not checked, and neither are files that a program opens by
+//! itself or reads from its input. This catches mistakes, but it does not stop a program that tries
+//! to get out.
 
 use std::collections::HashSet;
 
@@ -23,16 +25,16 @@ use crate::place::{CommandCheckContext, CommandPathLocation, CommandStdin, HomeD
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
-/// Maximum length of a word in an error, in characters.
+/// Maximum number of characters of a word in an error message.
 const SHOWN_WORD: usize = 120;
-/// Devices that every command may name.
+/// Names of devices that every command may use.
 const DEVICES: [&str; 9] =
     ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"];
-/// Words before a command that do not change which of its words are paths.
+/// Words that may precede a command and do not change which of its words are paths.
 const BEFORE: [&str; 4] = ["command", "builtin", "exec", "time"];
-/// Programs whose first operand is a script or a pattern, unless an option names it.
+/// Programs whose first operand is a script or a pattern, unless an option contains the script.
 const SCRIPTED: [&str; 9] = ["sed", "grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk"];
-/// Programs that take a script only through an option.
+/// Programs that accept a script only as the value of an option.
 const SCRIPTED_BY_OPTION: [&str; 3] = ["perl", "ruby", "node"];
 
 const OUTSIDE: &str = "is outside of the workspace";
@@ -42,7 +44,7 @@ const CLIMBING_GLOB: &str = "may match '..'";
 const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time knows";
 const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
-/// Refuses `line` if a word of it leads outside of the given roots.
+/// Fails if a word of `line` leads outside of the given roots.
 pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) -> Result<()> {
     let nowhere = CommandCheckContext::new().with_home(HomeDirectoryMeaning::StartDirectory);
     let scene = context.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
@@ -52,7 +54,7 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
     };
     let scene = scene.in_directory(context.cwd).with_env(context.env).with_stdin(input);
     let meter = Meter::default();
-    // If the two dialects read the line differently, both readings must stay inside.
+    // If bash and a POSIX shell read the line differently, both readings are checked.
     let dialects: &[Dialect] = if shell::has_two_readings(line) {
         &[Dialect::Bash, Dialect::Posix]
     } else {
@@ -82,7 +84,7 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
     Ok(())
 }
 
-/// The result of a walk that checked words.
+/// The result of a walk in which words were checked.
 fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<(), String> {
     if let Some(Screening { confines, refused: Some(refused), .. }) = walk.screening {
         let Refused { word, reason } = refused;
@@ -102,8 +104,8 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
     }
 }
 
-/// The word without the text that only expansion put into it: an error must not reveal where the
-/// workspace is on the host.
+/// Removes text from the word that came only from expansion, because an error must not reveal the
+/// path of the workspace on the host.
 fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &str) -> String {
     for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
         let home = format!("{root}/{}", confines.cwd);
@@ -117,7 +119,7 @@ fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &s
 pub(super) struct Screening<'a> {
     confines: &'a CommandLineCheckContext<'a>,
     refused: Option<Refused>,
-    /// Whether the current expansion is input text for a program, not a word.
+    /// Whether the current expansion is input text for a program and not a word.
     text: bool,
 }
 
@@ -154,7 +156,8 @@ impl Walk<'_> {
                 continue;
             }
             self.screen_word(arg, state);
-            // `-I/etc`. A single slash is a separator, as in `cut -d/`.
+            // An option with an attached value, such as `-I/etc`. A single slash is not a path but
+            // a separator, as in `cut -d/`.
             if attached && arg.is_option() && !arg.text.starts_with("--") && arg.text.is_ascii() {
                 let value = arg.after(2);
                 if value.text.len() > 1 {
@@ -164,7 +167,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks the words that a loop variable gets, one after the other.
+    /// Checks the words that are assigned to a loop variable one after the other.
     pub(super) fn screen_words(&mut self, words: &[Arg], state: &State) {
         for word in words {
             self.judge(word, &word.text, Use::Named, state);
@@ -187,7 +190,7 @@ impl Walk<'_> {
 
     /// Checks the value of an assignment.
     pub(super) fn screen_value(&mut self, name: &str, value: &Arg, state: &State) {
-        // These are separators, not a path.
+        // The value of `IFS` is a list of separators, not a path.
         if self.screening.is_some() && name != "IFS" {
             let shown = format!("{name}={}", value.text);
             self.judge(value, &shown, Use::Named, state);
@@ -204,8 +207,8 @@ impl Walk<'_> {
         self.judge(target, &target.text, used, state);
     }
 
-    /// Checks `${x:-word}`, where the word may become the value, and `${HOME%/*}`, which may be any
-    /// path.
+    /// Checks expansions with operators, such as `${x:-word}`, where the word may become the value,
+    /// and `${HOME%/*}`, which may become any path.
     pub(super) fn screen_altered(
         &mut self,
         name: &str,
@@ -227,7 +230,7 @@ impl Walk<'_> {
         let length = if given.text.starts_with(':') { 2 } else { 1 };
         if given.text[..length.min(given.text.len())].ends_with(['-', '=', '+']) {
             let word = given.after(length);
-            // The shell expands a tilde here, but the parser does not mark it.
+            // The shell expands a tilde here, but the parser does not mark it as one.
             if word.text.starts_with('~') && !(word.text == "~" || word.text.starts_with("~/")) {
                 self.refuse(&word.text, OTHER_HOME);
             } else if word.text.starts_with('~') && word.climbs() {
@@ -237,14 +240,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks shell code with unknown parts, as it was written.
+    /// Checks shell code with unknown parts in the form in which it was written.
     pub(super) fn screen_code(&mut self, text: &str, context: &Context, state: &State) {
         if self.screening.is_some() {
             self.code(text, context, state.clone());
         }
     }
 
-    /// Sets whether the current expansion is text and not a word. Returns the previous setting.
+    /// Sets whether the current expansion is input text and not a word. Returns the previous
+    /// setting.
     pub(super) fn reads_text(&mut self, text: bool) -> bool {
         self.screening.as_mut().is_some_and(|it| std::mem::replace(&mut it.text, text))
     }
@@ -252,7 +256,8 @@ impl Walk<'_> {
     fn screen_word(&mut self, arg: &Arg, state: &State) {
         self.judge(arg, &arg.text, Use::Named, state);
         let shape = arg.shape();
-        // As in `--file=…`, `of=…` and `env X=…`. Only the known start of the word is searched.
+        // The word has the form `--file=…`, `of=…` or `env X=…`. Only the known start of the word
+        // is searched.
         let Some(equals) = shape.split('\0').next().and_then(|known| known.find('=')) else {
             return;
         };
@@ -264,7 +269,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks a list of directories, as in `PATH`.
+    /// Checks each directory in a list such as the value of `PATH`.
     fn judge_list(&mut self, value: &Arg, shown: &str, state: &State) {
         let shape = value.shape();
         if !has_scheme(&shape) && shape.contains(':') {
@@ -292,7 +297,7 @@ impl Walk<'_> {
         if local.is_none() && has_scheme(shape) {
             return;
         }
-        // Some programs read a word from a file: `@/etc/x`.
+        // Some programs read a word from a file if it has the form `@/etc/x`.
         let path = local.unwrap_or(shape);
         let path = path.strip_prefix('@').filter(|rest| rest.contains('/')).unwrap_or(path);
         let segments = || path.split('/');
@@ -333,7 +338,7 @@ impl Walk<'_> {
 }
 
 impl Screening<'_> {
-    /// Why an absolute path outside may not be named; `None` if it may.
+    /// Why an absolute path outside of the workspace must not be used. `None` if it may be used.
     fn outside(&self, path: &str, used: Use) -> Option<&'static str> {
         let below = |top: &str| {
             let rest = path.strip_prefix(top.trim_end_matches('/'));
@@ -356,16 +361,16 @@ fn is_scripted(name: &str) -> bool {
     SCRIPTED.contains(&name) || SCRIPTED_BY_OPTION.contains(&name)
 }
 
-/// The indices of the words that cannot be paths, whatever they look like.
+/// The indices of the words that cannot be paths, even if they look like paths.
 fn harmless(args: &[Arg]) -> HashSet<usize> {
     let Some(name) = args.first().and_then(Arg::exact).map(base_name) else {
         return HashSet::new();
     };
     let all = 1..args.len();
     match name {
-        // A wildcard would print the names that it matches.
+        // With a wildcard, the command would print the names that match.
         "echo" | "printf" => all.filter(|at| !has_wildcard(&args[*at])).collect(),
-        // For a shell that does not know `[[`, it is a program that does not exist.
+        // A shell that does not know `[[` treats it as a program, which does not exist.
         "tr" | "[[" => all.collect(),
         name if is_scripted(name) => scripts(args, SCRIPTED.contains(&name)),
         _ => HashSet::new(),
@@ -376,7 +381,8 @@ fn has_wildcard(arg: &Arg) -> bool {
     arg.glob && arg.shape().contains(['*', '?', '['])
 }
 
-/// The indices of scripts among the arguments: the values of options, else the first operand.
+/// The indices of the arguments that are scripts: the values of options, or otherwise the first
+/// operand.
 fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut brought = !first_is_script;
@@ -395,7 +401,7 @@ fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
                 found.insert(at);
             }
             Some(option) if option.contains(['f', 'e']) => brought = true,
-            // awk's options for the separator and for variables.
+            // Options of awk for the separator and for variables.
             Some("F" | "v") => at += 1,
             Some(_) => {}
             None => first = first.or(Some(at)),
@@ -406,8 +412,8 @@ fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
     found
 }
 
-/// Whether the segment is a pattern that some shells match with `..`. A single `.*` at the end is
-/// the usual pattern for hidden files.
+/// Whether a segment is a pattern that some shells match with `..`. An exception is a single `.*`
+/// at the end, which is the usual pattern for hidden files.
 fn may_match_parent(segment: &str, path: &str) -> bool {
     let dots = segment.starts_with('.')
         && segment.contains(['*', '?', '['])

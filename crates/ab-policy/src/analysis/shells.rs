@@ -1,4 +1,4 @@
-//! Shells and other interpreters: where the code they run comes from.
+//! Shells and other interpreters: where the code that they run comes from.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
@@ -10,7 +10,7 @@ const SHELLS: [&str; 15] = [
     "oksh", "lksh", "posh",
 ];
 
-/// Whether `name` is a shell, with or without a version.
+/// Whether `name` is a shell. The name may end with a version.
 pub(super) fn is_shell(name: &str) -> bool {
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     SHELLS.contains(&name) || SHELLS.contains(&plain)
@@ -118,7 +118,8 @@ impl Walk<'_> {
         }
         let streams = ["/dev/fd/", "/proc/self/fd/"];
         if streams.iter().any(|stream| script.text.starts_with(stream)) {
-            // The text behind another descriptor is not tracked; standard input is judged instead.
+            // The text that can be read from another descriptor is not tracked. Judge standard
+            // input instead.
             self.find(CommandFindingKind::CodeUnknown, &script.text);
             return self.shell_stdin(context, state);
         }
@@ -161,7 +162,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges an interpreter of another language. Its programs are not analysed, only their origin.
+    /// Judges an interpreter of another language. Its programs are not analysed. Only where they
+    /// come from is judged.
     pub(super) fn interpreter(&mut self, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         if let Some(arg) = rest.iter().find(|arg| arg.fetches) {
@@ -181,7 +183,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `eval`: runs its joined words in this shell.
+    /// Judges `eval`, which joins its words and runs them in this shell.
     pub(super) fn eval(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         let words: Option<Vec<&str>> = args[1..].iter().map(Arg::exact).collect();
         match words {
@@ -197,7 +199,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `source`: runs a file in this shell.
+    /// Judges `source`, which runs a file in this shell.
     pub(super) fn source(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         if let Some(file) = args.get(1) {
             self.script_file(file, context, &state);
@@ -205,7 +207,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// `trap`: code that runs later.
+    /// Judges `trap`, whose code runs later.
     pub(super) fn trap(&mut self, args: &[Arg], context: &Context, state: &State) {
         let mut rest = args[1..].iter().skip_while(|arg| arg.exact() == Some("--"));
         match (rest.next(), rest.next()) {

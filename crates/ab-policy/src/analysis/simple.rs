@@ -1,4 +1,4 @@
-//! Simple commands: assignments, words, redirects, and then the meaning of the first word.
+//! Simple commands: assignments, words and redirects, and then the meaning of the first word.
 
 use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
@@ -8,7 +8,7 @@ use crate::place::CommandPathLocation;
 use crate::shell::MAX_SHELL_NESTING_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
-/// Builtins that assign variables after their options.
+/// Builtins that assign variables, after their options.
 const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local"];
 
 impl Walk<'_> {
@@ -48,7 +48,7 @@ impl Walk<'_> {
         }
         let stdin = self.redirects(redirects, context, &inner);
         if args.is_empty() {
-            // `$X` alone may be empty, or a command.
+            // If the whole command is `$X`, it may be empty, or it may be any command.
             if let Some(word) = simple.words.first() {
                 self.find(CommandFindingKind::RunsUnknown, &word.source);
             }
@@ -66,7 +66,7 @@ impl Walk<'_> {
         if simple.assignments.is_empty() {
             return flow;
         }
-        // Variables before a command apply to that command only.
+        // Variables that are set before a command apply only to that command.
         Flow {
             ok: flow.ok.map(|after| after.with_variables_of(&state)),
             fail: flow.fail.map(|after| after.with_variables_of(&state)),
@@ -106,7 +106,8 @@ impl Walk<'_> {
         last.filter(|_| !assignment.partial && !assignment.array)
     }
 
-    /// A command that a wrapper starts. It is recorded, then judged like any other.
+    /// Judges a command that a wrapper starts. The command is recorded and then judged like any
+    /// other.
     pub(super) fn inner(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         if args.is_empty() {
             return Flow::same(state);
@@ -123,7 +124,7 @@ impl Walk<'_> {
         flow
     }
 
-    /// Judges the words of a recorded command.
+    /// Judges the words of a command that has been recorded.
     fn run(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         let head = &args[0];
         let Some(text) = head.exact() else {
@@ -151,8 +152,9 @@ impl Walk<'_> {
         }
         self.runs_file(head, &state);
         self.paths(args, &state);
-        // Whether a function of that name is called depends on the context: `command`, `env`,
-        // another shell and `unset` bypass it. So both the function and the program are judged.
+        // Whether this calls a function of that name depends on the context: `command`, `env`,
+        // another shell and `unset` bypass functions. Therefore both the function and the program
+        // are judged.
         let Some(called) = self.call(&name, args, context, &state) else {
             return self.named(&name, args, context, state);
         };
@@ -165,7 +167,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges a program or a builtin of that name.
+    /// Judges the program or builtin with this name.
     fn named(&mut self, name: &str, args: &[Arg], context: &Context, state: State) -> Flow {
         self.aliased(name, args, context, &state);
         self.evaluates(name, args, &state);
@@ -234,7 +236,7 @@ impl Walk<'_> {
         self.entered(state, places)
     }
 
-    /// The targets of a word from each directory that the shell may be in.
+    /// The targets of a word, one for each directory that the shell may be in.
     pub(super) fn led(&self, arg: &Arg, state: &State) -> Vec<Directory> {
         let led = |from: &Directory| Directory {
             place: arg.target(self.scene, &from.place).place,
@@ -244,8 +246,8 @@ impl Walk<'_> {
     }
 
     fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
-        // `cd src; make; cd ..`: if the first `cd` had failed, the last would leave the workspace.
-        // That is not reported.
+        // In `cd src; make; cd ..`, the last `cd` would leave the workspace if the first one had
+        // failed. This case is not reported.
         if places.iter().any(|each| !each.doubtful) {
             places.retain(|each| {
                 !each.doubtful || !matches!(each.place, CommandPathLocation::Outside(_))
@@ -270,7 +272,7 @@ impl Walk<'_> {
         Flow { ok: Some(there), fail: Some(state.stayed()) }
     }
 
-    /// `export A=b` and similar builtins.
+    /// Judges `export A=b` and similar builtins.
     fn declares(&mut self, args: &[Arg], mut state: State) -> Flow {
         for arg in args {
             let certain = &arg.text[..arg.prefix.min(arg.text.len())];
@@ -288,7 +290,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Builtins whose arguments name variables.
+    /// Judges builtins whose arguments are names of variables.
     fn sets_variables(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
         let mut named: Vec<&Arg> = Vec::new();
         match name {
@@ -307,7 +309,8 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Builtins that expand their arguments once more: subscripts of variables, callbacks.
+    /// Judges builtins that expand their arguments again, such as subscripts of variables or
+    /// callbacks.
     fn evaluates(&mut self, name: &str, args: &[Arg], state: &State) {
         match name {
             "test" | "[" | "let" | "printf" | "read" | "unset" | "declare" | "typeset"
@@ -349,7 +352,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Text that names a variable. Substitutions in its subscript are run, even if they are quoted.
+    /// Judges text that names a variable. Substitutions in its subscript are executed, even if they
+    /// are quoted.
     pub(super) fn subscript(&mut self, arg: &Arg, state: &State) {
         let Some(open) = arg.text.find('[') else { return };
         let named = arg.text[..open].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -359,7 +363,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges substitutions inside text that a shell expands.
+    /// Judges substitutions in a text that a shell expands.
     pub(super) fn embedded(&mut self, text: &str, state: &State) {
         if text.contains("$(") || text.contains('`') {
             let quoted = text.replace('\\', r"\\").replace('"', "\\\"");
@@ -367,7 +371,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Records aliases: some shells use them in scripts too.
+    /// Records aliases, because some shells also use them in scripts.
     fn alias(&mut self, args: &[Arg], state: &State) {
         for arg in args {
             let Some((name, _)) = arg.text.split_once('=') else { continue };
@@ -383,7 +387,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges the command that an alias of this name expands to.
+    /// Judges the command to which an alias with this name expands.
     fn aliased(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
         // An alias is not expanded inside its own text.
         if self.in_alias.iter().any(|alias| alias == name) {
@@ -404,12 +408,12 @@ impl Walk<'_> {
         self.in_alias.pop();
     }
 
-    /// Reports the start of a file that this line downloaded.
+    /// Reports if the command starts a file that this line has downloaded.
     pub(super) fn runs_file(&mut self, arg: &Arg, state: &State) {
         let found = if arg.text.contains('/') {
             self.is_download(arg, state)
         } else {
-            // With another `PATH`, a plain name may be any file of that name.
+            // If `PATH` was changed, a name without a directory may be any file with that name.
             state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text)
         };
         if found {
@@ -417,7 +421,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Records files that this line downloads.
+    /// Records the files that this line downloads.
     pub(super) fn downloaded(
         &mut self,
         file: &Arg,

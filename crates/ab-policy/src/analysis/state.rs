@@ -1,4 +1,5 @@
-//! The state of the shell at a point of the script: possible directories and variables.
+//! The state of the shell at one point of the script: the directories that it may be in, and the
+//! variables.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,22 +7,23 @@ use std::rc::Rc;
 use crate::place::CommandPathLocation;
 use crate::shell::Meter;
 
-/// Maximum number of variables. A line with more exceeds the limits of the analysis.
+/// Maximum number of variables. A line with more of them exceeds the limits of the analysis.
 pub(super) const MAX_VARIABLES: usize = 2_000;
-/// Maximum number of directories that `pushd` remembers; older ones are forgotten.
+/// Maximum number of directories on the stack of `pushd`. Older ones are dropped.
 const MAX_STACK: usize = 64;
 
-/// Maximum number of possible directories. With more, the directory is unknown.
+/// Maximum number of possible directories. If there are more, the directory counts as unknown.
 const MAX_DIRECTORIES: usize = 4;
 
-/// The directories and variables of a shell. Cheap to clone: most commands change nothing.
+/// The possible directories and the variables of a shell. Cheap to clone, because most commands
+/// change nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     directories: Rc<Vec<Directory>>,
     variables: Rc<BTreeMap<Rc<str>, Option<Rc<str>>>>,
-    /// The directories that `pushd` stored.
+    /// The directories on the stack of `pushd`.
     stack: Rc<Vec<Vec<Directory>>>,
-    /// The target of `cd -`.
+    /// The directory to which `cd -` changes.
     previous: Rc<Vec<Directory>>,
 }
 
@@ -29,7 +31,7 @@ pub(super) struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     pub(super) place: CommandPathLocation,
-    /// Whether the shell is there only if a change of directory failed.
+    /// Whether the shell is in this directory only if a change of directory failed.
     pub(super) doubtful: bool,
 }
 
@@ -41,8 +43,8 @@ impl Directory {
 
 const NOWHERE: Directory = Directory { place: CommandPathLocation::Unknown, doubtful: false };
 
-/// The states after a command succeeds and after it fails. `None` if that cannot happen, as after
-/// `exit`.
+/// The state after a command if it succeeds, and the state if it fails. `None` if that outcome is
+/// impossible, as after `exit`.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) ok: Option<State>,
@@ -59,7 +61,7 @@ impl Flow {
     }
 }
 
-/// The state after one of two alternatives.
+/// The state after one of two alternatives was executed.
 pub(super) fn join(one: Option<State>, other: Option<State>, meter: &Meter) -> Option<State> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.or(other, meter)),
@@ -77,19 +79,20 @@ impl State {
         }
     }
 
-    /// The directories that the shell may be in, including those after a failed change.
+    /// The directories that the shell may be in, including those after a failed change of
+    /// directory.
     pub(super) fn directories(&self) -> &[Directory] {
         &self.directories
     }
 
-    /// The directories that the shell is in unless a change of directory failed.
+    /// The directories that the shell may be in if no change of directory failed.
     pub(super) fn likely(&self) -> impl Iterator<Item = &CommandPathLocation> {
         let all = self.directories.iter().all(|directory| directory.doubtful);
         let likely = self.directories.iter().filter(move |directory| all || !directory.doubtful);
         likely.map(|directory| &directory.place)
     }
 
-    /// The same state after a change of directory that failed.
+    /// The state after a change of directory failed.
     pub(super) fn stayed(mut self) -> Self {
         for directory in Rc::make_mut(&mut self.directories) {
             directory.doubtful = true;
@@ -119,12 +122,13 @@ impl State {
         self.previous.to_vec()
     }
 
-    /// `None`: never set here. `Some(None)`: set to something unknown.
+    /// The value of a variable. `None` if it was never set here, `Some(None)` if its value is not
+    /// known.
     pub(super) fn variable(&self, name: &str) -> Option<Option<&str>> {
         self.variables.get(name).map(Option::as_deref)
     }
 
-    /// Sets a variable. `None` is a value that is only known at run time.
+    /// Sets a variable. `None` stands for a value that is only known at run time.
     pub(super) fn set(&mut self, name: &str, value: Option<&str>, meter: &Meter) {
         if Rc::strong_count(&self.variables) > 1 {
             meter.spend(self.variables.len());
@@ -138,7 +142,7 @@ impl State {
         self.variables.len()
     }
 
-    /// The same state with the variables of another.
+    /// This state with the variables of another state.
     pub(super) fn with_variables_of(self, other: &State) -> State {
         State { variables: other.variables.clone(), ..self }
     }
@@ -167,7 +171,7 @@ impl State {
         if self.variables != other.variables {
             let variables = Rc::make_mut(&mut joined.variables);
             for (name, value) in other.variables.iter() {
-                // A variable that only one of them has set is not known either.
+                // If only one of the states has set the variable, its value is not known.
                 let same = variables.get(name).is_some_and(|own| own == value);
                 if !same {
                     variables.insert(name.clone(), None);
@@ -188,7 +192,7 @@ impl State {
         joined
     }
 
-    /// The state after any number of loop rounds, each of which may end in `after`.
+    /// The state after any number of rounds of a loop. `after` is the state after one round.
     pub(super) fn looped(&self, after: &State, meter: &Meter) -> State {
         let mut joined = self.clone().or(after.clone(), meter);
         if self.directories != after.directories {

@@ -1,8 +1,8 @@
-//! Walks a script in the order in which a shell would run it.
+//! Walks a script in the order in which a shell would execute it.
 //!
-//! Every branch is walked, whether it would be taken or not. Findings are added to the
-//! [`CommandAnalysis`]. A walk in the *shadow* adds commands that are marked as not started: it
-//! visits code again from another state or in another dialect, or it visits code that may run
+//! Every branch is walked, even if it would not be executed. Findings are added to the
+//! [`CommandAnalysis`]. A *shadow* walk marks the commands that it adds as not started. It is used
+//! to visit code again from another state or in another dialect, and to visit code that may run
 //! later.
 
 use std::collections::{HashMap, HashSet};
@@ -20,11 +20,11 @@ use crate::place::{CommandCheckContext, CommandPathLocation, CommandStdin};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable};
 
-/// Cost of a command, in addition to its words.
+/// The cost of a command, in addition to the cost of its words.
 const COMMAND_COST: usize = 256;
-/// Cost of a word, in addition to its bytes.
+/// The cost of a word, in addition to its bytes.
 const WORD_COST: usize = 64;
-/// Variables that a shell sets itself at its start, whatever the caller passes.
+/// Variables that a shell sets itself when it starts, so that values from the caller are not used.
 pub(super) const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
@@ -32,26 +32,27 @@ pub(super) struct Walk<'a> {
     pub(super) out: CommandAnalysis,
     pub(super) functions: Functions,
     pub(super) aliases: HashMap<String, Option<String>>,
-    /// Aliases that are being expanded.
+    /// The aliases that are currently being expanded.
     pub(super) in_alias: Vec<String>,
-    /// The targets of this line's downloads, and their file names.
+    /// The paths to which this line downloads, and the file names of these paths.
     pub(super) downloads: HashSet<CommandPathLocation>,
     pub(super) downloaded_names: HashSet<String>,
     /// Number of downloads so far.
     pub(super) fetches: usize,
-    /// The standard input that `exec` set for all following commands.
+    /// The standard input that `exec` has set for all following commands.
     pub(super) input: Option<Stdin>,
-    /// Number of commands started in the background, and of commands that wait or end a loop.
+    /// The number of commands that were started in the background, and of commands that wait or end
+    /// a loop.
     pub(super) backgrounds: usize,
     pub(super) pauses: usize,
-    /// The command that findings are assigned to.
+    /// The index of the command to which findings are assigned.
     pub(super) current: Option<usize>,
     pub(super) shadow: usize,
     pub(super) dialect: Dialect,
-    /// The check of words, if it is enabled.
+    /// The check of words for paths, if it is enabled.
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
-    /// The findings so far, each with its command.
+    /// The findings so far, each with its command, so that none is reported twice.
     known: HashSet<(CommandFindingKind, Option<usize>)>,
     pub(super) over: bool,
 }
@@ -60,9 +61,9 @@ pub(super) struct Walk<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) stdin: Stdin,
-    /// Whether it runs in parallel with others: in the background, or in a pipeline.
+    /// Whether the command runs in parallel with others, in the background or in a pipeline.
     pub(super) forks: bool,
-    /// The wrapper that starts it.
+    /// The index of the wrapper that starts the command, if there is one.
     pub(super) via: Option<usize>,
     pub(super) depth: usize,
 }
@@ -71,7 +72,7 @@ pub(super) struct Context {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stdin {
     Inherited,
-    /// That of the whole line, which is not known in advance.
+    /// The standard input of the whole line, which is not known in advance.
     Unseen,
     Pipe {
         fetches: bool,
@@ -127,7 +128,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The state of a shell that starts in `place`, with the variables it is given.
+    /// The state of a shell that starts in `place` with the variables that the caller passes.
     fn state_at(&self, place: CommandPathLocation) -> State {
         let mut state = State::new(place);
         for (name, value) in self.scene.env() {
@@ -149,7 +150,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts the cost of a word. If the limit is exceeded, the line is no longer considered safe.
+    /// Charges the cost of a word. If the limit is exceeded, the line is no longer considered safe.
     pub(super) fn step(&mut self) {
         self.spend(WORD_COST);
     }
@@ -160,7 +161,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Sets a variable in `state`. `None` is a value that is only known at run time.
+    /// Sets a variable in `state`. `None` stands for a value that is only known at run time.
     pub(super) fn set(&mut self, state: &mut State, name: &str, value: Option<&str>) {
         state.set(name, value, self.meter);
         if state.variables() > MAX_VARIABLES {
@@ -182,7 +183,7 @@ impl<'a> Walk<'a> {
         self.find(effect, &error.to_string());
     }
 
-    /// Adds a command to the result and makes it the current one for findings.
+    /// Adds a command to the result. Findings are assigned to this command from now on.
     pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
         self.spend(COMMAND_COST);
         if self.out.commands.len() >= MAX_COMMANDS_PER_LINE {
@@ -208,7 +209,7 @@ impl<'a> Walk<'a> {
             if self.over {
                 return flow;
             }
-            // Code after an `exit` does not run, but it is judged too.
+            // Code after `exit` is not executed, but it is judged too.
             let state = match flow.clone().joined(self.meter) {
                 Some(state) => state,
                 None => self.state_at(CommandPathLocation::Unknown),
@@ -372,7 +373,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A loop: walked once from the start state, and once more from any state that a round may
+    /// Walks a loop: once from the state at its start, and once from every state that a round may
     /// leave.
     fn rounds(
         &mut self,
@@ -404,7 +405,7 @@ impl<'a> Walk<'a> {
         Flow::same(any.looped(&last, self.meter))
     }
 
-    /// Walks the commands of a substitution, which run in a subshell.
+    /// Walks the commands of a substitution. They run in a subshell.
     pub(super) fn substitution(&mut self, script: &Script, context: &Context, state: &State) {
         let current = self.current;
         let inner = Context { depth: context.depth + 1, via: None, ..context.clone() };
@@ -414,7 +415,7 @@ impl<'a> Walk<'a> {
         self.current = current;
     }
 
-    /// Walks shell code that a command runs, perhaps in this shell.
+    /// Walks shell code that a command executes, possibly in this shell.
     pub(super) fn code(&mut self, text: &str, context: &Context, state: State) -> Flow {
         let depth = context.depth + 1;
         let current = self.current;
@@ -479,11 +480,12 @@ impl<'a> Walk<'a> {
         stdin
     }
 
-    /// Reports bash's special file names for network connections.
+    /// Reports the special file names with which bash opens network connections.
     fn network(&mut self, target: &Arg) {
         let certain = &target.text[..target.prefix.min(target.text.len())];
         let host = ["/dev/tcp/", "/dev/udp/"].iter().find_map(|way| certain.strip_prefix(way));
-        // Scripts often test whether their own server listens.
+        // Connections to the local host are not reported, because scripts often test whether their
+        // own server is listening.
         let own = |host: &str| {
             LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
         };
@@ -496,12 +498,12 @@ impl<'a> Walk<'a> {
 /// Names of the local host.
 const LOOPBACK: [&str; 4] = ["localhost", "127.0.0.1", "::1", "[::1]"];
 
-/// The flow after one of two alternatives.
+/// The flow after one of two alternatives was executed.
 fn both(one: Flow, other: Flow, meter: &Meter) -> Flow {
     Flow { ok: join(one.ok, other.ok, meter), fail: join(one.fail, other.fail, meter) }
 }
 
-/// Whether a condition always keeps its loop running.
+/// Whether a condition is constant, so that its loop never ends.
 fn is_constant(condition: &Script, until: bool) -> bool {
     let [item] = condition.items.as_slice() else { return false };
     let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {

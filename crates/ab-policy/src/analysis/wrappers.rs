@@ -1,16 +1,16 @@
-//! Programs that run other programs: finds the command that they start.
+//! Programs that run other programs: finds the commands that they start.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
-/// A program that takes options, then its own operands, then a command.
+/// A program whose arguments are options, then its own operands, then a command.
 struct Wrapper {
     name: &'static str,
     /// Short options that take a value.
     short: &'static str,
-    /// Long options that take a value as the next word.
+    /// Long options whose value is the following word.
     long: &'static [&'static str],
     /// Number of operands before the command.
     operands: usize,
@@ -74,7 +74,7 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper("screen", "ScTtpehL", &[], 0),
 ];
 
-/// Project tools that run any program after a subcommand.
+/// Project tools that can run any program after one of their subcommands.
 const RUNNERS: &[(&str, &[&str])] = &[
     ("npm", &["exec", "x"]),
     ("pnpm", &["exec", "dlx"]),
@@ -92,7 +92,7 @@ const RUNNERS: &[(&str, &[&str])] = &[
 ];
 
 impl Walk<'_> {
-    /// Judges the command that a wrapper starts; `None` if `name` is not a wrapper.
+    /// Judges the command that a wrapper starts. `None` if `name` is not a wrapper.
     pub(super) fn wrapped(
         &mut self,
         name: &str,
@@ -171,12 +171,13 @@ impl Walk<'_> {
                 self.behind_options(rest, short, long, operands, context, state)
             }
         };
-        // Only these run the command in the current shell and can change its state.
+        // Only these run the command in the current shell, so that it can change the state of this
+        // shell.
         Some(if matches!(name, "command" | "builtin") { flow } else { same() })
     }
 
-    /// Judges the command after a wrapper's options. If the last option is not known here, the next
-    /// word may be its value. Then the command after that word is judged as well.
+    /// Judges the command after the options of a wrapper. If the last option is not known here, the
+    /// following word may be its value. In that case the command after this word is judged too.
     fn behind_options(
         &mut self,
         rest: &[Arg],
@@ -298,12 +299,12 @@ impl Walk<'_> {
         } else {
             words.push(Arg::unknown("…"));
         }
-        // The started program does not read the input of xargs.
+        // The program that xargs starts does not read the input of xargs.
         let context = Context { stdin: Stdin::Inherited, ..context.clone() };
         self.inner(&words, &context, state.clone())
     }
 
-    /// `find`: what it deletes, and the commands it runs on its results.
+    /// Judges `find`: what it deletes, and which commands it runs for the files that it finds.
     fn found(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
         let options = |arg: &&Arg| {
             matches!(arg.exact(), Some("-H" | "-L" | "-P" | "-E" | "-X" | "-d" | "-x" | "-s"))
@@ -333,7 +334,7 @@ impl Walk<'_> {
             "-perm",
             "-user",
         ];
-        // `-type f` and `-name '*'` still match almost everything.
+        // `-type f` and `-name '*'` still match almost every file.
         let spares = |(at, arg): (usize, &Arg)| {
             let value = rest.get(at + 1).map(|arg| arg.text.as_str());
             filters.contains(&arg.text.as_str())
@@ -348,7 +349,7 @@ impl Walk<'_> {
                 Some("-delete") => {
                     for root in roots {
                         let root = match root.exact() {
-                            // With a filter, the results lie below the root.
+                            // With a filter, the results are below the starting directory.
                             Some(text) if filtered && text.starts_with('/') => {
                                 &Arg::literal(&format!("{}/{{}}", text.trim_end_matches('/')))
                             }
@@ -443,7 +444,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Programs that take shell code after `-c`.
+    /// Judges programs that accept shell code after `-c`.
     fn behind_c(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
         let mut words = rest.iter();
         while let Some(arg) = words.next() {
@@ -466,7 +467,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Words that are joined to shell code.
+    /// Judges words that are joined to form shell code.
     fn joined(&mut self, words: &[Arg], context: &Context, state: &State) {
         let texts: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
         match texts {
@@ -476,14 +477,14 @@ impl Walk<'_> {
     }
 }
 
-/// The value of a word with `{}` that `find` runs for a file below `root`.
+/// The value of a word with `{}` if `find` runs the word for a file below `root`.
 fn in_place(word: &Arg, root: &Arg, filtered: bool) -> Arg {
     if !word.text.contains("{}") {
         return word.clone();
     }
     let root = root.exact().map(|root| root.trim_end_matches('/'));
     match (word.text.as_str(), root) {
-        // The first result is the root itself.
+        // The first result of `find` is the starting directory itself.
         ("{}", Some("")) if !filtered => Arg::literal("/"),
         ("{}", Some(root)) if !filtered => Arg::literal(root),
         ("{}", Some(root)) => Arg::literal(&format!("{root}/{{}}")),
@@ -491,7 +492,7 @@ fn in_place(word: &Arg, root: &Arg, filtered: bool) -> Arg {
     }
 }
 
-/// How many of `args` are options and their values.
+/// The number of `args` at the start that are options and their values.
 pub(super) fn skip(args: &[Arg], short: &str, long: &[&str]) -> usize {
     let mut at = 0;
     while let Some(arg) = args.get(at) {

@@ -1,18 +1,19 @@
-//! The shell section: every command of a line is judged by its program and its words.
+//! The shell section of a document: every command of a line is judged by its program and its words.
 
 use ab_core::Verdict;
 
 use super::{PolicyDocumentMatch, ShellPolicy, join};
 use crate::analysis::{AnalysedCommand, CommandAnalysis};
 
-/// Commands of the shell itself that need no entry in an allow list: they start nothing and touch no file.
+/// Shell builtins that need no entry in a list of allowed programs, because they start no program
+/// and access no file.
 const BUILT_INS: [&str; 16] = [
     "cd", "true", "false", "test", "[", ":", "exit", "return", "export", "unset", "local", "shift",
     "wait", "break", "continue", "printf",
 ];
 
-/// The greatest verdict over all commands of a line. A rule that matches a command decides about it; the allow list
-/// decides about the others.
+/// Returns the strictest verdict on the commands of a line. If a rule matches a command, the rule
+/// decides about it. The list of allowed programs decides about the other commands.
 pub(super) fn judge(
     shell: &ShellPolicy,
     analysis: &CommandAnalysis,
@@ -26,7 +27,7 @@ pub(super) fn judge(
         });
     }
     let hits = analysis.commands.iter().filter_map(|command| judge_one(shell, command));
-    // Of equal verdicts the first counts.
+    // If several verdicts are equally strict, the first one is used.
     hits.reduce(|greatest, hit| if hit.verdict > greatest.verdict { hit } else { greatest })
 }
 
@@ -56,7 +57,8 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<PolicyDoc
     };
     let allows_all =
         shell.allowed_commands.is_empty() || shell.allowed_commands.iter().any(|it| it == "*");
-    // What is only looked at is not started, and a list of programs says nothing about it.
+    // A command that is only examined is not started, so the list of allowed programs does not
+    // apply to it.
     if allows_all || command.not_started || command.program().is_some_and(is_listed) {
         return None;
     }
@@ -73,8 +75,9 @@ fn program(command: &AnalysedCommand) -> &str {
     command.program().unwrap_or_else(written)
 }
 
-/// Whether the program and the words of a pattern are those of the command: short flags in any order and grouping,
-/// long options also abbreviated or with a value, other words exactly.
+/// Whether a pattern matches a command: the program must be the same, short flags may be in any
+/// order and grouping, long options may be abbreviated or have a value, and other words must be
+/// equal.
 fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
     let mut words = pattern.split_whitespace();
     if words.next().is_none_or(|first| command.program() != Some(first)) {
@@ -88,13 +91,15 @@ fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
     })
 }
 
-/// Whether a word is a long option as GNU programs accept it: the beginning of its name, perhaps with a value.
+/// Whether a word is a long option in a form that GNU programs accept: the beginning of its name,
+/// optionally with a value.
 fn abbreviates(given: &str, option: &str) -> bool {
     let name = given.split_once('=').map_or(given, |(name, _)| name);
     name.len() > "--".len() && option.starts_with("--") && option.starts_with(name)
 }
 
-/// The letters of a word with flags, in lower case; the long forms of `rm` count as theirs.
+/// The letters of a word with flags, in lower case. The long options of `rm` are converted to their
+/// letters.
 fn flags(word: &str) -> Option<impl Iterator<Item = char>> {
     let letters = match word {
         word if abbreviates(word, "--recursive") => "r",

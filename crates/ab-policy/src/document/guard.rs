@@ -9,7 +9,7 @@ use ab_core::{
 
 use super::{PolicyDocument, PolicyDocumentFileAccess, PolicyDocumentMatch};
 
-/// How the names of writes in flight begin.
+/// The prefix of temporary names that running writes use.
 const TEMPORARY: &str = ".ab-tmp-";
 
 /// Refuses file operations that a [`PolicyDocument`] does not allow. Commands are judged by
@@ -49,14 +49,14 @@ impl PolicyDocumentGuard {
     }
 }
 
-/// The path without the name of a write in flight: callers cannot use such names, and what is written gets its own
-/// name by a rename, which is judged.
+/// The path without the temporary name of a running write. Callers cannot use such names, and the
+/// file gets its final name by a rename, which is judged.
 pub(super) fn without_temporary_name(path: &str) -> &str {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.starts_with(TEMPORARY) { parent } else { path }
 }
 
-/// What a call does with files; `None` for commands and for questions about the whole workspace.
+/// How a call accesses files. `None` for commands and for calls about the whole workspace.
 fn access(call: &Call<'_>) -> Option<PolicyDocumentFileAccess> {
     match call.verb {
         Verb::Stat | Verb::List | Verb::Search => Some(PolicyDocumentFileAccess::Look),

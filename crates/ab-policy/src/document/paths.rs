@@ -1,4 +1,5 @@
-//! Path patterns: wildcards within segments, and everything below a match is covered too.
+//! Path patterns. Wildcards match within segments, and a pattern also covers everything below a
+//! matching path.
 
 use std::fmt;
 
@@ -6,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// A pattern for paths of a workspace.
 ///
-/// Without a slash it fits any segment: `.*` covers `src/.ssh/id`. With a slash it starts at the root: `src/*.rs`.
-/// `*` and `?` stay within one segment, `**` spans segments.
+/// A pattern without a slash matches any segment of a path: `.*` covers `src/.ssh/id`. A pattern
+/// with a slash starts at the root, such as `src/*.rs`. `*` and `?` match within one segment, and
+/// `**` matches any number of segments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PathPattern(String);
@@ -19,7 +21,7 @@ impl PathPattern {
         Self(text.to_owned())
     }
 
-    /// What is wrong with a text as a pattern.
+    /// Returns what is wrong with a text as a pattern. `None` if it is valid.
     pub(super) fn problem(text: &str) -> Option<&'static str> {
         match Self::new(text).0.as_str() {
             "" => Some("must not be empty"),
@@ -33,7 +35,7 @@ impl PathPattern {
         }
     }
 
-    /// Whether the path, or a directory above it, fits.
+    /// Whether the pattern matches the path or a directory above it.
     pub fn covers(&self, path: &str) -> bool {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         if !self.0.contains('/') && self.0 != "**" {
@@ -43,12 +45,12 @@ impl PathPattern {
         (1..=parts.len()).any(|end| fits_parts(&pattern, &parts[..end]))
     }
 
-    /// Whether the pattern starts at the root, so that a place and not a name is meant.
+    /// Whether the pattern starts at the root, so that it names a place and not only a name.
     pub(super) fn is_anchored(&self) -> bool {
         self.0.contains('/')
     }
 
-    /// Whether something below the path may fit.
+    /// Whether the pattern may match something below the path.
     pub(super) fn may_cover_below(&self, path: &str) -> bool {
         let parts = path.split('/').filter(|part| !part.is_empty());
         if !self.0.contains('/') {
@@ -66,7 +68,8 @@ impl PathPattern {
         true
     }
 
-    /// The one place that the pattern names, if it has a slash and no wildcard.
+    /// The single path that the pattern names. `None` if the pattern has no slash or has a
+    /// wildcard.
     pub(super) fn as_place(&self) -> Option<&str> {
         let text = self.0.as_str();
         (text.contains('/') && !text.contains(['*', '?'])).then_some(text)
@@ -91,7 +94,8 @@ fn fits_parts(pattern: &[&str], parts: &[&str]) -> bool {
     }
 }
 
-/// Whether one segment fits: `*` is any text, `?` one character. The work is bounded by the product of the lengths.
+/// Whether a pattern matches one segment. `*` stands for any text, `?` for one character. The time
+/// is at most proportional to the product of the lengths.
 fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -104,7 +108,7 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
             Some(b'?') => {
                 p += 1;
                 t += 1;
-                // The rest of a character of several bytes.
+                // Skip the remaining bytes of a multi-byte character.
                 while text.get(t).is_some_and(|byte| byte & 0xC0 == 0x80) {
                     t += 1;
                 }

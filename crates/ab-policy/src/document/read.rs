@@ -1,23 +1,23 @@
-//! Reads documents and overrides from JSON, and finds everything that is wrong with them.
+//! Reads documents and overrides from JSON, and reports every problem in them.
 
 use serde_json::{Map, Value};
 
 use super::paths::PathPattern;
 use super::{FilesystemPolicy, NetworkPolicy, PolicyDocument, ShellPolicy};
 
-/// Most entries of one list.
+/// Maximum number of entries of a list.
 const MAX_ENTRIES: usize = 256;
-/// Most characters of one entry, name or description.
+/// Maximum number of characters of an entry, name or description.
 const MAX_TEXT: usize = 255;
-/// Bytes of the largest file that a document may allow.
+/// Maximum value of the file size limit, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 40;
-/// Milliseconds of the shortest and longest command.
+/// The valid range of the duration of a command, in milliseconds.
 const TIMEOUTS: std::ops::RangeInclusive<u64> = 1000..=3_600_000;
 
-/// One thing that is wrong with a document.
+/// A problem in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyIssue {
-    /// The JSON pointer of the field, below `policy` or `policyOverrides`.
+    /// The JSON pointer of the field, relative to `policy` or `policyOverrides`.
     pub pointer: String,
     pub message: String,
 }
@@ -52,7 +52,8 @@ pub(super) fn resolve(
     if issues.is_empty() { Ok(document) } else { Err(issues) }
 }
 
-/// Reads objects over a base: a field that is absent keeps the value of the base, and a list replaces it.
+/// Reads objects on top of base values. An absent field keeps its base value. A list replaces the
+/// whole base list.
 struct Reader<'a> {
     issues: &'a mut Vec<PolicyIssue>,
 }

@@ -11,12 +11,12 @@ use crate::place::CommandPathLocation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     No,
-    /// A word that the rule tests is only known at run time.
+    /// Whether the rule matches depends on a word that is only known at run time.
     Perhaps,
     Yes,
 }
 
-/// A rule's path patterns, compiled.
+/// The compiled path patterns of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     inside: Vec<Glob>,
@@ -39,7 +39,8 @@ impl Matcher {
         Ok(matcher)
     }
 
-    /// How well `rule` matches `command`, without its effects.
+    /// How well the conditions of `rule` match `command`. The condition about effects is not
+    /// checked.
     pub(crate) fn fits(&self, rule: &PolicyRule, command: &AnalysedCommand) -> Fit {
         if !rule.command.is_empty() {
             let Some(program) = command.program() else { return Fit::No };
@@ -91,7 +92,7 @@ fn prefix_fit(prefix: &[OneOrMoreWords], command: &AnalysedCommand) -> Fit {
         match (word.known, same) {
             (true, true) => {}
             (true, false) => return Fit::No,
-            // An unknown program is reported as a separate finding.
+            // A program whose name is not known is reported by a separate finding.
             (false, _) if at == 0 => return Fit::No,
             (false, _) => fit = Fit::Perhaps,
         }
@@ -112,7 +113,8 @@ fn word_fits(pattern: &str, word: &ExpandedShellWord) -> bool {
     (word.known || pattern == "*") && like(pattern, &word.text)
 }
 
-/// Whether `text` matches `pattern`: `*` is any text, `?` one character, `[0-9]` a digit.
+/// Whether `text` matches `pattern`. `*` stands for any text, `?` for one character, and `[0-9]`
+/// for a digit.
 fn like(pattern: &str, text: &str) -> bool {
     if !pattern.contains(['*', '?', '[']) {
         return pattern == text;

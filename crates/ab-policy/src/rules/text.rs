@@ -1,4 +1,4 @@
-//! Verdicts as text, for rules files.
+//! Serializes verdicts as text, for rules files.
 
 pub(super) mod verdict {
     //! A required verdict.

@@ -1,7 +1,7 @@
 //! Decodes `$'…'` quotes.
 
-/// Decodes the text between `$'` and the closing quote. Bash ends the text at a NUL. Bytes that are
-/// not UTF-8 become `\u{fffd}`, which does not occur in the program names and paths that rules
+/// Decodes the text between `$'` and the closing quote. As in bash, the text ends at a NUL. Bytes
+/// that are not UTF-8 become `\u{fffd}`, which does not occur in the names and paths that rules
 /// test.
 pub(super) fn decode(body: &str) -> String {
     let mut bytes = Vec::with_capacity(body.len());

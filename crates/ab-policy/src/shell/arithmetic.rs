@@ -1,19 +1,20 @@
-//! Arithmetic: finds its end, and parses the expansions inside.
+//! Parses arithmetic expressions: finds their end, and parses the expansions inside.
 
 use super::parser::{Parsed, Parser};
 use super::tree::Word;
 
 impl Parser<'_> {
-    /// The position of the `))` that closes the arithmetic whose text begins at `start`. `None` if
-    /// the parentheses belong to nested commands instead.
+    /// The position of the `))` that ends the arithmetic expression whose text begins at `start`.
+    /// `None` if the parentheses belong to nested commands instead.
     pub(super) fn arithmetic_end(&self, start: usize) -> Option<usize> {
         let (end, looked_at) = self.arithmetic_close(start);
-        // If the limit is exceeded, the next word reports it.
+        // If this exceeds the limit, parsing the next word reports it.
         self.meter.spend(looked_at.saturating_sub(start));
         end
     }
 
-    /// Like [`arithmetic_end`](Self::arithmetic_end). Also returns how far it looked.
+    /// Like [`arithmetic_end`](Self::arithmetic_end), but also returns the position up to which the
+    /// text was examined.
     fn arithmetic_close(&self, start: usize) -> (Option<usize>, usize) {
         let bytes = self.text.as_bytes();
         let mut open = 0usize;
@@ -37,7 +38,8 @@ impl Parser<'_> {
         (None, at)
     }
 
-    /// The word between `start` and `end`. Continues after the closing parentheses.
+    /// Parses the text between `start` and `end` as a word. Parsing continues after the closing
+    /// parentheses.
     pub(super) fn arithmetic_word(&mut self, start: usize, end: usize) -> Parsed<Word> {
         self.at = start;
         let parts = self.enclosed(b')', Some(b'('))?;

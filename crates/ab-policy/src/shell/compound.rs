@@ -1,4 +1,4 @@
-//! Compound commands: those that begin with a reserved word or a parenthesis.
+//! Parses compound commands, which begin with a reserved word or a parenthesis.
 
 use super::Dialect;
 use super::parser::{Parsed, Parser, Stop};
@@ -6,7 +6,7 @@ use super::tree::*;
 use super::words::WordMode;
 
 impl Parser<'_> {
-    /// The compound command that begins here, if one does.
+    /// Parses the compound command at this position. `None` if there is none.
     pub(super) fn compound(&mut self) -> Parsed<Option<Body>> {
         let bash = self.dialect == Dialect::Bash;
         if self.peek() == Some(b'(') {
@@ -147,7 +147,7 @@ impl Parser<'_> {
         Ok(Body::For { name, words, body })
     }
 
-    /// A for loop may have braces instead of `do` and `done`.
+    /// Parses the body of a `for` loop, which may be in braces instead of `do` and `done`.
     fn do_group_or_braces(&mut self) -> Parsed<Script> {
         self.skip_lines()?;
         if self.plain_word() != "{" {
@@ -199,7 +199,7 @@ impl Parser<'_> {
         self.at += "coproc".len();
         self.skip_blanks();
         self.enter()?;
-        // Only a compound command may have a name before it.
+        // Only a compound command may have a name in front of it.
         let start = self.at;
         let name = self.name();
         if !name.is_empty() && name == self.plain_word() {

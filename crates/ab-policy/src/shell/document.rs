@@ -1,4 +1,4 @@
-//! Here-documents: reads the delimiters in the command, and the bodies after the end of its line.
+//! Parses here-documents: the delimiters in the command, and the bodies after the end of its line.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -10,14 +10,14 @@ use super::words::WordMode;
 /// A here-document whose body has not been read yet.
 pub(super) struct Pending {
     delimiter: String,
-    /// Whether the body is expanded like quoted text.
+    /// Whether the body is expanded in the same way as text in double quotes.
     expands: bool,
     strips_tabs: bool,
     body: Document,
 }
 
 impl Parser<'_> {
-    /// The delimiter after `<<`.
+    /// Parses the delimiter after `<<`.
     pub(super) fn document(&mut self, strips_tabs: bool) -> Parsed<Redirect> {
         self.skip_blanks();
         let word = self.word(WordMode::Assignment)?;
@@ -48,7 +48,7 @@ impl Parser<'_> {
         Ok(Redirect::document(body))
     }
 
-    /// Reads the bodies that begin here, at the start of a line.
+    /// Reads the bodies that begin at this position, which is the start of a line.
     pub(super) fn read_documents(&mut self) -> Parsed<()> {
         for pending in std::mem::take(&mut self.pending) {
             let mut lines = String::new();
@@ -71,7 +71,8 @@ impl Parser<'_> {
             let parts = if pending.expands {
                 let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
                 inner.enter()?;
-                // A backslash that joins a line to the delimiter would end the body elsewhere.
+                // With a backslash that joins a line to the delimiter, the body would end at a
+                // different place.
                 if lines.ends_with("\\\n") {
                     return Err(self.syntax("a here-document whose end is joined to it"));
                 }
@@ -81,13 +82,13 @@ impl Parser<'_> {
             } else {
                 vec![Part::Quoted(lines.clone())]
             };
-            // Cannot fail: each body is read once.
+            // This cannot fail, because each body is read once.
             let _ = pending.body.set(Word { parts, source: lines });
         }
         Ok(())
     }
 
-    /// Fails if the text has ended before all announced bodies were read.
+    /// Fails if the text ends before the bodies of all here-documents were read.
     pub(super) fn documents_are_read(&self) -> Parsed<()> {
         if self.pending.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! The grammar from lists down to simple commands.
+//! The grammar from lists of commands down to simple commands.
 
 use super::document::Pending;
 use super::tree::*;
@@ -6,19 +6,19 @@ use super::{Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable, words:
 
 pub(super) type Parsed<T> = Result<T, Unparsable>;
 
-/// Words that end or continue a compound command. No command begins with one of them.
+/// Words that end or continue a compound command. A command cannot begin with one of them.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-/// Maximum length of a subscript in an assignment.
+/// Maximum length in bytes of a subscript in an assignment.
 const MAX_SUBSCRIPT: usize = 256;
 
-/// What ends a list of commands.
+/// Where a list of commands ends.
 #[derive(Clone, Copy)]
 pub(super) enum Stop<'a> {
     End,
     Parenthesis,
     Words(&'a [&'a str]),
-    /// `;;`, `;&` or `esac`.
+    /// At `;;`, `;&` or `esac`.
     Arm,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Parser<'a> {
     pub(super) meter: &'a Meter,
 }
 
-/// Cost of parsing an item of a list, in addition to its words.
+/// The cost of parsing an item of a list, in addition to the cost of its words.
 const ITEM_COST: usize = 64;
-/// Cost of parsing a word, in addition to its bytes.
+/// The cost of parsing a word, in addition to its bytes.
 const WORD_COST: usize = 16;
 
 impl<'a> Parser<'a> {
@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
         Self { text, at: 0, dialect, depth, pending: Vec::new(), meter }
     }
 
-    /// Counts work on `bytes` bytes of a word.
+    /// Charges the cost of a word with this number of bytes.
     pub(super) fn spend(&self, bytes: usize) -> Parsed<()> {
         if self.meter.spend(bytes + WORD_COST) {
             Ok(())
@@ -62,7 +62,7 @@ impl<'a> Parser<'a> {
         Ok(script)
     }
 
-    /// Commands until `stop`, which is not consumed.
+    /// Parses commands up to `stop`, which is not consumed.
     pub(super) fn script(&mut self, stop: Stop<'_>) -> Parsed<Script> {
         self.enter()?;
         let mut items = Vec::new();
@@ -78,7 +78,7 @@ impl<'a> Parser<'a> {
         Ok(Script { items })
     }
 
-    /// A script that must not be empty, as in every compound command.
+    /// Parses a script that must not be empty, as in every compound command.
     pub(super) fn body(&mut self, stop: Stop<'_>) -> Parsed<Script> {
         let script = self.script(stop)?;
         if script.items.is_empty() {
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         self.skip_blanks();
         let Some(body) = self.compound()? else { return self.simple() };
         let mut redirects = Vec::new();
-        // The body of a function has its own.
+        // In a function, redirects belong to its body, which has already parsed them.
         if !matches!(body, Body::Function { .. } | Body::Coprocess(_)) {
             loop {
                 self.skip_blanks();
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
                 continue;
             }
             simple.words.push(self.word(WordMode::Plain)?);
-            // `declare a=(…)`: an array may follow a word that ends with `=`.
+            // In `declare a=(…)`, an array follows a word that ends with `=`.
             if self.peek() == Some(b'(') && self.text[..self.at].ends_with('=') {
                 let values = self.array()?;
                 simple.words.extend(values);
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
         Ok(Command { body: Body::Simple(simple), redirects })
     }
 
-    /// `name ( ) command`; the parenthesis is next.
+    /// Parses `name ( ) command`. The next character is the opening parenthesis.
     fn function(&mut self, name: String) -> Parsed<Command> {
         self.at += 1;
         self.skip_blanks();
@@ -268,7 +268,7 @@ impl<'a> Parser<'a> {
         Ok(Command { body: Body::Function { name, body: Box::new(body) }, redirects: Vec::new() })
     }
 
-    /// `name=value`, `name+=value`, `name[index]=value` or `name=( … )`.
+    /// Parses `name=value`, `name+=value`, `name[index]=value` or `name=( … )`.
     fn assignment(&mut self) -> Parsed<Option<Assignment>> {
         let name = self.name();
         if name.is_empty() {
@@ -280,14 +280,15 @@ impl<'a> Parser<'a> {
         let mut values = Vec::new();
         let mut partial = false;
         if self.peek() == Some(b'[') {
-            // Without an equals sign after it, this is a word with a wildcard.
+            // Without an equals sign after the bracket, this is a word with a wildcard.
             let near = &self.rest().as_bytes()[..self.rest().len().min(MAX_SUBSCRIPT)];
             let ends = |pair: &[u8]| matches!(pair, [b']', b'=' | b'+']);
             let Some(close) = near.windows(2).position(ends) else {
                 self.at = start;
                 return Ok(None);
             };
-            // A shell without arrays reads `x[ a ]=…` as a command `x[`, which does not exist.
+            // A shell without arrays treats `x[ a ]=…` as a command with the name `x[`, which does
+            // not exist.
             if near[..close].contains(&b'\n') {
                 return Err(self.syntax("a subscript of several lines"));
             }
@@ -337,7 +338,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// Parses a redirect, if there is one here.
+    /// Parses the redirect at this position. `None` if there is none.
     pub(super) fn redirect(&mut self) -> Parsed<Option<Redirect>> {
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         let operator = &self.rest()[digits..];
@@ -368,7 +369,7 @@ impl<'a> Parser<'a> {
             return self.document(operator.as_bytes().get(2) == Some(&b'-')).map(Some);
         }
         self.skip_blanks();
-        // Digits before an operator belong to the next redirection and are not a word.
+        // Digits directly before an operator belong to the next redirect and are not a word.
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         if digits > 0 && self.rest()[digits..].starts_with(['<', '>']) {
             return Err(self.syntax("a redirection without a target"));
@@ -399,7 +400,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Consumes a reserved word, which must be next.
+    /// Consumes a reserved word. Fails if it does not come next.
     pub(super) fn expect_word(&mut self, word: &str) -> Parsed<()> {
         self.skip_blanks();
         if self.plain_word() != word {
@@ -409,7 +410,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The next word if it has only plain characters; empty otherwise.
+    /// The next word if it consists only of plain characters, otherwise an empty text.
     pub(super) fn plain_word(&self) -> &'a str {
         let rest = self.rest();
         let end = rest.bytes().position(is_meta).unwrap_or(rest.len());
@@ -417,7 +418,7 @@ impl<'a> Parser<'a> {
         if word.contains(['\\', '\'', '"', '$', '`']) { "" } else { word }
     }
 
-    /// The next identifier; empty if there is none.
+    /// The next identifier. Empty if there is none.
     pub(super) fn name(&self) -> &'a str {
         let rest = self.rest();
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -425,7 +426,7 @@ impl<'a> Parser<'a> {
         if rest.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &rest[..end] }
     }
 
-    /// Skips the separators of words on one line.
+    /// Skips the characters that separate words on one line.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.rest().as_bytes() {

@@ -1,15 +1,15 @@
-//! A parsed command line: what a shell would do with the text, before any expansion.
+//! A parsed command line: what a shell would execute, before any expansion.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-/// Commands one after the other.
+/// A list of commands that are executed one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Script {
     pub(crate) items: Vec<Item>,
 }
 
-/// A chain of pipelines, and how it ended.
+/// A chain of pipelines, and how the chain ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     pub(crate) first: Pipeline,
@@ -25,7 +25,7 @@ pub(crate) enum Link {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
-    /// Nothing follows.
+    /// The chain is the last one, and nothing follows.
     Last,
     /// `;` or the end of a line.
     Separator,
@@ -77,7 +77,7 @@ pub(crate) enum Body {
         name: String,
         body: Box<Command>,
     },
-    /// `[[ … ]]`: its operands.
+    /// `[[ … ]]`. Contains its operands.
     Test(Vec<Word>),
     /// `(( … ))`
     Arithmetic(Word),
@@ -93,10 +93,10 @@ pub(crate) struct Simple {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    /// Whether it appends to the variable or sets an element, so that the new value is not just the
-    /// word.
+    /// Whether the assignment appends to the variable or sets one element, so that the new value is
+    /// not just the assigned word.
     pub(crate) partial: bool,
-    /// One word, or the elements of an array.
+    /// The assigned word, or the elements of an array.
     pub(crate) values: Vec<Word>,
     pub(crate) array: bool,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Assignment {
 pub(crate) struct Redirect {
     pub(crate) kind: RedirectKind,
     target: Word,
-    /// The body of a here-document, which is read when its line ends.
+    /// The body of a here-document. It is filled in when the line of the command ends.
     document: Option<Document>,
 }
 
@@ -120,7 +120,7 @@ impl Redirect {
         Self { kind: RedirectKind::Document, target: Word::default(), document: Some(document) }
     }
 
-    /// The target; for a here-document, its body.
+    /// The target. For a here-document, this is its body.
     pub(crate) fn target(&self) -> &Word {
         self.document.as_ref().and_then(|document| document.get()).unwrap_or(&self.target)
     }
@@ -134,7 +134,7 @@ pub(crate) enum RedirectKind {
     ReadWrite,
     /// `>&1`, `<&-` and similar redirects.
     Duplicate,
-    /// `<<`, with the body as the target.
+    /// `<<`. The target is the body of the here-document.
     Document,
     /// `<<<`
     Text,
@@ -144,7 +144,7 @@ pub(crate) enum RedirectKind {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Word {
     pub(crate) parts: Vec<Part>,
-    /// As it was written.
+    /// The text of the word as it was written.
     pub(crate) source: String,
 }
 
@@ -156,14 +156,15 @@ pub(crate) enum Part {
     Quoted(String),
     /// An unquoted `{`, `,` or `}`, which may belong to a brace expansion.
     Brace(char),
-    /// A tilde at the beginning, with the name that follows it.
+    /// A tilde at the beginning of a word, with the name that follows it.
     Tilde(String),
     Variable {
         name: String,
         quoted: bool,
-        /// Whether an operator follows the name, so that the result may differ from the value.
+        /// Whether an operator follows the name, so that the result may differ from the variable's
+        /// value.
         altered: bool,
-        /// The words of the operator.
+        /// The words that belong to the operator.
         inner: Vec<Part>,
         source: String,
     },
@@ -171,6 +172,6 @@ pub(crate) enum Part {
     Substitution { script: Script, quoted: bool, source: String },
     /// `<( … )` or `>( … )`
     Process { script: Script, source: String },
-    /// `$(( … ))`, with the expansions inside.
+    /// `$(( … ))`. Contains the expansions inside.
     Arithmetic { inner: Vec<Part>, source: String },
 }

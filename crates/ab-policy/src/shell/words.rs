@@ -1,18 +1,18 @@
-//! Words: parses quotes, escapes and expansions into parts that are expanded later.
+//! Parses the quotes, escapes and expansions of words into parts that are expanded later.
 
 use super::parser::{Parsed, Parser, Stop, is_meta};
 use super::tree::*;
 use super::{Dialect, Unparsable, ansi, parse};
 
-/// The position of a word, which decides which characters are special.
+/// The context of a word. It determines which characters are special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordMode {
     Plain,
-    /// The value of an assignment: no brace expansion.
+    /// The value of an assignment, without brace expansion.
     Assignment,
     /// Inside `[[ … ]]`.
     Operand,
-    /// Right of a match operator inside `[[ … ]]`: parentheses belong to the pattern.
+    /// To the right of a match operator inside `[[ … ]]`, where parentheses belong to the pattern.
     Pattern,
 }
 
@@ -23,7 +23,7 @@ enum SingleQuotes {
     Text,
 }
 
-/// Collects the parts of a word and joins plain text.
+/// Collects the parts of a word, and joins adjacent plain text.
 #[derive(Default)]
 struct Gathered {
     parts: Vec<Part>,
@@ -42,7 +42,8 @@ impl Gathered {
         }
     }
 
-    /// Whether it is an identifier so far, so that an equals sign makes it look like an assignment.
+    /// Whether the collected text is an identifier, so that a following equals sign would make it
+    /// look like an assignment.
     fn is_name(&self) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.parts.is_empty() && !self.bare.is_empty() && self.bare.chars().all(plain)
@@ -55,7 +56,7 @@ impl Gathered {
 }
 
 impl Parser<'_> {
-    /// Parses the next word. Only the value of an assignment may be empty.
+    /// Parses the next word. A word must not be empty, except as the value of an assignment.
     pub(super) fn word(&mut self, mode: WordMode) -> Parsed<Word> {
         let start = self.at;
         let mut out = Gathered::default();
@@ -68,7 +69,7 @@ impl Parser<'_> {
                 b'|' if mode == WordMode::Pattern && !self.rest().starts_with("||") => {
                     self.copy(&mut out.bare);
                 }
-                // `!(*.txt)`, an extended pattern of bash.
+                // An extended pattern of bash, such as `!(*.txt)`.
                 b'(' if mode == WordMode::Plain && self.opens_pattern(start) => {
                     self.group(&mut out)?;
                 }
@@ -109,14 +110,16 @@ impl Parser<'_> {
         Ok(Word { parts: out.finish(), source: self.text[start..self.at].to_owned() })
     }
 
-    /// Whether the parenthesis here belongs to a pattern of a word that began at `start`.
+    /// Whether the parenthesis at this position belongs to a pattern in the word that began at
+    /// `start`.
     fn opens_pattern(&self, start: usize) -> bool {
         let before = self.at.checked_sub(1).filter(|at| *at >= start);
         let before = before.and_then(|at| self.text.as_bytes().get(at));
         self.dialect == Dialect::Bash && matches!(before, Some(b'?' | b'*' | b'+' | b'@' | b'!'))
     }
 
-    /// Text up to an unquoted `close`, which is consumed. With `open`, pairs nest.
+    /// Parses text up to an unquoted `close`, which is consumed. If `open` is given, pairs of
+    /// `open` and `close` can be nested.
     pub(super) fn enclosed(&mut self, close: u8, open: Option<u8>) -> Parsed<Vec<Part>> {
         self.enclosed_with(close, open, SingleQuotes::Quote)
     }
@@ -165,7 +168,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the whole text as the body of a here-document, where only `$`, backticks and
+    /// Parses the whole text as the body of a here-document, in which only `$`, backticks and
     /// backslashes are special.
     pub(super) fn expanded_text(&mut self) -> Parsed<Vec<Part>> {
         let mut out = Gathered::default();
@@ -207,7 +210,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses one item inside double quotes or a here-document.
+    /// Parses one item in double quotes or in a here-document.
     fn in_quotes(&mut self, byte: u8, out: &mut Gathered, string: bool) -> Parsed<()> {
         match byte {
             b'\\' => {
@@ -235,7 +238,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses everything that begins with a dollar sign.
+    /// Parses an expansion that begins with a dollar sign.
     fn dollar(&mut self, out: &mut Gathered, quoted: bool) -> Parsed<()> {
         let start = self.at;
         let rest = self.rest().as_bytes();
@@ -291,7 +294,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `${ … }`
+    /// Parses `${ … }`.
     fn parameter(&mut self, quoted: bool) -> Parsed<Part> {
         let start = self.at;
         self.at += 2;
@@ -331,7 +334,7 @@ impl Parser<'_> {
         Ok(Part::Variable { name, quoted, altered, inner, source })
     }
 
-    /// Commands up to the closing parenthesis, which is consumed.
+    /// Parses commands up to the closing parenthesis, which is consumed.
     fn nested_script(&mut self) -> Parsed<Script> {
         let outer = std::mem::take(&mut self.pending);
         let script = self.script(Stop::Parenthesis)?;
@@ -396,7 +399,7 @@ impl Parser<'_> {
         Ok(body[..end].to_owned())
     }
 
-    /// The text after `$'`.
+    /// Parses the text after `$'`.
     fn ansi_quoted(&mut self) -> Parsed<String> {
         let body = self.rest();
         let mut at = 0;
@@ -405,7 +408,7 @@ impl Parser<'_> {
             match bytes.get(at) {
                 None => return Err(self.syntax("a quote without an end")),
                 Some(b'\'') => break at,
-                // A POSIX shell ends the text at an escaped quote. That reading is judged as well.
+                // A POSIX shell ends the text at an escaped quote. That reading is judged too.
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
             }
@@ -429,7 +432,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parentheses in a pattern, kept as text.
+    /// Adds the parentheses of a pattern and their content as text.
     fn group(&mut self, out: &mut Gathered) -> Parsed<()> {
         self.at += 1;
         let parts = self.enclosed(b')', Some(b'('))?;
@@ -447,7 +450,7 @@ impl Parser<'_> {
         let end =
             rest.bytes().position(|b| is_meta(b) || b == b'/' || b == b':').unwrap_or(rest.len());
         let name = &rest[..end];
-        // A quoted name is not a login name, and the tilde stays as it is.
+        // A quoted name is not a login name, so the tilde is plain text.
         if name.contains(['\\', '\'', '"', '$', '`']) {
             out.bare.push('~');
             return;
