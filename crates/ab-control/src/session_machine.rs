@@ -289,7 +289,7 @@ fn after_turn(state: &SessionState) -> RunningSessionPhase {
 }
 
 /// Ends a live session at the request of a person. Repeating the request has no effect. A cancel
-/// overrides a stop.
+/// overrides a stop and a failure, because it also removes the workspace.
 fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let reason = match status {
         SessionStatus::Stopped => SessionEndReason::Stopped,
@@ -305,12 +305,17 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
             reason: SessionEndReason::Cancelled,
         })),
         SessionPhase::Closing { ending: before, .. }
-            if status == SessionStatus::Stopped || before.status != SessionStatus::Stopped =>
+            if status == SessionStatus::Stopped || !keeps_workspace(before.status) =>
         {
             *state
         }
         _ => state.at(closing),
     }
+}
+
+/// Whether the workspace of a session that ends with this status is kept.
+fn keeps_workspace(status: SessionStatus) -> bool {
+    matches!(status, SessionStatus::Stopped | SessionStatus::Failed)
 }
 
 fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> {

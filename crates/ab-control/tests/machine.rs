@@ -198,12 +198,26 @@ fn ended_sessions_take_no_prompt() {
     }
 }
 
-#[test]
-fn a_cancel_overtakes_a_stop() {
-    let running = SessionState {
+/// A session whose agent works.
+fn running() -> SessionState {
+    SessionState {
         phase: SessionPhase::Running(RunningSessionPhase::Turn),
         ..SessionState::new(false)
-    };
+    }
+}
+
+#[test]
+fn a_cancel_is_not_lost_on_a_session_that_is_failing() {
+    let failed = SessionInput::Failed(SessionEndReason::Agent);
+    let failing = apply_session_input(&running(), failed).expect("legal").0;
+    let cancelled = apply_session_input(&failing, SessionInput::Cancel).expect("legal").0;
+    let ended = apply_session_input(&cancelled, SessionInput::Closed).expect("legal").0;
+    assert_eq!(ended.status(), SessionStatus::Cancelled);
+}
+
+#[test]
+fn a_cancel_overtakes_a_stop() {
+    let running = running();
     let stopping = apply_session_input(&running, SessionInput::Stop).expect("legal").0;
     assert_eq!(next_session_action(&stopping), Some(SessionAction::Stop));
     let cancelled = apply_session_input(&stopping, SessionInput::Cancel).expect("legal").0;
