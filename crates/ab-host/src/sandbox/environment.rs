@@ -190,10 +190,10 @@ mod tests {
         };
         let toolchains = [toolchain];
         let base = Base { caches: Some("/c"), toolchains: &toolchains, ..BASE };
-        let whole = assemble(&base, &given("CARGO_HOME", "/mine")).unwrap();
-        assert_eq!(value(&whole, "XDG_CACHE_HOME").as_deref(), Some("/c/xdg"));
+        let whole = assemble(&base, &given("XDG_CACHE_HOME", "/mine")).unwrap();
+        assert_eq!(value(&whole, "XDG_CACHE_HOME").as_deref(), Some("/mine"));
         assert_eq!(value(&whole, "npm_config_cache").as_deref(), Some("/c/npm"));
-        assert_eq!(value(&whole, "CARGO_HOME").as_deref(), Some("/mine"));
+        assert_eq!(value(&whole, "CARGO_HOME").as_deref(), Some("/c/cargo"));
         assert_eq!(value(&whole, "RUSTUP_HOME").as_deref(), Some("/r"));
         let maven = value(&whole, "MAVEN_OPTS").unwrap();
         assert_eq!(maven, "-Dmaven.repo.local=/c/maven -Duser.home=/tmp/home");
