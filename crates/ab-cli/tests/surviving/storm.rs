@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::fixture::{Fixture, Server, Story, task};
-use crate::outliving::comes;
+use crate::outliving::{TIMEOUT, comes};
 
 /// Rounds of a normal run; each ends with a kill. `cargo xtask soak sessions` goes on for minutes.
 const ROUNDS: usize = 2;
@@ -108,6 +108,22 @@ fn is_waiting(server: &Server, id: &str) -> bool {
     let session = server.session(id);
     let is = |name: &str, value: &str| session[name] == value;
     !session["endReason"].is_null() || is("activity", "idle") || is("status", "paused")
+}
+
+/// Waits until no workspace is left. If one stays, shows the sessions that did not remove theirs.
+fn workspaces_end(fixture: &Fixture, server: &Server) {
+    let start = Instant::now();
+    while fixture.workspaces() > 0 {
+        if start.elapsed() > TIMEOUT {
+            let sessions = server.get("/api/v1/sessions?perPage=100");
+            let kept = sessions["items"].as_array().unwrap().iter().filter(|session| {
+                session["status"] != "cancelled" && session["status"] != "completed"
+            });
+            let kept: Vec<_> = kept.collect();
+            panic!("{} workspaces stayed: {kept:#?}\n{}", fixture.workspaces(), server.said());
+        }
+        std::thread::yield_now();
+    }
 }
 
 fn open_files(server: &Server) -> usize {
@@ -222,18 +238,18 @@ fn slow_sessions_stand_random_requests_and_kills() {
     }
     delivered.sort();
     assert_eq!(fixture.branches(), delivered);
-    comes("the end of workspaces", || fixture.workspaces() == 0);
+    workspaces_end(&fixture, &server);
     comes("the end of open files", || open_files(&server) <= files + FILES);
 
     live_through(&fixture, &server, &mut random);
-    comes("the end of the first batch", || fixture.workspaces() == 0);
+    workspaces_end(&fixture, &server);
     let before = Held::by(&server);
     let mut batches = 0;
     while end_of_life.map_or(batches < BATCHES, |end| Instant::now() < end) {
         live_through(&fixture, &server, &mut random);
         batches += 1;
     }
-    comes("the end of workspaces", || fixture.workspaces() == 0);
+    workspaces_end(&fixture, &server);
     comes("what the server held before", || Held::by(&server).is_back_at(&before));
     let after = Held::by(&server);
     eprintln!("{batches} batches: {before:?}, then {after:?}");
