@@ -1,8 +1,8 @@
-//! Verdicts, and the question to a person where a rule does not decide alone.
+//! Verdicts of rules, and questions to a person if a rule does not decide alone.
 //!
 //! An [`ApprovalRequest`] is owned plain data, so that an [`Approver`] can store it and answer
-//! later. Its [`CallDigest`] covers everything that decides what the call does: an answer to one
-//! question never counts for another one that only looks alike.
+//! later. Its [`CallDigest`] covers everything that determines what the call does. An answer to one
+//! question is therefore never valid for another question that only looks similar.
 
 mod describe;
 mod digest;
@@ -18,7 +18,7 @@ use crate::process::ExecRequest;
 
 pub use digest::CallDigest;
 
-/// What a rule decides about a call. Of several verdicts the greatest applies.
+/// The decision of a rule about a call. If several rules decide, the greatest verdict applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     #[default]
@@ -44,7 +44,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Identifies an approval that is stored until a person decides. Created by the [`Approver`].
+/// The id of an approval that is stored until a person decides. Created by the [`Approver`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApprovalId(String);
 
@@ -77,13 +77,13 @@ pub struct TriggeringRule {
 #[derive(Clone, Debug)]
 pub struct OwnedCall {
     pub verb: Verb,
-    /// The path of the call; the working directory of a command.
+    /// The path of the call. For `exec`, the working directory.
     pub path: Option<WsPath>,
-    /// The new path, for `rename`.
+    /// The new path. Only for `rename`.
     pub to: Option<WsPath>,
-    /// The whole request, for `exec`: command, environment, working directory and limits.
+    /// The whole request: command, environment, working directory and limits. Only for `exec`.
     pub request: Option<ExecRequest>,
-    /// Bytes that the call writes.
+    /// The number of bytes that the call writes.
     pub size: Option<u64>,
     pub modifies: bool,
     pub recursive: bool,
@@ -102,21 +102,23 @@ impl OwnedCall {
         }
     }
 
-    /// The command as one line, for `exec`.
+    /// The command as one line. Only for `exec`.
     pub fn command(&self) -> Option<String> {
         self.request.as_ref().map(|request| request.command.to_shell_line())
     }
 }
 
-/// A question to a person: who wants to do what, and which rule asks.
+/// A question to a person: the caller, the call, and the rule that requires approval.
 #[derive(Clone, Debug)]
 pub struct ApprovalRequest {
-    /// The call that waits for the answer. A repeated call has another id and the same digest.
+    /// The id of the call that waits for the answer. If the call is repeated, it has a different id
+    /// and the same digest.
     pub id: CallId,
     pub principal: Principal,
     pub rule: TriggeringRule,
     pub call: OwnedCall,
-    /// Covers the principal and the call. The same question has the same digest in every process.
+    /// The digest of the principal and the call. The same question has the same digest in every
+    /// process.
     pub digest: CallDigest,
 }
 
@@ -132,24 +134,24 @@ impl ApprovalRequest {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalAnswer {
-    /// The principal approved this one call.
+    /// This principal approved the call. The approval is valid only for this call.
     Yes(Principal),
     /// The principal refused, for this reason. The reason may be empty.
     No(Principal, String),
-    /// The question is stored under this id and not decided yet. The call fails; the caller may
+    /// The question is stored under this id and is not decided yet. The call fails. The caller may
     /// repeat it when the approval is decided.
     Later(ApprovalId),
     /// No person can be asked.
     Nobody,
 }
 
-/// Passes questions to a person.
+/// Sends questions to a person.
 #[async_trait]
 pub trait Approver: fmt::Debug + Send + Sync {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer;
 }
 
-/// Approves nothing, because no person can be asked.
+/// An approver that approves nothing, because no person can be asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApprover;
 

@@ -1,7 +1,7 @@
-//! The handle that callers use. It offers more than the small [`Driver`] trait.
+//! The handle that callers use. It offers more operations than the small [`Driver`] trait.
 //!
-//! Paths come in as text and are parsed here, once. Actor, scope and guards are bound when a handle
-//! is created. A handle that is derived from another can do less, never more.
+//! Callers pass paths as text, and the handle parses them once. Actor, scope and guards are bound
+//! to a handle when it is created. A handle that is derived from another one never has more rights.
 
 mod exec;
 mod narrow;
@@ -45,20 +45,20 @@ pub use streams::{ReadStreamOptions, SINGLE_CALL_WRITE_LIMIT_BYTES};
 pub use text::{FileChunks, LineWindow};
 pub use views::OverlayWorkspace;
 
-/// Files of a batch that are processed at a time.
+/// Maximum number of files of a batch that are processed at the same time.
 const BATCH_CONCURRENCY: usize = 16;
 
-/// A workspace of any kind. Cheap to clone; clones share one lifetime.
+/// A handle to a workspace of any kind. Cheap to clone: clones share one lifetime.
 #[derive(Clone)]
 pub struct Backend {
     stack: Stack,
     rules: Arc<PathParser>,
     actor: Actor,
     life: Arc<Life>,
-    /// The guards of this handle and of those it was derived from. They are told about refused
-    /// paths, which never become calls.
+    /// The guards of this handle and of the handles from which it was derived. They are notified of
+    /// refused paths, which never become calls.
     guards: Arc<[Arc<dyn Guard>]>,
-    /// The driver, if it is a tree of mounts: a further mount is added to it.
+    /// The driver, if it is a tree of mounts. A further mount is then added to this tree.
     mounts: Option<Arc<Mounts>>,
     recipe: Option<WorkspaceLocator>,
 }
@@ -68,13 +68,14 @@ pub struct Backend {
 pub struct BackendOptions {
     pub actor: Actor,
     pub guards: Guards,
-    /// How another process opens the same workspace. Not used if there are guards.
+    /// How another process can open the same workspace. Ignored if there are guards.
     pub locator: Option<WorkspaceLocator>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ScopeOptions {
-    /// For every command in the scope. A command's own variables take precedence.
+    /// Environment variables of every command in the scope. The variables of a single command take
+    /// precedence.
     pub env: BTreeMap<String, String>,
     /// Records the calls of the scope, with paths relative to the scope.
     pub journal: Option<Arc<JournalGuard>>,
@@ -86,7 +87,7 @@ impl Backend {
         Self::with_options(Arc::new(driver), BackendOptions::default())
     }
 
-    /// Creates a handle with options. This is the one place where layers are stacked.
+    /// Creates a handle with options. Layers are stacked only in this function.
     pub fn with_options(driver: Arc<dyn Driver>, options: BackendOptions) -> Self {
         let rules = driver
             .info()
@@ -101,8 +102,9 @@ impl Backend {
         Self { stack, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
     }
 
-    /// The same handle for views on another machine that hold this workspace over a connection.
-    /// Through it, the names reserved for views and for temporary files can be used.
+    /// The same handle, with permission to use the names that are reserved for views and for
+    /// temporary files. Used by views on another machine that access this workspace over a
+    /// connection.
     pub fn with_reserved_names_allowed(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
@@ -112,12 +114,12 @@ impl Backend {
         self.stack.driver()
     }
 
-    /// How another process opens the same workspace, if that is possible.
+    /// How another process can open the same workspace. `None` if it cannot.
     pub fn workspace_locator(&self) -> Option<&WorkspaceLocator> {
         self.recipe.as_ref()
     }
 
-    /// How many scopes derived from this handle are alive.
+    /// The number of scopes that were derived from this handle and still exist.
     pub fn open_scope_count(&self) -> usize {
         self.life.scopes()
     }
@@ -130,7 +132,7 @@ impl Backend {
         &self.actor
     }
 
-    /// Parses a path by this handle's rules, without access to the workspace.
+    /// Parses a path by the rules of this handle, without access to the workspace.
     pub fn parse_path<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
         self.rules.parse_input(path.into())
     }
@@ -148,7 +150,7 @@ impl Backend {
         self.driver().read(&path, options).await
     }
 
-    /// Reads several files. Each has its own result, in the order of the paths.
+    /// Reads several files. Each has its own result. The results are in the order of the paths.
     pub async fn read_many<P>(&self, paths: &[P]) -> Vec<Result<Bytes>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
@@ -175,8 +177,8 @@ impl Backend {
         self.driver().write(&path, content.into().0, options).await
     }
 
-    /// Writes several files. Each has its own result, in the order of the files. Two bodies for one
-    /// path are written in no particular order.
+    /// Writes several files. Each has its own result. The results are in the order of the files. If
+    /// a path occurs twice, either content may be written last.
     pub async fn write_many<P>(&self, files: Vec<(P, WriteContent)>) -> Vec<Result<Stat>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
@@ -198,8 +200,8 @@ impl Backend {
         Ok(Box::new(LivingFile { inner, life: self.life.clone() }))
     }
 
-    /// The names of a directory's children, sorted. Fails if there are too many: then use
-    /// [`list`](Self::list) with a limit.
+    /// The sorted names of the children of a directory. Fails if there are too many. In this case,
+    /// use [`list`](Self::list) with a limit.
     pub async fn readdir<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Vec<String>> {
         let parsed = self.parse(Verb::List, path)?;
         let listing = self.driver().list(&parsed, ListOptions::default()).await?;
@@ -220,7 +222,7 @@ impl Backend {
         self.driver().list(&path, options).await
     }
 
-    /// Finds names or text, if the driver can search.
+    /// Finds names or text, if the driver supports searching.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.life.check(Verb::Search)?;
         self.driver().search(query).await
@@ -232,7 +234,7 @@ impl Backend {
         self.driver().create_dir(&path).await
     }
 
-    /// Whether something exists at the path. A dangling link does not count.
+    /// Whether something exists at the path. Returns `false` for a dangling link.
     pub async fn exists<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -287,7 +289,7 @@ impl Backend {
         self.driver().rename(&from, &to, options).await
     }
 
-    /// Creates an empty file unless something exists there.
+    /// Creates an empty file if nothing exists at the path.
     pub async fn touch<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Stat> {
         let path = self.parse(Verb::Touch, path)?;
         let options = WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
@@ -308,7 +310,7 @@ impl Backend {
         self.driver().read_link(&path).await
     }
 
-    /// Creates a symbolic link at `path` that leads to `target`.
+    /// Creates a symbolic link at `path` with the target `target`.
     pub async fn symlink<'p>(&self, path: impl Into<PathInput<'p>>, target: &str) -> Result<()> {
         let path = self.parse(Verb::Symlink, path)?;
         self.driver().symlink(&path, target).await
@@ -323,7 +325,8 @@ impl Backend {
         self.life.status()
     }
 
-    /// Calls `listener` on every transition, in order, until the subscription is dropped.
+    /// Calls `listener` for every change of the status, in order, until the subscription is
+    /// dropped.
     pub fn on_status_change(
         &self,
         listener: impl Fn(&ConnectionStatusChange) + Send + Sync + 'static,
@@ -337,15 +340,16 @@ impl Backend {
         self.driver().connect().await
     }
 
-    /// Whether a call that failed with a [ticket](Error::lost_call_id) took effect. Connects first if
-    /// necessary.
+    /// Returns whether a call that failed with a [ticket](Error::lost_call_id) took effect.
+    /// Connects first if necessary.
     pub async fn query_lost_call(&self, id: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
         self.driver().query_lost_call(id).await
     }
 
-    /// Registers a resource to be closed on [`destroy`](Self::destroy), last in first out. Scopes
-    /// register it with the backend that they came from.
+    /// Registers a resource that [`destroy`](Self::destroy) closes. Resources are closed in the
+    /// reverse order of their registration. A scope registers the resource with the backend from
+    /// which it was derived.
     pub async fn register_closeable(&self, resource: Arc<dyn Closeable>) -> Result<CloseableId> {
         self.life.track(resource).await
     }
@@ -355,8 +359,8 @@ impl Backend {
         self.life.untrack(id)
     }
 
-    /// Ends the backend: closes the registered resources, then the driver. It may be called again.
-    /// On a scope it ends only that scope.
+    /// Destroys the backend: closes the registered resources and then the driver. Can be called
+    /// again. For a scope, only the scope is ended.
     pub async fn destroy(&self) -> Result<()> {
         self.life.destroy().await
     }

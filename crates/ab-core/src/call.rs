@@ -1,4 +1,4 @@
-//! Calls as guards, journal, policy and errors see them.
+//! Calls, in the form in which guards, the journal, the policy and errors see them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the workspace or runs something in it. For `Open` it depends on the
-    /// options, see [`Call::modifies`].
+    /// Whether the verb changes the workspace or runs something in it. For `Open` this depends on
+    /// the options. See [`Call::modifies`].
     pub fn modifies_workspace(self) -> bool {
         match self {
             Verb::Write
@@ -103,7 +103,7 @@ impl Verb {
         }
     }
 
-    /// The error code for failures without a more specific one.
+    /// The error code of a failure that has no more specific code.
     pub fn default_error_code(self) -> ErrorCode {
         match self {
             Verb::List | Verb::Search => ErrorCode::LsFailed,
@@ -130,7 +130,8 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Who acts: a [`Principal`] that is bound to a handle, with its text form. Cheap to clone.
+/// The actor of a call: a [`Principal`] that is bound to a handle, and its text form. Cheap to
+/// clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Actor(Arc<Identity>);
 
@@ -141,7 +142,7 @@ struct Identity {
 }
 
 impl Actor {
-    /// The actor for a process of this name.
+    /// The actor for a process with this name.
     pub fn for_process(name: &str) -> Self {
         Self::from(Principal::new(PrincipalKind::Process, name))
     }
@@ -176,7 +177,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Identifies one call, so that guards can match its exit to its enter.
+/// The id of a call. With it, guards can match the end of a call to its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
@@ -191,20 +192,21 @@ impl CallId {
     }
 }
 
-/// A call as guards see it. Borrowed and read-only.
+/// A call, in the form in which guards see it. Borrowed and read-only.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     pub id: CallId,
     pub actor: &'a Actor,
     pub verb: Verb,
-    /// The path of the call; the working directory for `exec`.
+    /// The path of the call. For `exec`, the working directory.
     pub path: Option<&'a WsPath>,
-    /// The new path, for `rename`.
+    /// The new path. Only for `rename`.
     pub to: Option<&'a WsPath>,
     pub command: Option<&'a str>,
-    /// The whole request, for `exec`. Present when the call begins, absent when it ends.
+    /// The whole request. Only for `exec`. Present at the beginning of the call and absent at its
+    /// end.
     pub request: Option<&'a ExecRequest>,
-    /// Bytes that the call writes.
+    /// The number of bytes that the call writes.
     pub size: Option<u64>,
     /// Whether the call may change the workspace.
     pub modifies: bool,
@@ -237,19 +239,19 @@ impl<'a> Call<'a> {
 #[derive(Clone, Debug)]
 pub struct CallOutcome<'a> {
     pub result: CallResult<'a>,
-    /// Bytes read or written.
+    /// The number of bytes that were read or written.
     pub bytes: u64,
     pub duration: Duration,
-    /// How the command ended, for `exec`.
+    /// The exit of the command. Only for `exec`.
     pub exit: Option<&'a ProcessExit>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum CallResult<'a> {
     Done,
-    /// The driver failed, or a later guard refused.
+    /// The driver failed, or a later guard refused the call.
     Failed(&'a Error),
-    /// The caller dropped its future first.
+    /// The caller dropped the future before the call ended.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! A limit on concurrent commands in a workspace, over all callers.
+//! Limits the number of concurrent commands in a workspace, for all callers together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,8 @@ use crate::effective_policy::EffectivePolicyControl;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 
-/// A guard that refuses commands while too many run. Detached commands count until they end.
+/// A guard that refuses a command if too many commands are running. A detached command counts until
+/// it ends.
 #[derive(Debug)]
 pub struct ConcurrentCommandLimit {
     most: usize,
@@ -15,12 +16,12 @@ pub struct ConcurrentCommandLimit {
 }
 
 impl ConcurrentCommandLimit {
-    /// Allows `most` concurrent commands.
+    /// Allows at most `max` concurrent commands.
     pub fn new(max: usize) -> Self {
         Self { most: max, running: AtomicUsize::new(0) }
     }
 
-    /// How many commands run now.
+    /// The number of commands that are currently running.
     pub fn running_count(&self) -> usize {
         self.running.load(Ordering::Acquire)
     }

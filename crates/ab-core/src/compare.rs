@@ -14,17 +14,17 @@ use crate::overlay::OverlayChange;
 use crate::path::WsPath;
 use pairs::{Pair, PairedTree, pairs};
 
-/// Largest file whose lines are compared.
+/// Maximum size in bytes of a file whose lines are compared.
 pub const MAX_COMPARE_DIFF_FILE_BYTES: u64 = 1024 * 1024;
-/// The name of a missing file, as in `diff` and `patch`.
+/// The name that is used for a missing file, as in `diff` and `patch`.
 const NOTHING: &str = "/dev/null";
 
-/// How much detail is wanted about a change.
+/// How much detail a comparison reports about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareDetailLevel {
-    /// Only that there is one.
+    /// Only that the path differs.
     NameOnly,
-    /// How many lines were added and removed.
+    /// The numbers of added and removed lines.
     LineCounts,
     /// The changed lines.
     Diff,
@@ -33,20 +33,21 @@ pub enum CompareDetailLevel {
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
     pub detail: CompareDetailLevel,
-    /// Most entries of each directory.
+    /// Maximum number of entries in each directory.
     pub max_entries: usize,
-    /// Most bytes of all diffs together.
+    /// Maximum number of bytes of all diffs together.
     pub max_diff_bytes: usize,
 }
 
 /// A path that differs between the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathDifference {
-    /// Relative to the compared directories; the root for the compared paths themselves.
+    /// The path relative to the compared directories. The root stands for the compared paths
+    /// themselves.
     pub path: WsPath,
     pub from: Option<ComparedEntry>,
     pub to: Option<ComparedEntry>,
-    /// How the content differs, for files.
+    /// The difference between the contents. Only for files.
     pub content: Option<ContentDifference>,
 }
 
@@ -54,7 +55,7 @@ pub struct PathDifference {
 pub struct ComparedEntry {
     pub kind: FileKind,
     pub size: u64,
-    /// The target of a link.
+    /// The target, if the entry is a symbolic link.
     pub target: Option<String>,
     /// Permission bits, if they are compared.
     pub mode: Option<u32>,
@@ -62,11 +63,11 @@ pub struct ComparedEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentDifference {
-    /// The number of added and removed lines, unless there are too many to count, and the diff.
+    /// Both contents are text. `lines` is absent if there are too many lines to count.
     Text { lines: Option<DiffLineCounts>, diff: OptionalDiffText },
-    /// Not UTF-8, or contains NUL characters.
+    /// A content is not UTF-8, or contains NUL characters.
     Binary,
-    /// Larger than [`MAX_COMPARE_DIFF_FILE_BYTES`].
+    /// A content is larger than [`MAX_COMPARE_DIFF_FILE_BYTES`].
     TooLarge,
 }
 
@@ -74,11 +75,11 @@ pub enum ContentDifference {
 pub enum OptionalDiffText {
     Shown(String),
     NotRequested,
-    /// It did not fit into the limit.
+    /// The diff would exceed the limit.
     OverLimit,
 }
 
-/// Whether a difference only in permission bits counts.
+/// Whether paths count as different if only their permission bits differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Modes {
     Ignored,
@@ -93,7 +94,7 @@ pub struct TreeComparison<'b> {
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
     depth: CompareDetailLevel,
-    /// Bytes of diffs that still fit into the limit.
+    /// The number of bytes that further diffs may have.
     room: usize,
     pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,
@@ -119,7 +120,8 @@ impl<'b> TreeComparison<'b> {
         Ok(comparison)
     }
 
-    /// The changes of an overlay over `lower`. Reads only the upper layer's entries.
+    /// Compares an overlay with its lower layer `lower`. Only the entries of the upper layer are
+    /// read.
     pub async fn for_overlay(
         lower: &'b Backend,
         overlaid: &'b OverlayWorkspace,
@@ -165,7 +167,8 @@ impl<'b> TreeComparison<'b> {
         }
     }
 
-    /// The next difference. A path that could not be compared is added to `problems` and skipped.
+    /// Returns the next difference. If a path cannot be compared, it is added to `problems` and
+    /// skipped.
     pub async fn next(&mut self) -> Option<PathDifference> {
         loop {
             let pair = self.pairs.next()?;
@@ -240,7 +243,7 @@ impl<'b> TreeComparison<'b> {
         Ok(Some(ComparedEntry { kind: entry.kind, size: size(entry), target, mode }))
     }
 
-    /// How the contents of a pair differ. A missing side counts as empty.
+    /// The difference between the contents of a pair. A missing side counts as empty.
     async fn contents(&mut self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let largest = [&pair.from, &pair.to].into_iter().flatten().map(size).max().unwrap_or(0);
         if largest > MAX_COMPARE_DIFF_FILE_BYTES {
@@ -250,7 +253,7 @@ impl<'b> TreeComparison<'b> {
             (bytes(self.from, pair.from.as_ref()).await, bytes(self.to, pair.to.as_ref()).await);
         let (before, after) = match read {
             (Ok(before), Ok(after)) => (before, after),
-            // A file has grown since it was listed.
+            // A file has grown since the directory was listed.
             (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::TooLarge => {
                 return self.large(pair).await;
             }
@@ -306,7 +309,7 @@ impl<'b> TreeComparison<'b> {
         }
     }
 
-    /// The diff, if all of it fits into the limit.
+    /// The diff, if it fits completely into the limit.
     fn fitted(&mut self, diff: String) -> OptionalDiffText {
         if self.depth == CompareDetailLevel::LineCounts {
             return OptionalDiffText::NotRequested;

@@ -1,9 +1,9 @@
-//! The contract of drivers: [`Driver`], and the [`File`] that it opens.
+//! The contract of drivers: [`Driver`], and the [`File`] that a driver opens.
 //!
-//! No method has a default body: a wrapper that forgets one would silently lose what it wraps. Each
-//! line under a *Behaviour* heading names the test case in `ab-testkit` that checks it on every
-//! driver and view. A driver that lacks a capability fails with `ErrorKind::Unsupported`, which the
-//! same cases check.
+//! No method has a default body. Otherwise a wrapper that forgets a method would silently lose what
+//! it wraps. Each line under a *Behaviour* heading names the test case in `ab-testkit` that checks
+//! this line on every driver and view. If a driver lacks a capability, it fails with
+//! `ErrorKind::Unsupported`, which the same test cases check.
 
 use std::fmt;
 
@@ -23,11 +23,12 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
 
-/// Stores a workspace. Drivers implement this; callers use a [`Backend`](crate::Backend).
+/// Provides access to a workspace. Drivers implement this trait, and callers use a
+/// [`Backend`](crate::Backend).
 ///
-/// The driver enforces the path's [scope root](WsPath::innermost_scope_root): links on the way must not leave it.
-/// It also enforces the path's [rules](WsPath::has_access_rules), which apply to the places that
-/// links lead to, not to names.
+/// The driver enforces the [scope root](WsPath::innermost_scope_root) of a path: links on the way
+/// must not lead out of it. The driver also enforces the [rules](WsPath::has_access_rules) of a
+/// path. These apply to the places to which links lead, not to names.
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Describes the file or directory at `path`.
@@ -351,7 +352,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn close(&self) -> Result<()>;
 }
 
-/// An open file. It stays the same file when its path is removed or replaced.
+/// An open file. It refers to the same file even after its path was removed or replaced.
 #[async_trait]
 pub trait File: fmt::Debug + Send + Sync {
     /// Reads up to `length` bytes from `offset`. Returns fewer only at the end.
@@ -399,7 +400,7 @@ pub trait File: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendInfo {
     pub kind: BackendKind,
-    /// Absolute paths that mean the root. The first is the one to show.
+    /// Absolute paths of the root. The first one is shown to users.
     pub root_aliases: Vec<String>,
     pub capabilities: Capabilities,
 }
@@ -442,23 +443,25 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// What a driver can do. A missing capability fails with `Unsupported`, or is weaker as described.
+/// The capabilities of a driver. If a capability is missing, calls fail with `Unsupported`, or have
+/// the weaker behaviour that is described here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub exec: bool,
-    /// Commands can be started detached, and be listed and attached to later.
+    /// Commands can be started detached. They can be listed, and callers can attach to them.
     pub detached: bool,
     pub search: bool,
     /// Symbolic links can be created and read.
     pub links: bool,
     /// Files have permission bits.
     pub modes: bool,
-    /// Directories may be empty. Otherwise a directory exists only while it has files.
+    /// Directories may be empty. Without this capability, a directory exists only while it contains
+    /// files.
     pub empty_dirs: bool,
     /// Links cannot lead outside, even if another process changes them during a call.
     pub jail: bool,
-    /// Readers never see a partial write.
+    /// Readers never see a partially written file.
     pub atomic_write: bool,
-    /// Errors have exactly the kinds that this contract names.
+    /// Errors have exactly the kinds that this contract specifies.
     pub exact_kinds: bool,
 }

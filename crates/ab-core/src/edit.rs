@@ -1,13 +1,13 @@
-//! Replaces text: applies several edits or none, keeps line ends, and produces a diff.
+//! Replaces text: makes several edits or none, keeps line ends, and produces a diff.
 //!
-//! Pure: no file is touched here. [`apply_edits`] returns the new text, [`unified_diff`] shows the
+//! No file is accessed here. [`apply_edits`] returns the new text, and [`unified_diff`] shows the
 //! change.
 //!
 //! - A line break in the text to replace matches both `\n` and `\r\n`, so a caller need not know
 //!   the line ends of a file to edit it. Bytes outside the match do not change.
-//! - Line breaks of the new text become `\r\n` if most lines of the file end so, and `\n` if no
-//!   line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`, and
-//!   in a file without line breaks, they stay as given.
+//! - Line breaks of the new text become `\r\n` if most lines of the file end in `\r\n`, and `\n` if
+//!   no line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`, and
+//!   in a file without line breaks, they are not changed.
 
 mod diff;
 mod find;
@@ -25,9 +25,9 @@ pub(crate) use diff::unified_diff_with_names;
 pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff};
 use find::{Finder, LineEnds};
 
-/// Most characters of the caller's text that a message quotes.
+/// Maximum number of characters of the caller's text that an error message quotes.
 const QUOTED: usize = 120;
-/// Most lines that a message lists.
+/// Maximum number of line numbers that an error message lists.
 const PLACES: usize = 5;
 
 /// One replacement.
@@ -39,18 +39,18 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Replaces `old`, which must occur exactly once.
+    /// Replaces `old` by `new`. `old` must occur exactly once.
     pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
         Self { old: old.into(), new: new.into(), occurrences: EditOccurrences::Unique }
     }
 
-    /// Replaces every occurrence instead.
+    /// Changes the edit to replace every occurrence.
     pub fn replace_all(mut self) -> Self {
         self.occurrences = EditOccurrences::All;
         self
     }
 
-    /// Replaces the first occurrence; there may be more.
+    /// Changes the edit to replace only the first occurrence.
     pub fn replace_first(mut self) -> Self {
         self.occurrences = EditOccurrences::First;
         self
@@ -60,7 +60,7 @@ impl Edit {
 /// Which occurrences an edit replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EditOccurrences {
-    /// The only one. Overlapping occurrences count as several.
+    /// The only occurrence. Overlapping occurrences count as several.
     #[default]
     Unique,
     /// All non-overlapping occurrences, from left to right.
@@ -70,22 +70,22 @@ pub enum EditOccurrences {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EditOptions {
-    /// Report what would change, and write nothing.
+    /// Only report what would change, and write nothing.
     pub dry_run: bool,
-    /// Fail unless the file has this version.
+    /// Fail unless the file currently has this version.
     pub expected_version: Option<FileVersion>,
 }
 
 /// The result of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditReport {
-    /// Occurrences replaced by all edits together.
+    /// The total number of occurrences that were replaced.
     pub replaced: usize,
-    /// The change as a unified diff; see [`unified_diff`].
+    /// The change as a unified diff. See [`unified_diff`].
     pub diff: String,
-    /// Lines added and removed; `None` if `diff` is cut.
+    /// The numbers of added and removed lines. `None` if `diff` is truncated.
     pub lines: Option<DiffLineCounts>,
-    /// The file after the edit; `None` after a dry run.
+    /// The attributes of the file after the edit. `None` for a dry run.
     pub stat: Option<Stat>,
 }
 
@@ -93,18 +93,18 @@ pub struct EditReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditedText {
     pub text: String,
-    /// Occurrences replaced by all edits together.
+    /// The total number of occurrences that were replaced.
     pub replaced: usize,
 }
 
-/// Why no edit was made.
+/// The reason why the edits were not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditError {
-    /// The edit that failed, counted from 1; zero if there were no edits.
+    /// The number of the edit that failed, counted from 1. Zero if there were no edits.
     pub edit_number: usize,
     /// The number of edits in the request.
     pub edit_count: usize,
-    /// `NoMatch`, `Ambiguous`, `Invalid`, or `TooLarge` for the result.
+    /// `NoMatch`, `Ambiguous` or `Invalid`. `TooLarge` if the result would be too large.
     pub kind: ErrorKind,
     pub message: String,
     pub hint: Option<String>,
@@ -125,7 +125,7 @@ impl EditError {
         self
     }
 
-    /// Converts this to the error of a write to `path`.
+    /// Converts this error to the error of a write to `path`.
     pub fn into_error(self, path: &WsPath) -> Error {
         let message = match self.edit_count {
             0 | 1 => self.message,
@@ -139,10 +139,10 @@ impl EditError {
     }
 }
 
-/// Applies the edits one after the other, each to the result of the one before.
+/// Makes the edits one after the other, each in the result of the previous one.
 ///
-/// The result must not be larger than one read returns. Otherwise a few edits that double the text
-/// could use up all memory.
+/// The result must not be larger than a single read can return. Otherwise a few edits that each
+/// double the text could use up all memory.
 pub fn apply_edits(text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
     let limit = usize::try_from(DEFAULT_MAX_READ_BYTES).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)
@@ -167,7 +167,7 @@ fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<EditedText, 
     Ok(done)
 }
 
-/// Refuses edits that are invalid for any text.
+/// Refuses edits that would be invalid for every text.
 fn check(edit: &Edit) -> Result<(), EditError> {
     let invalid = |message: &str| EditError::new(ErrorKind::Invalid, message);
     if edit.old.is_empty() {
@@ -213,7 +213,7 @@ fn replace(text: &str, edit: &Edit, limit: usize) -> Result<EditedText, EditErro
     Ok(done)
 }
 
-/// The new text with the line breaks of `text`.
+/// Converts the line breaks of `new` to those of `text`.
 fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
     if !new.contains('\n') {
         return Cow::Borrowed(new);
@@ -258,7 +258,7 @@ fn ambiguous(text: &str, finder: &Finder<'_>) -> EditError {
     )
 }
 
-/// `at line 4`, `at lines 4 and 9`, `at lines 4, 9 and 12`.
+/// Lists line numbers: `at line 4`, `at lines 4 and 9`, `at lines 4, 9 and 12`.
 fn at(lines: &[usize]) -> String {
     let named: Vec<String> = lines.iter().map(usize::to_string).collect();
     match named.split_last() {
@@ -268,13 +268,13 @@ fn at(lines: &[usize]) -> String {
     }
 }
 
-/// Quotes the beginning of `text` on one line, with invisible characters escaped.
+/// Quotes the beginning of `text` on one line. Invisible characters are escaped.
 fn quote(text: &str) -> String {
     let mut chars = text.chars();
     let mut quoted = String::from("'");
     for c in chars.by_ref().take(QUOTED) {
         match c {
-            // Quotes are not escaped: an agent would copy the escaped code back.
+            // Quotation marks are not escaped, because an agent would copy the backslash.
             '\'' | '"' => quoted.push(c),
             _ => quoted.extend(c.escape_debug()),
         }
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(done.replaced, text.matches("quick").count());
     }
 
-    /// Splits a text as the finder does: into characters and line breaks of either kind.
+    /// Splits a text in the same way as the finder: into characters and line breaks of either kind.
     fn units(text: &str) -> Vec<String> {
         let mut units: Vec<String> = Vec::new();
         for c in text.chars() {
@@ -469,7 +469,7 @@ mod tests {
         units
     }
 
-    /// Replaces all occurrences in a slow, obviously correct way.
+    /// Replaces all occurrences with a slow and simple algorithm, to compare results with.
     fn model(text: &str, old: &str, new: &str) -> (String, usize) {
         let plain = |unit: &String| unit.replace("\r\n", "\n");
         let (text, old) = (units(text), units(old));

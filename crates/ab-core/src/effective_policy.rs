@@ -1,15 +1,15 @@
-//! The policy that is in force for commands: what was requested, what applies, by which mechanism,
-//! and how that is known.
+//! The policy that is in force for commands: what was requested, what applies, which mechanism
+//! enforces it, and how this is known.
 //!
-//! Nothing degrades silently. A control that is weaker than requested is reported here, and a
-//! driver with a minimum isolation refuses to run below it.
+//! No control is silently weakened. If a control is weaker than requested, this is reported here,
+//! and a driver with a minimum isolation refuses to run commands below this minimum.
 
 use std::fmt;
 
 /// How commands are kept inside the workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Isolation {
-    /// The strongest mode that was seen to work: bwrap, then landlock, then software.
+    /// The strongest mode that was tested successfully, in this order: bwrap, landlock, software.
     #[default]
     Auto,
     /// Namespaces created by bubblewrap.
@@ -41,7 +41,7 @@ impl Isolation {
         }
     }
 
-    /// The strength for comparisons. `Auto` requires no particular strength.
+    /// The strength, for comparisons. `Auto` requires no particular strength.
     pub fn strength(self) -> u8 {
         match self {
             Isolation::Auto | Isolation::None => 0,
@@ -58,7 +58,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// Which network a command can reach.
+/// The network that a command can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkAccess {
     /// The host's network.
@@ -82,10 +82,10 @@ impl fmt::Display for NetworkAccess {
     }
 }
 
-/// Everything that is in force, as a list of controls.
+/// The policy in force, as a list of controls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EffectivePolicy {
-    /// `None` if the driver runs no commands.
+    /// `None` if the driver does not run commands.
     pub isolation: Option<Isolation>,
     pub controls: Vec<EffectivePolicyControl>,
 }
@@ -98,8 +98,8 @@ impl EffectivePolicy {
 
 /// The set of controls that are enforced for a command.
 ///
-/// A check of command lines can skip rules that the kernel enforces anyway. The empty set is used
-/// if nothing could be found out.
+/// A check of command lines can skip rules about things that the kernel enforces. If nothing could
+/// be determined, the set is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnforcedControls(u32);
 
@@ -107,8 +107,8 @@ impl EnforcedControls {
     /// Nothing is enforced.
     pub const NONE: EnforcedControls = EnforcedControls(0);
 
-    /// The controls that `policy` reports as enforced. Without enforced file isolation the set is
-    /// empty: the other controls then hold only for well-behaved commands.
+    /// The controls that `policy` reports as enforced. If file isolation is not enforced, the set
+    /// is empty, because then commands could bypass the other controls.
     pub fn from_policy(policy: &EffectivePolicy) -> Self {
         let enforced =
             policy.controls.iter().filter(|it| it.strength == PolicyControlStrength::Enforced);
@@ -116,7 +116,7 @@ impl EnforcedControls {
         if all.contains(PolicyControlKind::Files) { all } else { Self::NONE }
     }
 
-    /// What `isolation` enforces on a host where it works completely.
+    /// The controls that `isolation` enforces on a host where it works completely.
     pub fn fully_enforced_by(isolation: Isolation) -> Self {
         let landlock = [
             PolicyControlKind::Files,
@@ -145,19 +145,19 @@ impl EnforcedControls {
     }
 }
 
-/// The subject of a control.
+/// What a control is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyControlKind {
     /// Files outside the workspace.
     Files,
-    /// Names, sizes, modes and times of files outside.
+    /// Names, sizes, modes and times of files outside the workspace.
     Attributes,
     /// Hidden or read-only paths of the workspace.
     Restrictions,
     Network,
     /// Sockets of other programs on the host.
     Sockets,
-    /// Processes of others: seeing, signalling and tracing them.
+    /// Other processes on the host: seeing, signalling and tracing them.
     Processes,
     /// Processes that outlive their command.
     Orphans,
@@ -223,12 +223,12 @@ impl PolicyControlKind {
     }
 }
 
-/// How reliable a control is.
+/// How strongly a control is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyControlStrength {
     /// Not controlled.
     Open,
-    /// A command can get around it deliberately.
+    /// A command can deliberately bypass the control.
     Advisory,
     /// Enforced by the kernel or by this process.
     Enforced,
@@ -257,9 +257,9 @@ pub struct EffectivePolicyControl {
     pub asked: String,
     pub in_force: String,
     pub strength: PolicyControlStrength,
-    /// The mechanism that enforces it.
+    /// The mechanism that enforces the control.
     pub mechanism: String,
-    /// What was tested to know that it works; `None` if nothing was.
+    /// The test that showed that the control works. `None` if nothing was tested.
     pub proof: Option<String>,
 }
 

@@ -1,34 +1,34 @@
-//! Environment variables that name programs or load code. One list for environments and command
-//! lines.
+//! Environment variables that name programs or load code. The same list is used for environments
+//! and for command lines.
 //!
-//! A variable of the list makes programs load or run something before they do what their command
-//! line says. For an isolated command this is harmless: the loaded code can do no more than the
-//! command itself. Without isolation, a caller may neither pass such a variable to a command nor
-//! set it in the command line. A policy only checks the command line, and these variables would
-//! bypass it. Errors never show values, since they may be secrets.
+//! A variable in the list makes programs load or run something before they do what their command
+//! line says. For an isolated command this is harmless, because the loaded code has no more rights
+//! than the command itself. Without isolation, a caller can neither pass such a variable to a
+//! command nor set it in the command line: a policy judges only the command line, and these
+//! variables would bypass it. Error messages never contain values, because these may be secrets.
 
 use std::fmt;
 
 use crate::call::Verb;
 use crate::error::{Error, ErrorCode, ErrorKind, escape_unprintable};
 
-/// Most bytes of one variable with its name. The kernel accepts no longer string.
+/// Maximum number of bytes of a variable with its name. The kernel does not accept longer strings.
 pub const MAX_ENV_VARIABLE_BYTES: usize = 128 * 1024;
-/// Names with this prefix are set by the backend only.
+/// The prefix of names that only the backend sets.
 pub const RESERVED_ENV_PREFIX: &str = "AGENT_BACKEND_";
 
-/// A name in an error is cut to this many characters.
+/// Maximum number of characters of a name in an error message.
 const SHOWN_NAME: usize = 64;
 
-/// Whether variables of the list may be passed to a command.
+/// Whether variables in the list may be passed to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeLoadingEnvVariablePolicy {
-    /// The command is isolated.
+    /// Allowed, because the command is isolated.
     Allowed,
     Refused,
 }
 
-/// Which names an entry of [`CODE_LOADING_ENV_VARIABLES`] matches.
+/// The names that an entry of [`CODE_LOADING_ENV_VARIABLES`] matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvVariableNamePattern {
     Exact(&'static str),
@@ -53,16 +53,16 @@ impl fmt::Display for EnvVariableNamePattern {
     }
 }
 
-/// Variables that load code or name programs, with the reason.
+/// Variables that load code or name programs, with a reason.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeLoadingEnvVariable {
     pub names: EnvVariableNamePattern,
-    /// Completes a sentence that ends in "because it".
+    /// The reason. It completes a sentence that ends in "because it".
     pub reason: &'static str,
     harmless: Harmless,
 }
 
-/// Which values of a variable are harmless.
+/// The values with which a variable is harmless.
 #[derive(Clone, Copy, Debug)]
 enum Harmless {
     Never,
@@ -82,7 +82,8 @@ const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadi
     variable(EnvVariableNamePattern::Prefix(prefix), reason)
 }
 
-/// Agents often turn off pagers and editors. These values run nothing of the caller's choice.
+/// A variable that names a program. Agents often set it to values that turn off pagers and editors.
+/// These values run nothing that the caller chose, so they are harmless.
 const fn program(name: &'static str) -> CodeLoadingEnvVariable {
     CodeLoadingEnvVariable {
         names: EnvVariableNamePattern::Exact(name),
@@ -91,7 +92,8 @@ const fn program(name: &'static str) -> CodeLoadingEnvVariable {
     }
 }
 
-/// Compilers and shells are often chosen by name. A name without a slash is looked up in PATH.
+/// A variable with which compilers and shells are often chosen by name. A name without a slash is
+/// searched in `PATH`, so it is harmless.
 const fn program_by_path(name: &'static str) -> CodeLoadingEnvVariable {
     CodeLoadingEnvVariable {
         names: EnvVariableNamePattern::Exact(name),
@@ -103,7 +105,7 @@ const fn program_by_path(name: &'static str) -> CodeLoadingEnvVariable {
     }
 }
 
-/// Whether these options make node load no file.
+/// Whether node loads no file with these options.
 fn loads_nothing(value: &str) -> bool {
     let loads = ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
@@ -113,7 +115,8 @@ fn loads_nothing(value: &str) -> bool {
     })
 }
 
-/// Programs that start a shell for their user take it from here.
+/// Whether the value is a shell of the system. Programs that start a shell for their user read its
+/// path from such a variable.
 fn is_system_shell(value: &str) -> bool {
     let name = value.strip_prefix("/usr").unwrap_or(value).strip_prefix("/bin/").unwrap_or(value);
     matches!(name, "" | "sh" | "bash" | "dash" | "zsh" | "fish")
@@ -140,7 +143,7 @@ const ASKS_PASSWORD: &str = "makes ssh and git run a program that is given passw
 const WRAPS_COMPILER: &str = "names a program that builds run";
 const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
-/// The variables that load code or name programs. Every entry applies to environments and to
+/// Variables that load code or name programs. Every entry applies to environments and to
 /// assignments in command lines.
 pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     beginning_with("LD_", LOADS_LIBRARY),
@@ -177,7 +180,7 @@ pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     exactly("GIT_EXEC_PATH", RUNS_FROM_GIT),
     exactly("GIT_ALLOW_PROTOCOL", "lets git use transports that run programs"),
     exactly("GIT_TEMPLATE_DIR", "puts hooks into new repositories, which git then runs"),
-    // Without system settings, git runs less, not more.
+    // Without system settings, git runs fewer programs.
     CodeLoadingEnvVariable {
         harmless: Harmless::Always,
         ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT)
@@ -359,8 +362,8 @@ pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     exactly("HOSTALIASES", RENAMES_HOSTS),
 ];
 
-/// The entry of the list that applies to `name` with `value`. An unknown value matches every entry
-/// of its name.
+/// The entry of the list that applies to `name` with `value`. If the value is unknown, every entry
+/// for the name applies.
 pub fn find_code_loading_env_variable(
     name: &str,
     value: Option<&str>,
@@ -374,7 +377,7 @@ pub fn find_code_loading_env_variable(
     (!harmless).then_some(rule)
 }
 
-/// Whether a caller may pass this variable to a command.
+/// Checks whether a caller may pass this variable to a command.
 pub fn check_env_variable(
     name: &str,
     value: &str,
@@ -383,7 +386,8 @@ pub fn check_env_variable(
     if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(forbidden(name, "names with this prefix are reserved for the backend"));
     }
-    // Check this before the form of the name: names of exported shell functions have another form.
+    // Check this before the form of the name, because names of exported shell functions have a
+    // different form.
     if code == CodeLoadingEnvVariablePolicy::Refused
         && let Some(rule) = find_code_loading_env_variable(name, Some(value))
     {
@@ -414,7 +418,8 @@ fn is_name(name: &str) -> bool {
     name.bytes().all(plain) && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The size of the variable in the child's environment: `name=value` and the closing NUL.
+/// The number of bytes of the variable in the environment of a process: `name=value` and the
+/// closing NUL.
 pub fn env_variable_bytes(name: &str, value: &str) -> usize {
     name.len() + value.len() + 2
 }

@@ -1,7 +1,8 @@
-//! The error type of all crates: what was tried, on what, and why it failed.
+//! The error type of all crates. An error says what was attempted, on which object, and why it
+//! failed.
 //!
-//! Callers branch on [`ErrorKind`]; [`ErrorCode`] is the published string. Each outer layer maps
-//! kinds to its own vocabulary in one exhaustive function.
+//! Callers branch on [`ErrorKind`]. [`ErrorCode`] is the published string. Each outer layer maps
+//! kinds to its own codes in a single exhaustive function.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -103,27 +104,28 @@ pub enum ErrorKind {
     NotADirectory,
     IsADirectory,
     NotEmpty,
-    /// A FIFO, socket or device instead of a regular file.
+    /// The file is a FIFO, a socket or a device instead of a regular file.
     SpecialFile,
     /// A chain of links that is too long or forms a loop.
     LinkLoop,
     InvalidPath,
-    /// The path or a link on it leaves the workspace or the scope.
+    /// The path, or a link on it, leads out of the workspace or the scope.
     Escape,
-    /// The operating system refused it.
+    /// The operating system refused the operation.
     PermissionDenied,
-    /// The policy refused it.
+    /// The policy refused the operation.
     Denied,
-    /// A person refused it, or did not answer in time.
+    /// A person refused the operation, or did not decide in time.
     Rejected,
-    /// A person has not decided yet. The error has the [id](Error::pending_approval_id) of the approval.
+    /// A person has not decided yet. The error contains the [id](Error::pending_approval_id) of the
+    /// approval.
     Pending,
     Unsupported,
     TooLarge,
     NoSpace,
     /// The file does not have the version that the caller expected.
     Conflict,
-    /// The text to replace does not occur.
+    /// The text to replace does not occur in the file.
     NoMatch,
     /// The text to replace occurs more than once.
     Ambiguous,
@@ -131,13 +133,13 @@ pub enum ErrorKind {
     Invalid,
     /// A command ended with a non-zero status.
     Failed,
-    /// Something is missing on the host.
+    /// Something that the operation needs is missing on the host.
     Unavailable,
     Timeout,
     Cancelled,
     Disconnected,
     Destroyed,
-    /// A failure of the disk or the kernel that has no other kind.
+    /// A failure of the disk or the kernel for which there is no other kind.
     Io,
 }
 
@@ -211,10 +213,10 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Distinguishes causes that share an [`ErrorKind`] and an [`ErrorCode`] with others.
+/// Distinguishes causes that have the same [`ErrorKind`] and [`ErrorCode`].
 ///
-/// It is known only in the process where the error occurred. A connection carries only the kind,
-/// the message and the hint.
+/// The cause is known only in the process in which the error occurred. Over a connection only the
+/// kind, the message and the hint are transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCause {
     /// The file is not UTF-8 text.
@@ -227,7 +229,7 @@ pub enum ErrorCause {
     NotWebSocket,
     /// The connection ended before the WebSocket was open.
     HandshakeCut,
-    /// The SSH handshake with the listening program failed.
+    /// The SSH handshake with the program at the other end failed.
     NoSshHandshake,
     /// The certificate of the peer is not accepted.
     CertificateRefused,
@@ -263,7 +265,7 @@ struct Parts {
 }
 
 impl Error {
-    /// An error whose code does not follow from a file operation.
+    /// Creates an error whose code is not determined by a file operation.
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
@@ -284,7 +286,8 @@ impl Error {
         }))
     }
 
-    /// A failed operation on a path. The code follows from the kind, or else from the verb.
+    /// Creates an error for a failed operation on a path. The code is determined by the kind, or
+    /// otherwise by the verb.
     pub fn for_path(
         verb: Verb,
         path: &WsPath,
@@ -294,13 +297,13 @@ impl Error {
         Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
     }
 
-    /// The handle does not permit changes at this path.
+    /// The error if the handle does not permit changes at this path.
     pub fn for_write_protected_path(verb: Verb, path: &WsPath) -> Self {
         let message = "this handle cannot change it";
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
-    /// The driver does not support this operation.
+    /// The error if the driver does not support this operation.
     pub fn for_unsupported_verb(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
         Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
@@ -308,7 +311,7 @@ impl Error {
             .with_backend_kind(backend)
     }
 
-    /// The backend was destroyed before the call.
+    /// The error if the backend was destroyed before the call.
     pub fn for_destroyed_backend(verb: Verb) -> Self {
         Self::new(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, "the backend was destroyed")
             .with_verb(verb)
@@ -339,7 +342,7 @@ impl Error {
         self
     }
 
-    /// Changes the path, for a view that shows it under another name.
+    /// Replaces the path. Used by a view in which the file has a different path.
     pub(crate) fn map_path(mut self, rename: impl FnOnce(&str) -> Option<String>) -> Self {
         if let Some(renamed) = self.0.path.as_deref().and_then(rename) {
             self.0.path = Some(renamed);
@@ -362,7 +365,7 @@ impl Error {
         self
     }
 
-    /// Sets the approval to wait for before the call is repeated.
+    /// Sets the approval that the caller must wait for before it repeats the call.
     pub fn with_pending_approval_id(mut self, approval: ApprovalId) -> Self {
         self.0.approval = Some(approval);
         self
@@ -373,13 +376,14 @@ impl Error {
         self
     }
 
-    /// Marks the cause as temporary, such as a busy host: the same call may succeed later.
+    /// Marks the cause as temporary, such as a busy host. The same call may succeed later.
     pub fn mark_transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// Sets the known effect of a call whose answer was lost, and the ticket to ask for more.
+    /// Sets what is known about the effect of a call whose answer was lost, and the id with which
+    /// the caller can ask for more.
     pub fn with_lost_call_effect(mut self, effect: LostCallEffect, id: Option<LostCallId>) -> Self {
         self.0.fate = Some((effect, id));
         self
@@ -393,17 +397,17 @@ impl Error {
         self.0.kind
     }
 
-    /// The reason alone, without the verb and the path.
+    /// The reason, without the verb and the path.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The cause, if the kind does not tell it.
+    /// The cause, if the kind does not already determine it.
     pub fn cause(&self) -> Option<ErrorCause> {
         self.0.detail
     }
 
-    /// What the caller can do about it, if anything.
+    /// What the caller can do about the error, if this is known.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
@@ -416,7 +420,7 @@ impl Error {
         self.0.verb
     }
 
-    /// The path as the caller wrote it.
+    /// The path in the form in which the caller wrote it.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
@@ -429,7 +433,7 @@ impl Error {
         self.0.exit.as_ref()
     }
 
-    /// The output of a command before it failed.
+    /// The output that a command wrote before it failed.
     pub fn exec_output(&self) -> Option<&ExecOutput> {
         self.0.output.as_deref()
     }
@@ -439,19 +443,19 @@ impl Error {
         self.0.approval.as_ref()
     }
 
-    /// Whether the call took effect, if its answer was lost with the connection.
+    /// The effect of the call, if its answer was lost with the connection.
     pub fn lost_call_effect(&self) -> Option<LostCallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
 
-    /// The ticket for [`Backend::query_lost_call`](crate::Backend::query_lost_call), if the effect
-    /// is unknown.
+    /// The id for [`Backend::query_lost_call`](crate::Backend::query_lost_call), if the effect is
+    /// unknown.
     pub fn lost_call_id(&self) -> Option<&LostCallId> {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
-    /// Whether the same call may be repeated. An interrupted call that changes something and has an
-    /// unknown effect must not be repeated, since it may have been applied.
+    /// Whether the same call may be repeated. If a call that changes something was interrupted and
+    /// its effect is unknown, it must not be repeated, because it may have taken effect.
     pub fn retry_advice(&self) -> RetryAdvice {
         let interrupted = matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Disconnected);
         match &self.0.fate {
@@ -503,8 +507,8 @@ fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     }
 }
 
-/// Text on one line. Control characters and those that reorder text are escaped, so that a name
-/// cannot fake a line, a colour or another name.
+/// Converts a text to one line. Control characters and characters that reorder text are escaped, so
+/// that a name cannot imitate another line, a colour or another name.
 pub fn escape_unprintable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if c.is_control() || is_bidi_control(c) {
@@ -516,14 +520,14 @@ pub fn escape_unprintable(text: &str) -> String {
     })
 }
 
-/// Whether a character changes the order in which others are shown. Such characters can make a line
-/// look like another one.
+/// Whether a character changes the order in which other characters are displayed. Such characters
+/// can make a line look like a different one.
 pub fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl fmt::Display for Error {
-    /// One line: the verb, the path, the reason.
+    /// Writes one line: the verb, the path and the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
         if let Some(verb) = parts.verb {

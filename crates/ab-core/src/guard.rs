@@ -1,4 +1,4 @@
-//! Guards see every call. They may delay, refuse or record it, but never change it.
+//! Guards see every call. A guard may delay, refuse or record a call, but cannot change it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::journal::JournalGuard;
 
 /// Runs before and after every call on a backend.
 pub trait Guard: fmt::Debug + Send + Sync {
-    /// Called before the call. Returns `Ready` if no future is needed.
+    /// Called before the call. Returns `Ready` if the decision needs no future.
     fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a>;
 
     /// Called before a file that was opened by `call` grows to `size` bytes.
     fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
-    /// Called for a path that was refused before it became a call. For the record only.
+    /// Called for a path that was refused before it became a call. A guard can only record it.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
-    /// What this guard enforces, for [`EffectivePolicy`](crate::EffectivePolicy).
+    /// The control that this guard enforces, for [`EffectivePolicy`](crate::EffectivePolicy).
     fn effective_policy_control(&self) -> Option<EffectivePolicyControl>;
 
-    /// Called after the call, exactly once for each `before_call` that let it pass: also if the
-    /// call failed, was refused by a later guard, or its future was dropped.
+    /// Called after the call, exactly once for each `before_call` that allowed the call. This
+    /// includes calls that failed, that a later guard refused, or whose future was dropped.
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
 }
 
@@ -34,7 +34,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
 pub struct RefusedPath<'a> {
     pub actor: &'a Actor,
     pub verb: Verb,
-    /// As the caller wrote it.
+    /// The path in the form in which the caller wrote it.
     pub path: &'a str,
     pub error: &'a Error,
 }
@@ -46,7 +46,7 @@ pub enum GuardDecision<'a> {
 }
 
 impl GuardDecision<'_> {
-    /// Lets the call pass.
+    /// Allows the call.
     pub const ALLOW: GuardDecision<'static> = GuardDecision::Ready(Ok(()));
 }
 
@@ -59,8 +59,8 @@ impl fmt::Debug for GuardDecision<'_> {
     }
 }
 
-/// The guards of a handle. Their order is fixed here and nowhere else: a refused call is still
-/// recorded, and a call that waits for a person holds no permit.
+/// The guards of a handle. Their order is defined only here: a refused call is still recorded, and
+/// a call that waits for a person does not hold a permit.
 #[derive(Clone, Debug, Default)]
 pub struct Guards {
     pub trace: Vec<Arc<dyn Guard>>,

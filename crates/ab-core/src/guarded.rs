@@ -1,8 +1,9 @@
 //! The wrapper that runs guards around a driver.
 //!
-//! A [`Passage`] remembers which guards let a call in, and calls `after_call` on each of them, at
-//! the latest on drop. So a dropped future loses no permit and no journal entry. For `open` and
-//! `exec` the passage lives as long as the file or the process.
+//! A [`Passage`] remembers which guards have allowed a call, and calls `after_call` on each of
+//! them, at the latest when it is dropped. If a future is dropped, permits are therefore still
+//! released and journal entries written. For `open` and `exec` the passage lives as long as the
+//! file or the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl Guarded {
     }
 }
 
-/// How many guards let the call in. Calls `after_call` on each of them once.
+/// How many guards have allowed the call. Calls `after_call` on each of them exactly once.
 struct Ledger {
     entered: usize,
     started: Instant,
@@ -72,7 +73,7 @@ impl Ledger {
         Self { entered: 0, started: Instant::now() }
     }
 
-    /// Calls `after_call` on the guards that let the call in, in reverse order.
+    /// Calls `after_call` on the guards that have allowed the call, in reverse order.
     fn settle(
         &mut self,
         guards: &[Arc<dyn Guard>],
@@ -86,7 +87,7 @@ impl Ledger {
         }
         let outcome = CallOutcome { result: end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
-            // A panic in one guard must not skip the others.
+            // If one guard panics, the others must still be called.
             let _ = catch_unwind(AssertUnwindSafe(|| guard.after_call(call, &outcome)));
         }
     }
@@ -111,7 +112,7 @@ impl Passage<'_> {
         result
     }
 
-    /// Moves the pending `after_call`s to a passage that outlives the call.
+    /// Moves the remaining `after_call`s to a passage that outlives the call.
     fn detach(mut self) -> LongPassage {
         let call = self.call;
         LongPassage {
@@ -139,8 +140,8 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// A placeholder for the actor in a detached call. The real one is restored before guards see the
-/// call.
+/// A placeholder for the actor of a detached call. The real actor is set again before guards see
+/// the call.
 static DETACHED: std::sync::LazyLock<Actor> = std::sync::LazyLock::new(Actor::default);
 
 /// The passage of an open file or a running process.
@@ -180,8 +181,8 @@ impl LongPassage {
     }
 }
 
-/// An open file that reports its size to the guards and, at its end, how many bytes were
-/// transferred.
+/// An open file that reports changes of its size to the guards and, when it is closed, the number
+/// of transferred bytes.
 struct GuardedFile {
     inner: Box<dyn File>,
     placement: WritePosition,

@@ -10,15 +10,16 @@ use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
 
-/// Records that a [`MemoryJournalWriter`] keeps. The oldest are dropped.
+/// Maximum number of records that a [`MemoryJournalWriter`] keeps. If there are more, the oldest
+/// are dropped.
 pub const MAX_MEMORY_JOURNAL_RECORDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalVerbosity {
-    /// Calls that change the workspace or run something.
+    /// Records calls that change the workspace or run something.
     #[default]
     Standard,
-    /// Reads as well.
+    /// Also records reads.
     Verbose,
 }
 
@@ -28,19 +29,19 @@ pub struct JournalRecord {
     pub at: SystemTime,
     pub verb: Verb,
     pub actor: String,
-    /// The name of the workspace, if the journal was given one.
+    /// The name of the workspace, if the journal has one.
     pub workspace: Option<String>,
     pub path: Option<String>,
-    /// The new path, for `rename`.
+    /// The new path. Only for `rename`.
     pub to: Option<String>,
     pub command: Option<String>,
     pub success: bool,
     pub failure: Option<RecordedCallFailure>,
     pub exit_code: Option<i32>,
-    /// The end of a command's output on each channel.
+    /// The last part of a command's output on each channel.
     pub stdout: Option<String>,
     pub stderr: Option<String>,
-    /// Bytes read or written.
+    /// The number of bytes that were read or written.
     pub bytes: u64,
     pub duration: Duration,
 }
@@ -52,7 +53,7 @@ pub struct RecordedCallFailure {
     pub message: String,
 }
 
-/// Receives records. It is called within the call, so it must not block for long.
+/// Receives records. It is called during the call, so it must not block for a long time.
 pub trait JournalWriter: fmt::Debug + Send + Sync {
     fn write(&self, record: &JournalRecord);
 }
@@ -79,7 +80,7 @@ impl JournalGuard {
     fn wants(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) -> bool {
         match (self.mode, outcome.result) {
             (JournalVerbosity::Verbose, _) => true,
-            // A link that leads outside is an attempt to leave the workspace, also for a read.
+            // A link that leads outside is an attempt to leave the workspace, even for a read.
             (JournalVerbosity::Standard, CallResult::Failed(error))
                 if error.kind() == ErrorKind::Escape =>
             {
@@ -99,7 +100,7 @@ impl Guard for JournalGuard {
         Ok(())
     }
 
-    /// Attempts to leave the workspace are recorded in every mode, for every verb.
+    /// Attempts to leave the workspace are always recorded, for every verbosity and verb.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>) {
         let RefusedPath { actor, verb, error, .. } = refusal;
         self.writer.write(&JournalRecord {

@@ -1,8 +1,8 @@
 //! The core of workspaces: contracts, views and the handle.
 //!
-//! Drivers implement [`Driver`]; callers use a [`Backend`]. Paths are parsed once into [`WsPath`].
-//! [`guard::Guard`]s see every call and may refuse it. Views such as a scope change the meaning of
-//! paths. This crate performs no I/O of its own.
+//! Drivers implement [`Driver`], and callers use a [`Backend`]. Paths are parsed once into
+//! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it. Views such as a scope change the
+//! meaning of paths. This crate performs no I/O itself.
 
 pub mod approval;
 pub mod backend;

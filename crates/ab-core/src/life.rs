@@ -1,7 +1,7 @@
-//! The lifetime of a handle: status, tracked resources, scopes, destruction.
+//! The lifetime of a handle: its status, registered resources, scopes and destruction.
 //!
-//! A root owns its driver and the tracked resources. A scope owns nothing: its status is that of
-//! its parent until it is destroyed itself.
+//! A root owns its driver and the registered resources. A scope owns nothing. Until it is
+//! destroyed, it has the status of its parent.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,18 +21,18 @@ use crate::status::{ConnectionStatus, StatusPublisher, StatusSubscription};
 /// A resource that must be closed when its backend is destroyed.
 #[async_trait]
 pub trait Closeable: Send + Sync {
-    /// Closes the resource. Called again if the first future was dropped before it was done.
+    /// Closes the resource. Called again if the future was dropped before it was complete.
     async fn close(&self) -> Result<()>;
 }
 
-/// Identifies a tracked resource.
+/// The id of a registered resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CloseableId(u64);
 
 pub(crate) struct Life {
     root: Arc<Root>,
     scope: Option<Scope>,
-    /// Scopes of this handle that have not been destroyed or dropped.
+    /// The scopes of this handle that have not been destroyed or dropped.
     children: Mutex<BTreeSet<u64>>,
 }
 
@@ -46,10 +46,10 @@ struct Scope {
 
 struct Root {
     driver: Arc<dyn Driver>,
-    /// Set before anything is closed, so that new calls fail at once.
+    /// Set before any resource is closed, so that new calls fail at once.
     ending: AtomicBool,
     tracked: Mutex<Vec<(CloseableId, Arc<dyn Closeable>)>>,
-    /// Whether destruction is complete. Locked while it runs.
+    /// Whether the destruction is complete. The lock is held while the destruction runs.
     finished: tokio::sync::Mutex<bool>,
 }
 
@@ -103,7 +103,7 @@ impl Life {
         }
     }
 
-    /// Fails if the handle, or one that it came from, was destroyed.
+    /// Fails if this handle, or a handle from which it was derived, was destroyed.
     pub(crate) fn check(&self, verb: Verb) -> Result<()> {
         let ending = self.root.ending.load(Ordering::Acquire);
         if ending || self.status() == ConnectionStatus::Destroyed {
@@ -125,7 +125,8 @@ impl Life {
                 return Ok(id);
             }
         }
-        // Too late to be closed with the others. Close it now, so that it does not stay open.
+        // The resource was registered too late to be closed with the others. Close it now, so that
+        // it does not stay open.
         let _ = AssertUnwindSafe(resource.close()).catch_unwind().await;
         Err(Error::new(
             ErrorCode::ConnectionClosed,
@@ -177,12 +178,13 @@ impl Root {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the tracked resources, last in first out, then the driver. If a caller drops the
-    /// future, the next call continues.
+    /// Closes the registered resources in the reverse order of their registration, and then the
+    /// driver. If a caller drops the future, the next call continues.
     async fn destroy(&self) -> Result<()> {
         self.ending.store(true, Ordering::Release);
         if self.is_closing_here() {
-            // Called by a resource while it is being closed. The destruction is already running.
+            // A resource that is being closed has called this function. The destruction is already
+            // running.
             return Ok(());
         }
         let mut finished = self.finished.lock().await;
@@ -191,8 +193,8 @@ impl Root {
         }
         let mut failures: Vec<Error> = Vec::new();
         loop {
-            // It stays tracked until it is closed. Otherwise a dropped future could leave it half
-            // closed and forgotten.
+            // Keep the resource registered until it is closed. Otherwise a dropped future could
+            // leave it half closed and unregistered.
             let Some((id, resource)) = self.tracked().last().cloned() else { break };
             match self.closing(AssertUnwindSafe(resource.close()).catch_unwind()).await {
                 Ok(Ok(())) => {}
@@ -226,7 +228,7 @@ thread_local! {
 }
 
 impl Root {
-    /// Runs `close` so that calls made from within it can be recognised.
+    /// Runs `close` in a way that allows to recognise calls that `close` makes itself.
     async fn closing<T>(&self, close: impl Future<Output = T>) -> T {
         let mut close = std::pin::pin!(close);
         std::future::poll_fn(|context| {

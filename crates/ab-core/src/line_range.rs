@@ -1,18 +1,19 @@
-//! Picks lines from a text that arrives in pieces, without keeping the whole text or a long line.
+//! Extracts lines from a text that arrives in pieces, without keeping the whole text or a whole
+//! long line in memory.
 
 use std::ops::ControlFlow;
 
 /// A range of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineRange {
-    /// Lines to skip.
+    /// Number of lines to skip.
     pub offset: u64,
-    /// Most lines to return.
+    /// Maximum number of lines to return.
     pub limit: u64,
 }
 
 impl LineRange {
-    /// The number of the last line in the range, if the text is long enough.
+    /// The number of the last line in the range, if the text has that many lines.
     pub fn last_line(self) -> u64 {
         self.offset.saturating_add(self.limit)
     }
@@ -27,23 +28,23 @@ impl Default for LineRange {
 /// A line of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtractedLine<'a> {
-    /// Counted from 1.
+    /// The number of the line, counted from 1.
     pub number: u64,
-    /// The line with its end, cut to the number of bytes that are kept.
+    /// The line with its line end, truncated to the number of bytes that are kept.
     pub bytes: &'a [u8],
-    /// Length of the whole line in bytes, with its end.
+    /// The length of the whole line in bytes, including its line end.
     pub length: u64,
-    /// Whether it ends with a newline. Only the last line of a text may lack it.
+    /// Whether the line ends with a newline. This can be missing only in the last line of a text.
     pub has_newline: bool,
 }
 
-/// Picks the lines of a range and counts all lines.
+/// Extracts the lines of a range and counts all lines.
 #[derive(Debug)]
 pub struct LineRangeExtractor {
     range: LineRange,
-    /// Most bytes of a line that are kept.
+    /// Maximum number of bytes that are kept of a line.
     line_bytes: usize,
-    /// Complete lines so far.
+    /// Number of complete lines so far.
     ended: u64,
     /// The kept bytes of the incomplete line, and its length so far.
     line: Vec<u8>,
@@ -60,7 +61,7 @@ impl LineRangeExtractor {
         Self { range, line_bytes: max_line_bytes, ended: 0, line, length: 0, past_range, stopped }
     }
 
-    /// Takes the next piece of the text and calls `each` for every line of the range that ends in
+    /// Adds the next piece of the text and calls `each` for every line of the range that ends in
     /// it. After `each` has returned `Break`, and after the range, lines are only counted.
     pub fn feed(
         &mut self,
@@ -95,7 +96,8 @@ impl LineRangeExtractor {
         }
     }
 
-    /// Ends the text and its last line, which may have no newline. Returns the number of lines.
+    /// Ends the text and its last line, which may have no newline. Returns the total number of
+    /// lines.
     pub fn finish_and_count(
         mut self,
         mut each: impl FnMut(ExtractedLine<'_>) -> ControlFlow<()>,
@@ -112,7 +114,7 @@ impl LineRangeExtractor {
         self.past_range
     }
 
-    /// Bytes that are kept of the incomplete line.
+    /// The number of bytes that are kept of the incomplete line.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.line.len()
     }
@@ -150,7 +152,7 @@ impl LineRangeExtractor {
 mod tests {
     use super::*;
 
-    /// The lines as `number:kept bytes:length`, and the number of all lines.
+    /// The extracted lines as `number:kept bytes:length`, and the total number of lines.
     fn picked(text: &[u8], range: LineRange, line_bytes: usize, piece: usize) -> (String, u64) {
         let mut picker = LineRangeExtractor::new(range, line_bytes);
         let mut out = String::new();

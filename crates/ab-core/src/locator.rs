@@ -1,35 +1,35 @@
-//! How another process opens the same workspace.
+//! Describes how another process can open the same workspace.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use crate::path::WsPath;
 
-/// How to open the workspace of a handle from another process, and the scope inside it. Only a
-/// handle without guards, restrictions, mounts or scope environment has one, because these cannot
-/// be passed on.
+/// How another process can open the workspace of a handle, and the scope inside it. A handle has a
+/// locator only if it has no guards, restrictions, mounts or scope environment, because these
+/// cannot be transferred to another process.
 #[derive(Clone, Debug)]
 pub struct WorkspaceLocator {
     pub opener: WorkspaceOpener,
     pub scope: WsPath,
 }
 
-/// What opens the workspace.
+/// What is used to open the workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.
     Program(Vec<String>),
-    /// The server that has it, as a value of the creator of the handle.
+    /// The server of the workspace. The value is defined by the creator of the handle.
     Server(Arc<dyn Any + Send + Sync>),
 }
 
 impl WorkspaceLocator {
-    /// Opens it with the agent-backend program.
+    /// A locator for a workspace that the agent-backend program opens.
     pub fn opened_by_program(arguments: Vec<String>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
     }
 
-    /// Opens it through the server that has it.
+    /// A locator for a workspace that is opened through its server.
     pub fn opened_by_server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
     }

@@ -1,19 +1,19 @@
 //! The effect of a call whose answer was lost.
 //!
-//! A driver that uses a connection gives every call that changes something a [`LostCallId`]. If the
-//! connection ends before the answer comes, the error has this ticket and the known
-//! [`LostCallEffect`]. On the next connection the caller can ask with the ticket.
+//! A driver with a connection assigns a [`LostCallId`] to every call that changes something. If the
+//! connection ends before the answer arrives, the error contains this id and the known
+//! [`LostCallEffect`]. After the next connect, the caller can use the id to ask for the effect.
 
 use std::fmt;
 
 /// Whether a failed call took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LostCallEffect {
-    /// It took effect completely.
+    /// The call took effect completely.
     Applied,
-    /// It did not take effect, and never will.
+    /// The call did not take effect, and never will.
     NotApplied,
-    /// It is not known.
+    /// It is not known whether the call took effect.
     Unknown,
 }
 
@@ -39,16 +39,16 @@ impl fmt::Display for LostCallEffect {
 /// Whether a failed call may be repeated unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// It would fail again, or it may have taken effect already.
+    /// No: the call would fail again, or it may have taken effect already.
     Never,
-    /// It had no effect and may succeed later.
+    /// Yes: the call had no effect and may succeed later.
     Safe,
     /// The answer was lost. Call [`Backend::query_lost_call`](crate::Backend::query_lost_call) with
-    /// the ticket, and repeat the call only if it was not applied.
+    /// this id, and repeat the call only if it was not applied.
     AskEffectFirst(LostCallId),
 }
 
-/// Identifies a call to the driver that made it. It has no meaning for other drivers.
+/// Identifies a call to the driver that made it. The id is meaningless to other drivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LostCallId(String);
 

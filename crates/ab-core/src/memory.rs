@@ -1,7 +1,8 @@
-//! A workspace in memory: a map from keys to contents, where keys are paths.
+//! A workspace in memory: a map from paths as keys to contents.
 //!
-//! Directories are implied by keys: they exist while there is a key below them, so none is ever
-//! empty, and `a` and `a/b` cannot both be keys. Commands and links are not supported.
+//! Directories are implied by keys: a directory exists while there is a key below it. Therefore no
+//! directory is ever empty, and `a` and `a/b` cannot both be keys. Commands and links are not
+//! supported.
 
 mod store;
 
@@ -29,16 +30,16 @@ use crate::status::{ConnectionStatus, StatusPublisher};
 
 use store::Store;
 
-/// Default capacity of a store in bytes.
+/// Default of the maximum number of bytes in a store.
 pub const DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES: u64 = 1024 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDriverOptions {
     /// The absolute path of the root.
     pub root: String,
-    /// The initial keys and their contents.
+    /// The initial files, as paths and contents.
     pub initial_files: Vec<(String, WriteContent)>,
-    /// Most bytes of all contents together.
+    /// Maximum number of bytes of all contents together.
     pub max_bytes: u64,
 }
 
@@ -64,7 +65,8 @@ impl MemoryDriver {
         Self::empty("/".to_owned(), DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES)
     }
 
-    /// A store with initial data. Conflicting keys are `INVALID_CONFIGURATION`.
+    /// Creates a workspace with initial files. If keys conflict, fails with
+    /// `INVALID_CONFIGURATION`.
     pub fn with_options(options: MemoryDriverOptions) -> Result<Self> {
         if !options.root.starts_with('/') {
             return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));
@@ -179,7 +181,8 @@ impl Driver for MemoryDriver {
         self.lacks(Verb::Symlink)
     }
 
-    /// Changes nothing, since directories are implied by keys. A key in the way is still an error.
+    /// Changes nothing, because directories are implied by keys. If a file has this path or a
+    /// parent path, this is still an error.
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         self.alive(Verb::Mkdir)?;
         self.view().check_dir(path)

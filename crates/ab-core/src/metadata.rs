@@ -1,4 +1,4 @@
-//! What drivers report about files: kinds, versions, listings, space.
+//! Metadata that drivers report: kinds of files, versions, listings, and disk space.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ pub enum FileKind {
     File,
     Dir,
     Symlink,
-    /// A FIFO, socket or device. It is listed, but never opened.
+    /// A FIFO, a socket or a device. It is listed, but it cannot be opened.
     Other,
 }
 
@@ -42,7 +42,8 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// Identifies a state of a file. Opaque: if two versions are equal, nothing was written in between.
+/// Identifies a state of a file. The value is opaque. If two versions are equal, nothing was
+/// written in between.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileVersion(u128);
 
@@ -51,12 +52,12 @@ impl FileVersion {
         Self(value)
     }
 
-    /// The value as bytes, for the wire.
+    /// The value as bytes, for transfer over a connection.
     pub fn to_be_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// Parses the output of [`Display`](fmt::Display).
+    /// Parses the text that [`Display`](fmt::Display) writes.
     pub fn parse(text: &str) -> Option<Self> {
         let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         valid.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
@@ -78,17 +79,17 @@ impl fmt::Debug for FileVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub kind: FileKind,
-    /// In bytes; zero for directories.
+    /// The size in bytes. Zero for directories.
     pub size: u64,
     pub modified: SystemTime,
     pub accessed: Option<SystemTime>,
     pub created: Option<SystemTime>,
-    /// Permission bits (`0o777`), if the driver has them.
+    /// The permission bits (`0o777`), if the driver supports them.
     pub mode: Option<u32>,
     pub version: FileVersion,
 }
 
-/// The bytes of a file with its state when they were read.
+/// The bytes of a file, and its attributes at the time of the read.
 #[derive(Clone, Debug)]
 pub struct FileContent {
     pub bytes: Bytes,
@@ -97,14 +98,14 @@ pub struct FileContent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Relative to the root of the workspace.
+    /// The path relative to the root of the workspace.
     pub path: WsPath,
     pub kind: FileKind,
-    /// Present if the listing was requested with details.
+    /// The attributes. Present if the listing was requested with details.
     pub stat: Option<Stat>,
 }
 
-/// Which limit truncated a result.
+/// The limit that truncated a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TruncationCause {
     Count,
@@ -122,15 +123,15 @@ impl TruncationCause {
     }
 }
 
-/// A path below a walk that could not be read. The walk continues.
+/// A path that could not be read during a walk. The walk continues after it.
 #[derive(Clone, Debug)]
 pub struct WalkProblem {
-    /// The path as exactly as it is known.
+    /// The path, as precisely as it is known.
     pub path: String,
     pub error: Error,
 }
 
-/// Entries in path order: a directory comes before its entries.
+/// The entries in path order. A directory comes before its entries.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<DirEntry>,
@@ -148,13 +149,14 @@ pub struct DiskSpace {
 /// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoveOutcome {
-    /// How many files, links and directories were removed.
+    /// The number of files, links and directories that were removed.
     pub count: u64,
 }
 
 /// The result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenameOutcome {
-    /// Whether the rename was one step, so that no reader could see it half done.
+    /// Whether the rename was a single step, so that readers cannot have seen an intermediate
+    /// state.
     pub atomic: bool,
 }

@@ -1,12 +1,12 @@
-//! Several workspaces as one tree: a base, and others mounted at paths in it.
+//! Several workspaces as one tree: a base, and other workspaces that are mounted at paths in it.
 //!
 //! - A path belongs to the mount with the longest mount point that is a prefix of it, by whole
 //!   segments.
 //! - A mount point and its parent directories always exist. Files of the base at or below a mount
 //!   point cannot be reached.
-//! - A link is resolved by the driver that holds it, so it never leads into another mount.
-//! - [`Capabilities`] are those that all parts have. One part may support more than the whole.
-//! - Mounted workspaces belong to their creators. The view neither opens nor ends them.
+//! - A link is resolved by the driver in which it is stored, so it never leads into another mount.
+//! - The [`Capabilities`] of the tree are those that all parts have. A single part may have more.
+//! - Mounted workspaces belong to their creators. The view neither opens nor destroys them.
 
 mod list;
 mod parts;
@@ -46,9 +46,9 @@ const HOLDS_A_MOUNT: &str = "it holds a mount";
 #[derive(Debug)]
 pub(crate) struct Mounts {
     base: Stack,
-    /// In path order.
+    /// The mounts in path order.
     mounts: Vec<Mount>,
-    /// The mount point of the base: the root.
+    /// The mount point of the base, which is the root.
     root: WsPath,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Mounts {
 pub(crate) struct Mount {
     pub(crate) point: WsPath,
     pub(crate) stack: Stack,
-    /// The lifetime of the mounted handle: after its owner destroys it, it is not served here
-    /// either.
+    /// The lifetime of the mounted handle. If its owner destroys the handle, calls on this mount
+    /// fail too.
     pub(crate) life: Arc<Life>,
 }
 
@@ -67,7 +67,7 @@ impl Mounts {
         Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
     }
 
-    /// The same view with one more mount. The order of mounting makes no difference.
+    /// The same view with an additional mount. The order in which mounts are added does not matter.
     pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
         let refused = |message: &str| {
             let path = mount.point.to_string();
@@ -92,7 +92,7 @@ impl Mounts {
         Self { base: self.base.acting_as(actor), mounts, root: WsPath::root() }
     }
 
-    /// The part that owns `path`, if it is still alive.
+    /// The part to which `path` belongs. Fails if that part was destroyed.
     fn part(&self, verb: Verb, path: &WsPath) -> Result<Part<'_>> {
         let part = self.owner(path);
         part.check(verb)?;
@@ -123,12 +123,13 @@ impl Mounts {
         self.below(path).next().is_some()
     }
 
-    /// Whether `path` is a mount point, or a parent directory of one.
+    /// Whether `path` is a mount point or a parent directory of one.
     fn holds_a_mount(&self, path: &WsPath) -> bool {
         self.mounts.iter().any(|mount| mount.point.starts_with(path))
     }
 
-    /// Refuses a path that is a directory because of a mount, even if its part has a file there.
+    /// Refuses a path that is a directory because of a mount, even if there is a file at this path
+    /// in its own part.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
         if self.leads_to_a_mount(path) {
             Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
@@ -214,7 +215,8 @@ impl Driver for Mounts {
 
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
-        // Ignore files apply from the root of this workspace down. Only the base starts there.
+        // Ignore files apply from the root of this workspace downwards. Only the base starts at
+        // this root.
         let ignores_begin_there = match query.ignore_files {
             IgnoreFileHandling::Disregard => true,
             IgnoreFileHandling::Honour => part.point.is_root(),
@@ -291,8 +293,8 @@ impl Driver for Mounts {
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         let part = self.part(Verb::Mkdir, path)?;
         match part.driver.create_dir(&part.inward(path)).await {
-            // A file of the base is hidden by the mount below it, which makes this path a
-            // directory.
+            // The base has a file at this path. It is hidden, because a mount below makes the path
+            // a directory.
             Err(error)
                 if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory)
                     && self.leads_to_a_mount(path) =>
@@ -330,7 +332,7 @@ impl Driver for Mounts {
         source.shown(source.driver.rename(&inward_from, &inward_to, options).await)
     }
 
-    /// The space of the base. Each mount has its own.
+    /// The disk space of the base. The mounts have disk space of their own.
     async fn disk_space(&self) -> Result<DiskSpace> {
         self.base.driver().disk_space().await
     }
@@ -350,10 +352,11 @@ impl Driver for Mounts {
     fn info(&self) -> BackendInfo {
         let base = self.base.driver().info();
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
-            // A command runs in the part that owns its directory; by default that is the base.
+            // A command runs in the part to which its directory belongs. By default this is the
+            // base.
             exec: a.exec,
             detached: a.detached,
-            // The view itself searches parts that cannot.
+            // The view itself performs the search in parts that cannot search.
             search: true,
             links: a.links && b.links,
             modes: a.modes && b.modes,
@@ -397,7 +400,7 @@ impl Driver for Mounts {
         Ok(())
     }
 
-    /// A view owns nothing, and must not end the workspaces that it shows.
+    /// Does nothing: a view owns nothing and must not destroy the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

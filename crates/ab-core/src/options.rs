@@ -1,12 +1,12 @@
-//! Options of driver calls. Every struct has a `Default` that is safe and bounded.
+//! Options of driver calls. The `Default` of every struct is safe and bounded.
 
 use std::time::SystemTime;
 
 use crate::metadata::FileVersion;
 
-/// Default limit of the bytes that one `read` returns.
+/// Default of the maximum number of bytes that a `read` returns.
 pub const DEFAULT_MAX_READ_BYTES: u64 = 256 * 1024 * 1024;
-/// Default limit of the entries that one `list` returns.
+/// Default of the maximum number of entries that a `list` returns.
 pub const DEFAULT_MAX_LIST_ENTRIES: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +31,16 @@ impl Default for StatOptions {
 /// How much a listing reports about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryDetailLevel {
-    /// Path and kind; the cheapest.
+    /// Path and kind. This is the cheapest level.
     Kind,
-    /// The same as `stat` without following links.
+    /// The attributes that `stat` returns without following links.
     Stat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Levels below the directory: 1 lists its children, `usize::MAX` everything.
+    /// The number of levels below the directory: 1 lists its children, and `usize::MAX` lists
+    /// everything.
     pub depth: usize,
     pub limit: usize,
     pub detail: EntryDetailLevel,
@@ -51,7 +52,7 @@ impl Default for ListOptions {
     }
 }
 
-/// A part of a file. A range past the end is cut at the end.
+/// A part of a file. A range that extends beyond the end is truncated at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     pub start: u64,
@@ -60,9 +61,9 @@ pub struct ByteRange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// `None` means the whole file.
+    /// The part to read. `None` for the whole file.
     pub range: Option<ByteRange>,
-    /// Larger content is refused, not cut.
+    /// Maximum number of bytes. More content is an error and is not truncated.
     pub limit: u64,
 }
 
@@ -77,30 +78,31 @@ impl Default for ReadOptions {
 pub enum WriteMode {
     #[default]
     CreateOrReplace,
-    /// Fails if something exists.
+    /// Fails if the path exists.
     CreateNew,
-    /// Fails if nothing exists.
+    /// Fails if the path does not exist.
     Replace,
-    /// Leaves an existing file unchanged and returns its stat.
+    /// Leaves an existing file unchanged and returns its attributes.
     CreateIfMissing,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     pub mode: WriteMode,
-    /// The version that the file must have. Any other is a conflict.
+    /// The version that the file must have. A different version is a conflict.
     pub expected_version: Option<FileVersion>,
-    /// Permission bits of a new file. An existing file keeps its own.
+    /// The permission bits of a new file. An existing file keeps its permission bits.
     pub permissions: Option<u32>,
     pub durability: Durability,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Survives the end of the process.
+    /// The content survives the end of the process.
     #[default]
     Process,
-    /// Survives a power loss: file and directory are synced before the call returns.
+    /// The content survives a power loss: the file and its directory are synced before the call
+    /// returns.
     Power,
 }
 
@@ -124,7 +126,7 @@ impl FileAccess {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileCreationMode {
-    /// The file must exist.
+    /// Do not create the file. It must exist.
     #[default]
     Never,
     /// Create the file and its parents if it is missing.
@@ -141,7 +143,7 @@ pub enum ExistingContentHandling {
     Truncate,
 }
 
-/// Where the writes of an open file go.
+/// The position of writes to an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WritePosition {
     /// At the offset of each write.
@@ -162,13 +164,14 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Whether opening the file may change something, or allows the caller to do so later.
+    /// Whether opening the file may change something, or may allow the caller to change something
+    /// later.
     pub fn may_modify(self) -> bool {
         self.access.can_write() || self.create != FileCreationMode::Never
     }
 }
 
-/// Attributes to change. Absent ones stay as they are.
+/// Attributes to change. Absent ones are not changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChanges {
     /// Permission bits, at most `0o777`.
@@ -212,10 +215,10 @@ impl RemoveOptions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverwriteMode {
-    /// An existing target is an error.
+    /// An existing target causes an error.
     #[default]
     Refuse,
-    /// A file replaces a file, a directory an empty directory.
+    /// A file replaces an existing file, and a directory replaces an empty directory.
     Replace,
 }
 

@@ -1,16 +1,16 @@
-//! An overlay of one workspace over another. Reads come from the upper layer if it has the path,
-//! otherwise from the lower one. Writes go only to the upper layer.
+//! An overlay of one workspace over another. Reads use the upper layer if it has the path, and
+//! otherwise the lower layer. Writes are made only in the upper layer.
 //!
-//! - Creating a view touches nothing, and no call gets slower because the lower layer is large.
-//! - Marks in the upper layer hide paths of the lower one, so a view that is created again over the
-//!   same two layers shows the same files.
-//! - Links are resolved here, in the merged tree, whichever layer holds them. Paths that are passed
-//!   to a layer never contain a link.
-//! - Changes of one view are serialized where necessary: a check and its change are one step. Two
-//!   views over the same upper layer do not see each other's locks.
-//! - A file that is open for reading in the lower layer does not change when it is copied to the
-//!   upper layer.
-//! - Directories may be empty, even if the layers do not support that.
+//! - Creating a view changes nothing, and the size of the lower layer does not make calls slower.
+//! - Marks in the upper layer hide paths of the lower one. If a view is created again over the same
+//!   two layers, it therefore shows the same files.
+//! - Links are resolved here in the merged tree, no matter in which layer they are stored. Paths that
+//!   are passed to a layer never contain a link.
+//! - Changes of one view are serialized where necessary, so that a check and its change are one step.
+//!   Two views over the same upper layer do not use each other's locks.
+//! - If a file of the lower layer is open for reading, the handle keeps its content when the file is
+//!   copied to the upper layer.
+//! - Directories may be empty, even if the layers do not support this.
 //!
 //! See `docs/decisions/0003-overlay.md`.
 
@@ -53,12 +53,12 @@ use crate::status::StatusPublisher;
 
 pub use diff::{MAX_OVERLAY_DIFF_FILE_BYTES, OverlayChange, OverlayChangeKind};
 
-/// Number of file locks. Files with different locks can be changed concurrently.
+/// Number of locks for files. Files with different locks can be changed at the same time.
 const STRIPES: usize = 64;
-/// How many times a read is retried because the file moved to the other layer.
+/// How often a read is repeated because the file moved to the other layer.
 const LAYER_CHANGES: usize = 4;
 
-/// The permission bits that the owner of a directory needs to change its entries.
+/// The permission bits that the owner of a directory needs to change the directory's entries.
 const OPEN: u32 = 0o700;
 
 pub(crate) struct Overlay {
@@ -66,27 +66,28 @@ pub(crate) struct Overlay {
     upper: Arc<dyn Driver>,
     /// The stacks of the two layers.
     stacks: (Stack, Stack),
-    /// The lifetime of the handle that became the upper layer.
+    /// The lifetime of the handle of the upper layer.
     upper_life: Arc<Life>,
     capabilities: Capabilities,
     root_aliases: Vec<String>,
-    /// Absolute paths of the root of either layer, as segments, for links that use them.
+    /// Absolute paths of the roots of both layers, as segments. Absolute links may use them.
     link_roots: Vec<Vec<String>>,
     /// Whether either layer may hold links.
     has_links: bool,
-    /// Whether the upper layer supports empty directories. If not, keepers stand for them.
+    /// Whether the upper layer supports empty directories. If not, special files called keepers
+    /// represent them.
     has_real_dirs: bool,
-    /// Shared with the views of the same overlay for other actors.
+    /// The locks. They are shared with the views of the same overlay for other actors.
     locks: Arc<Locks>,
 }
 
 /// The locks that serialize the changes of one overlay.
 struct Locks {
-    /// Held shared by changes of one file, exclusively by changes of the tree.
+    /// Held in shared mode during changes of one file, and exclusively during changes of the tree.
     tree: RwLock<()>,
-    /// By path: serializes the changes of one file.
+    /// Serializes the changes of one file. The lock is chosen by the path.
     files: [Mutex<()>; STRIPES],
-    /// How many file changes have begun or ended.
+    /// The number of file changes that have begun, plus the number that have ended.
     turns: AtomicU64,
 }
 
@@ -159,7 +160,7 @@ impl Overlay {
         }
     }
 
-    /// Locks one file for a change. Also returns how many changes had begun or ended before.
+    /// Locks one file for a change. Also returns the value of the change counter before the change.
     async fn turn(&self, path: &WsPath) -> (Turn<'_>, u64) {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -176,7 +177,7 @@ struct Turn<'a> {
 }
 
 impl Drop for Turn<'_> {
-    /// Counts before the lock is released.
+    /// Increments the change counter before the lock is released.
     fn drop(&mut self) {
         self.turns.fetch_add(1, Ordering::AcqRel);
     }
@@ -188,7 +189,7 @@ enum Layer {
     Lower,
 }
 
-/// Replaces the path in a layer's error by the path that the caller used.
+/// Replaces the path in an error of a layer by the path that the caller used.
 fn named<T>(verb: Verb, path: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.with_verb(verb).with_path(path.to_string()))
 }
@@ -317,7 +318,7 @@ impl Driver for Overlay {
         self.move_within(from, to, options).await
     }
 
-    /// The space of the upper layer, which takes all writes.
+    /// The disk space of the upper layer, in which all writes are made.
     async fn disk_space(&self) -> Result<DiskSpace> {
         self.alive(Verb::DiskSpace)?;
         self.upper.disk_space().await
@@ -366,7 +367,7 @@ impl Driver for Overlay {
         self.upper.connect().await
     }
 
-    /// A view owns nothing, and must not end the workspaces that it shows.
+    /// Does nothing: a view owns nothing and must not destroy the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -1,17 +1,18 @@
-//! A cache of texts that passed a check.
+//! A cache of texts that have passed a check.
 //!
-//! For checks that depend only on the texts they are given. Agents run the same command many times,
-//! and parsing its line is one of the slowest steps before the start.
+//! It can be used for checks whose result depends only on the checked texts. Agents run the same
+//! command many times, and parsing its command line is one of the slowest steps before its start.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most entries that are kept.
+/// Maximum number of entries.
 const KEPT: usize = 32;
-/// Most bytes of one entry.
+/// Maximum number of bytes of one entry.
 const LONGEST: usize = 16 * 1024;
 
-/// Entries that passed, each a list of texts. Refusals are not cached, because they carry an error.
+/// Texts that have passed a check. Each entry is a list of texts. Refusals are not cached, because
+/// they contain an error.
 #[derive(Debug, Default)]
 pub struct PassedCheckCache {
     kept: Mutex<VecDeque<Box<[Box<str>]>>>,

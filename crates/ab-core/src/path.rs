@@ -1,7 +1,8 @@
-//! Workspace paths: text is parsed once into a [`WsPath`], in the outermost layer.
+//! Workspace paths. A text is parsed once into a [`WsPath`], in the outermost layer.
 //!
-//! Parsing is lexical. Drivers resolve links: beneath the root of the workspace, or beneath the
-//! path's *scope root* if the path came through a scope.
+//! Parsing is lexical. Links are resolved by drivers, which ensure that the result is below the
+//! root of the workspace. If the path came through a scope, the result must be below the path's
+//! *scope root*.
 
 mod access;
 mod input;
@@ -15,34 +16,38 @@ pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 
-/// Longest path in bytes, as in the kernel (`PATH_MAX` without the closing NUL).
+/// Maximum length of a path in bytes. The kernel has the same limit (`PATH_MAX` without the closing
+/// NUL).
 pub const MAX_PATH_BYTES: usize = 4095;
-/// Longest segment in bytes.
+/// Maximum length of a segment in bytes.
 pub const MAX_PATH_SEGMENT_BYTES: usize = 255;
-/// Longest path in characters under [`PathStrictness::Strict`].
+/// Maximum length of a path in characters under [`PathStrictness::Strict`].
 pub(crate) const MAX_STRICT_MODE_PATH_CHARS: usize = 255;
-/// Prefix of temporary files. They are never listed and never accepted from a caller.
+/// The name prefix of temporary files. Such names are never listed, and are not accepted from
+/// callers.
 pub const TEMP_FILE_PREFIX: &str = ".ab-tmp-";
-/// Prefix of an overlay's whiteouts in its upper layer. They are listed there, but never accepted
-/// from a caller.
+/// The name prefix of an overlay's whiteouts in its upper layer. Such names are listed in the upper
+/// layer, but are not accepted from callers.
 pub(crate) const OVERLAY_WHITEOUT_PREFIX: &str = ".ab-wh-";
-/// The file that makes a directory exist in an upper layer that does not support empty ones.
+/// The name of the file that represents an empty directory in an upper layer that does not support
+/// empty directories.
 pub(crate) const EMPTY_DIR_MARKER_NAME: &str = ".ab-keep";
 
-/// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
+/// A parsed path. It is UTF-8, separated by `/`, and relative to the root of the workspace.
 ///
-/// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_PATH_SEGMENT_BYTES`]
-/// - the root is the empty path and prints as `.`
-/// - only [`PathParser`] creates one from a caller's text
-/// - it may carry *scope roots*: prefixes that link resolution must stay beneath, one for each scope
-///   that it came through, the outer ones first. Paths are equal if they name the same place, even
-///   if their scope roots differ.
-/// - it may carry *rules*: what the restricted handles that it came through hide or protect. They
-///   do not affect equality either.
+/// - It has no segment that is `.`, `..` or empty, no NUL, and no segment longer than
+///   [`MAX_PATH_SEGMENT_BYTES`].
+/// - The root is the empty path and is printed as `.`.
+/// - Only [`PathParser`] creates a path from a caller's text.
+/// - A path may contain *scope roots*. These are prefixes, one for each scope through which the path
+///   came, the outermost first. The resolution of links must not lead out of them. Paths are equal if
+///   they name the same place, even if their scope roots differ.
+/// - A path may contain *rules*: the hidden and protected paths of the restricted handles through
+///   which the path came. The rules do not affect equality either.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
-    /// Where each scope root ends, in bytes, ascending.
+    /// The ends of the scope roots as byte offsets, in ascending order.
     scope_root_ends: Vec<usize>,
     rules: Option<Arc<AccessRules>>,
 }
@@ -50,10 +55,11 @@ pub struct WsPath {
 /// A path split at its scope roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopedPathParts<'a> {
-    /// Each must be resolved beneath the result of the one before, the first beneath the root.
+    /// The scopes. Each must be resolved below the result of the previous one, and the first one
+    /// below the root.
     pub scopes: Vec<&'a str>,
-    /// Resolved beneath the last scope root. Empty only for the root of the workspace: if a path ends at
-    /// its own scope root, that scope root is not split off.
+    /// The rest, which is resolved below the last scope root. It is empty only for the root of the
+    /// workspace: if a path ends at its own scope root, this scope root is not split off.
     pub rest: &'a str,
 }
 
@@ -63,7 +69,7 @@ impl WsPath {
         Self::default()
     }
 
-    /// The path as text; empty for the root.
+    /// The path as text. Empty for the root.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -77,13 +83,13 @@ impl WsPath {
         self.text.split('/').filter(|segment| !segment.is_empty())
     }
 
-    /// The last segment; `None` for the root.
+    /// The last segment. `None` for the root.
     pub fn name(&self) -> Option<&str> {
         let start = self.text.rfind('/').map_or(0, |slash| slash + 1);
         (!self.is_root()).then(|| &self.text[start..])
     }
 
-    /// The path without its last segment; `None` for the root.
+    /// The path without its last segment. `None` for the root.
     pub fn parent(&self) -> Option<WsPath> {
         if self.is_root() {
             return None;
@@ -125,7 +131,7 @@ impl WsPath {
         Ok(self.with_name(name))
     }
 
-    /// Appends a segment that was taken from a path before, without a check.
+    /// Appends a segment that comes from another path. It is not checked again.
     pub(crate) fn with_name(&self, name: &str) -> WsPath {
         let mut text = String::with_capacity(self.text.len() + 1 + name.len());
         if !self.is_root() {
@@ -136,12 +142,12 @@ impl WsPath {
         WsPath { text, scope_root_ends: self.scope_root_ends.clone(), rules: self.rules.clone() }
     }
 
-    /// Appends segments that were taken from a path before, without a check.
+    /// Appends segments that come from another path. They are not checked again.
     pub fn join_unchecked(&self, text: &str) -> WsPath {
         if text.is_empty() { self.clone() } else { self.with_name(text) }
     }
 
-    /// The last segment, which reuses the path's memory; empty for the root.
+    /// The last segment. The memory of the path is reused. Empty for the root.
     pub(crate) fn into_name(self) -> String {
         let mut name = self.text;
         let start = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -154,7 +160,7 @@ impl WsPath {
         if self.is_root() { 0 } else { 1 + self.text.bytes().filter(|byte| *byte == b'/').count() }
     }
 
-    /// The rest of the path below `base`; `None` if it is not below.
+    /// The rest of the path below `base`. `None` if the path is not below it.
     pub fn strip_prefix(&self, base: &WsPath) -> Option<WsPath> {
         if base.is_root() {
             return Some(self.clone());
@@ -175,7 +181,7 @@ impl WsPath {
         })
     }
 
-    /// Whether this path is `base` or below it, by whole segments.
+    /// Whether this path is `base` or below it. Whole segments are compared.
     pub fn starts_with(&self, base: &WsPath) -> bool {
         match self.text.strip_prefix(base.as_str()) {
             Some(rest) => base.is_root() || rest.is_empty() || rest.starts_with('/'),
@@ -183,7 +189,7 @@ impl WsPath {
         }
     }
 
-    /// Adds a scope root at the end of the path: links below must not leave it.
+    /// Adds a scope root at the end of the path. Links below it must not lead out of it.
     pub fn into_scope_root(mut self) -> WsPath {
         let end = self.text.len();
         if end > 0 && self.scope_root_ends.last() != Some(&end) {
@@ -192,7 +198,8 @@ impl WsPath {
         self
     }
 
-    /// The innermost scope root, as a path with its scope roots; the root if there is none.
+    /// The innermost scope root as a path, including its own scope roots. If there is no scope
+    /// root, the root.
     pub fn innermost_scope_root(&self) -> WsPath {
         let end = self.innermost_scope_root_end();
         let (scope_root_ends, rules) = (self.scope_root_ends.clone(), self.rules_above(end));
@@ -203,13 +210,13 @@ impl WsPath {
         !self.scope_root_ends.is_empty()
     }
 
-    /// The part of the path below its innermost scope root; empty if the path ends there.
+    /// The part of the path below its innermost scope root. Empty if the path ends there.
     pub fn part_below_scope_root(&self) -> &str {
         self.text[self.innermost_scope_root_end()..].trim_start_matches('/')
     }
 
-    /// The parts that end in a scope root, each relative to the one before. The rest is
-    /// [`part_below_scope_root`](Self::part_below_scope_root).
+    /// The parts of the path that end at scope roots, each relative to the previous one. The rest
+    /// of the path is [`part_below_scope_root`](Self::part_below_scope_root).
     pub fn scope_root_parts(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
@@ -220,7 +227,8 @@ impl WsPath {
         self.scope_root_ends.iter().map(part).collect()
     }
 
-    /// The parts that must be resolved one beneath the other.
+    /// Splits the path into parts, each of which must be resolved below the result of the previous
+    /// one.
     pub fn split_at_scope_roots(&self) -> ScopedPathParts<'_> {
         let mut start = 0;
         let mut scope_roots = Vec::with_capacity(self.scope_root_ends.len());
@@ -241,7 +249,7 @@ impl WsPath {
         self.scope_root_ends.last().copied().unwrap_or(0)
     }
 
-    /// A path from text that was taken from a path before, without a check.
+    /// Creates a path from a text that comes from another path. It is not checked again.
     pub(crate) fn from_key(key: &str) -> WsPath {
         WsPath { text: key.to_owned(), ..WsPath::default() }
     }
@@ -266,7 +274,8 @@ impl PartialOrd for WsPath {
 }
 
 impl Ord for WsPath {
-    /// Segment by segment, so that a directory comes directly before its entries.
+    /// Compares segment by segment, so that the entries of a directory directly follow the
+    /// directory.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.segments().cmp(other.segments())
     }
@@ -290,28 +299,30 @@ impl fmt::Debug for WsPath {
     }
 }
 
-/// How strict the parser is.
+/// How strictly a text is parsed as a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathStrictness {
-    /// Absolute paths are relative to the root, inner `..` is resolved, and an escape is refused.
+    /// Absolute paths are relative to the root, inner `..` segments are resolved, and paths that
+    /// lead outside are refused.
     #[default]
     Lenient,
-    /// For the operations protocol: only relative paths, no `..`, at most 255 characters.
+    /// Only relative paths without `..`, with at most 255 characters. Used for the operations
+    /// protocol.
     Strict,
 }
 
-/// Which platform's rules for separators, drives and reserved names apply.
+/// The platform whose rules for separators, drives and reserved names apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     Unix,
     Windows,
 }
 
-/// Parses a caller's text into a [`WsPath`].
+/// Parses a text from a caller into a [`WsPath`].
 ///
-/// A *root alias* is an absolute path that means the workspace root, such as the host directory or
-/// its mount point in a sandbox. An absolute path under an alias is relative to that alias; any
-/// other absolute path is relative to the workspace root.
+/// A *root alias* is an absolute path of the workspace's root, such as the directory on the host or
+/// its mount point in a sandbox. An absolute path below an alias is relative to this alias. Other
+/// absolute paths are relative to the root of the workspace.
 #[derive(Clone, Debug)]
 pub struct PathParser {
     style: PathStrictness,
@@ -320,7 +331,7 @@ pub struct PathParser {
     reserved: Reserved,
 }
 
-/// Whether names that views reserve are accepted.
+/// Whether the names that are reserved for views are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reserved {
     #[default]
@@ -353,13 +364,13 @@ impl PathParser {
         self
     }
 
-    /// Also accepts reserved names, for text that was taken from a [`WsPath`] elsewhere.
+    /// Accepts reserved names too. Used for texts that come from a [`WsPath`] in another process.
     pub fn allow_reserved_names(mut self) -> Self {
         self.reserved = Reserved::Allowed;
         self
     }
 
-    /// Adds an absolute path that means the root. Text that is not absolute is ignored.
+    /// Adds an absolute path of the root. A text that is not an absolute path is ignored.
     pub fn with_root_alias(mut self, alias: &str) -> Self {
         let text = match self.platform {
             Platform::Unix => alias.to_owned(),
@@ -374,7 +385,7 @@ impl PathParser {
         self
     }
 
-    /// The rules inside a scope: every alias is extended by the scope's path.
+    /// The rules inside a scope. The path of the scope is appended to every alias.
     pub fn for_scope(&self, scope: &WsPath) -> Self {
         let mut rules = self.clone();
         for alias in &mut rules.aliases {
@@ -383,7 +394,7 @@ impl PathParser {
         rules
     }
 
-    /// Parses `raw`. An error names it.
+    /// Parses `raw`. Errors contain `raw`.
     pub fn parse(&self, raw: &str) -> Result<WsPath> {
         if raw.is_empty() {
             return Err(invalid(raw, "the path is empty")
@@ -414,7 +425,8 @@ impl PathParser {
         self.parse_from(raw, None, text)
     }
 
-    /// Parses `text` without its drive, if there was one. The drive only matters for root aliases.
+    /// Parses `text`, from which the drive was removed if there was one. The drive is relevant only
+    /// for root aliases.
     fn parse_from(&self, raw: &str, drive: Option<&str>, text: &str) -> Result<WsPath> {
         let absolute = text.starts_with('/');
         let mut segments: Vec<&str> = Vec::new();
@@ -476,7 +488,7 @@ impl PathParser {
             ));
         }
         let path = self.parse_lenient(raw, raw)?;
-        // Check the result, since a leading `./` would hide a drive.
+        // Check the result, because a leading `./` could hide a drive.
         if raw.contains('\\') || has_drive(path.as_str()) {
             return Err(invalid(raw, "drives and backslashes are not allowed"));
         }
@@ -512,7 +524,7 @@ impl PathParser {
     }
 }
 
-/// Whether the name is a mark of an overlay. Drivers treat it like any other name.
+/// Whether the name is a mark of an overlay. For drivers such a name has no special meaning.
 pub(crate) fn is_mark(name: &str) -> bool {
     name.starts_with(OVERLAY_WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER_NAME
 }

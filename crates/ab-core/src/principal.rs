@@ -1,8 +1,8 @@
 //! The identity of a caller, as plain data.
 //!
-//! A surface authenticates a request and creates a [`Principal`]. It becomes the
-//! [`Actor`](crate::Actor) of the handle for that request, so journal, policy and approvals see the
-//! same identity from every entry point.
+//! A surface, such as HTTP or MCP, authenticates a request and creates a [`Principal`]. The
+//! principal becomes the [`Actor`](crate::Actor) of the handle for this request, so that journal,
+//! policy and approvals see the same identity for every surface.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result, escape_unprintable};
 
-/// Longest [`TenantId`] in bytes.
+/// Maximum length of a [`TenantId`] in bytes.
 pub const MAX_TENANT_ID_BYTES: usize = 64;
 
-/// The kind of caller that a [`Principal`] is.
+/// The kind of a [`Principal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PrincipalKind {
-    /// The program that holds the handle itself, such as a library user or the CLI.
+    /// The program that holds the handle itself, such as a program that uses this library, or the
+    /// command line.
     Process,
     Person,
     ApiKey,
@@ -51,7 +52,7 @@ impl fmt::Display for PrincipalKind {
     }
 }
 
-/// What a principal may do on the control plane. A higher role includes the lower ones.
+/// The rights of a principal on the control plane. A higher role includes the lower roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Viewer,
@@ -77,7 +78,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Identifies a tenant: 1 to [`MAX_TENANT_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
+/// The id of a tenant: 1 to [`MAX_TENANT_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
@@ -116,8 +117,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A principal without tenant or roles. The surface that authenticated it limits the length of
-    /// `id`.
+    /// A principal without a tenant and without roles. The surface that authenticated the caller
+    /// must limit the length of `id`.
     pub fn new(kind: PrincipalKind, id: &str) -> Self {
         Self { kind, id: Arc::from(id), tenant: None, roles: BTreeSet::new() }
     }
@@ -136,7 +137,7 @@ impl Principal {
         self.kind
     }
 
-    /// Its name, unique among the principals of the same kind and tenant.
+    /// The name of the principal. It is unique among the principals with the same kind and tenant.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -149,14 +150,15 @@ impl Principal {
         self.roles.iter().copied()
     }
 
-    /// Whether it has `role` or a higher one.
+    /// Whether the principal has `role` or a higher role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.last().is_some_and(|greatest| *greatest >= role)
     }
 }
 
 impl fmt::Display for Principal {
-    /// `TENANT/KIND:ID`, without the tenant if there is none. A process is its id alone.
+    /// Writes `TENANT/KIND:ID`, without the tenant if there is none. For a process, only the id is
+    /// written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tenant) = &self.tenant {
             write!(f, "{tenant}/")?;

@@ -1,8 +1,8 @@
-//! Commands: the request, and a process as a struct of channels.
+//! Commands: the request to run one, and a running process as a struct of channels.
 //!
-//! A driver creates both ends with [`Process::new_with_driver_channels`], keeps the [`DriverProcessChannels`]
-//! and returns the [`Process`]. Local and remote processes are the same struct, so callers cannot
-//! tell them apart.
+//! A driver creates both ends with [`Process::new_with_driver_channels`], keeps the
+//! [`DriverProcessChannels`] and returns the [`Process`]. Local and remote processes have the same
+//! type, so callers do not see a difference.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,24 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::error::Error;
 use crate::path::WsPath;
 
-/// Pieces of output that may wait for a slow reader. Beyond that an owned process blocks.
+/// Maximum number of pieces of output that are queued for a slow reader. If the queue is full, an
+/// owned process blocks.
 pub const MAX_QUEUED_OUTPUT_CHUNKS: usize = 32;
-/// Pieces of standard input that may wait for a slow process.
+/// Maximum number of pieces of standard input that are queued for a slow process.
 pub(crate) const MAX_QUEUED_STDIN_CHUNKS: usize = 16;
-/// Signals and resizes that may wait.
+/// Maximum number of queued signals and changes of the terminal size.
 pub(crate) const MAX_QUEUED_CONTROL_MESSAGES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A line for the shell.
+    /// A command line for the shell.
     Shell(String),
-    /// A program and its arguments, without a shell.
+    /// A program and its arguments, which are executed without a shell.
     Argv(Vec<String>),
 }
 
 impl Command {
-    /// The command as one line that a shell would parse into the same words.
+    /// The command as a single line. A shell would parse this line into the same words.
     pub fn to_shell_line(&self) -> String {
         match self {
             Command::Shell(line) => line.clone(),
@@ -63,13 +64,13 @@ pub enum StdinMode {
     Piped,
 }
 
-/// Where standard error goes. A command on a terminal has one channel anyway.
+/// Where standard error is sent. On a terminal there is only one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StderrMode {
-    /// On a channel of its own. The order of both channels is lost.
+    /// To its own channel. The order between the two channels is lost.
     #[default]
     Separate,
-    /// Into the pipe of standard output, as with `2>&1`: everything arrives on
+    /// To the pipe of standard output, as with `2>&1`. All output arrives on
     /// [`OutputChannel::Stdout`] in the order in which it was written.
     Merged,
 }
@@ -82,31 +83,31 @@ pub struct TerminalSize {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProcessLifetime {
-    /// Ends with its [`Process`].
+    /// The process ends when its [`Process`] is dropped.
     #[default]
     Owned,
-    /// Stays in the process table until it exits or is killed.
+    /// The process stays in the process table until it exits or is killed.
     Detached,
 }
 
-/// Limits of one command. Those of the driver apply too: the lower one is in force.
+/// Limits of a single command. If the driver has limits too, the lower limit applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecLimits {
-    /// From start to end. Then the command is killed.
+    /// Maximum time from start to end. After that the command is killed.
     pub wall_time: Option<Duration>,
-    /// CPU time of each process.
+    /// Maximum CPU time of each process.
     pub cpu: Option<Duration>,
-    /// Bytes of memory, of all processes together if the host supports that.
+    /// Maximum memory in bytes. It applies to all processes together if the host supports this.
     pub memory: Option<u64>,
-    /// Concurrent processes and threads.
+    /// Maximum number of processes and threads at the same time.
     pub processes: Option<u64>,
-    /// Size of the largest file that it may write, in bytes.
+    /// Maximum size in bytes of a file that the command writes.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
 }
 
 impl ExecLimits {
-    /// The lower of both, limit by limit.
+    /// For each limit, the lower value of the two.
     pub fn tightened_by(self, other: ExecLimits) -> ExecLimits {
         fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
@@ -132,15 +133,15 @@ pub enum HostDirectoryAccess {
     ReadWrite,
 }
 
-/// Paths that a handle hides or protects, and host directories that its commands see. Derived
-/// handles can only add to them.
+/// Paths that a handle hides or protects, and host directories that are visible to its commands. A
+/// derived handle can only add paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathRestrictions {
-    /// These paths, and everything below, do not exist for the caller.
+    /// These paths and everything below them do not exist for the caller.
     pub hidden: Vec<WsPath>,
-    /// These paths, and everything below, cannot be changed, nor created while they are missing.
+    /// These paths and everything below them cannot be changed. A missing path cannot be created.
     pub read_only: Vec<WsPath>,
-    /// Host directories that commands see as well, at their own path.
+    /// Host directories that are also visible to commands, at the same path as on the host.
     pub binds: Vec<HostDirectory>,
 }
 
@@ -149,7 +150,7 @@ impl PathRestrictions {
         self.hidden.is_empty() && self.read_only.is_empty() && self.binds.is_empty()
     }
 
-    /// The restrictions of both.
+    /// Combines both restrictions.
     pub(crate) fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
         self.hidden.extend(other.hidden);
         self.read_only.extend(other.read_only);
@@ -173,22 +174,22 @@ pub struct HostDirectory {
     pub access: HostDirectoryAccess,
 }
 
-/// Another mounted workspace that a command may see.
+/// Another workspace that is mounted and may be visible to the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedWorkspace {
-    /// Its root on the machine that runs the command, and the part of it that is visible.
+    /// The root of the workspace on the machine that runs the command.
     pub root: String,
     pub visible_path: WsPath,
-    /// Where that part is in the caller's tree.
+    /// The path of the visible part in the caller's tree.
     pub mount_path: WsPath,
-    /// Relative to its root.
+    /// Restrictions, relative to the root of the workspace.
     pub restrictions: PathRestrictions,
 }
 
-/// Where the visible workspaces are in the caller's tree.
+/// The positions of the visible workspaces in the caller's tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
-    /// The path of the scope root in the caller's tree, unless it is the same as in the driver.
+    /// The path of the scope root in the caller's tree. `None` if it is the same as in the driver.
     pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
@@ -196,12 +197,13 @@ pub struct MountLayout {
 #[derive(Clone, Debug)]
 pub struct ExecRequest {
     pub command: Command,
-    /// The working directory. Its scope root is the scope: the command sees nothing outside it.
+    /// The working directory. Its scope root is the scope: nothing outside of it is visible to the
+    /// command.
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
     pub stdin: StdinMode,
     /// The complete standard input, if the caller knows it in advance. Guards may check it. The
-    /// caller still has to send it. It is not sent to other machines.
+    /// caller must send it separately. This copy is not sent to other machines.
     pub declared_stdin: Option<Bytes>,
     pub stderr: StderrMode,
     pub terminal: Option<TerminalSize>,
@@ -233,7 +235,7 @@ impl ExecRequest {
     }
 }
 
-/// Identifies a process in a driver's table.
+/// The id of a process in a driver's process table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(String);
 
@@ -257,25 +259,25 @@ impl fmt::Display for ProcessId {
 pub struct ProcessInfo {
     pub id: ProcessId,
     pub command: String,
-    /// The start directory. A scope shows only its own processes.
+    /// The working directory at the start. Only processes in a scope are visible in that scope.
     pub cwd: WsPath,
     pub started: SystemTime,
-    /// `None` while it runs.
+    /// How the process ended. `None` while it is running.
     pub exit: Option<ProcessExit>,
 }
 
-/// How many bytes from the end of each channel a [`ProcessExit`] keeps.
+/// Number of bytes at the end of each channel that a [`ProcessExit`] keeps.
 pub const MAX_EXIT_OUTPUT_TAIL_BYTES: usize = 4096;
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessExit {
-    /// `None` if a signal ended it.
+    /// The exit code. `None` if a signal ended the process.
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub cause: ExitCause,
     pub orphans: LeftoverProcessOutcome,
-    /// The end of its output, for journals and error messages.
+    /// The last part of the output, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
 }
@@ -283,24 +285,24 @@ pub struct ProcessExit {
 /// What ended a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExitCause {
-    /// It exited, or was ended by a signal.
+    /// The process exited, or a signal ended it.
     #[default]
     Itself,
-    /// Its time limit.
+    /// The time limit of the process.
     Timeout,
-    /// It, or one of its processes, exceeded the memory limit.
+    /// The process, or one of its child processes, exceeded the memory limit.
     MemoryLimit,
-    /// The caller dropped it, or the backend was destroyed.
+    /// The caller dropped the process, or the backend was destroyed.
     Dropped,
 }
 
-/// What happened to processes that a command left running when it exited.
+/// What happened to processes that were still running when the command exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeftoverProcessOutcome {
-    /// There were none that the driver knows of.
+    /// There were no such processes that the driver knows of.
     #[default]
     None,
-    /// Some were still running, as after `server &`, and were ended with the command.
+    /// Some processes were still running, as after `server &`, and were ended.
     Ended,
 }
 
@@ -316,27 +318,27 @@ pub enum OutputChannel {
     Stderr,
 }
 
-/// A piece of output. Sequence numbers count the bytes of both channels, so a reader can continue
-/// later: after this piece at [`OutputChunk::next_offset`].
+/// A piece of output. Offsets count the bytes of both channels together. A reader can later
+/// continue after this piece at [`OutputChunk::next_offset`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputChunk {
     pub offset: u64,
     pub channel: OutputChannel,
-    /// Empty if the chunk only reports lost bytes, or the [end of a
+    /// The bytes. Empty if the chunk only reports lost bytes or the [end of a
     /// channel](OutputChunk::ends_channel).
     pub bytes: Bytes,
-    /// Bytes directly before this piece that are no longer available.
+    /// The number of bytes directly before this piece that are no longer available.
     pub lost_bytes: u64,
 }
 
 impl OutputChunk {
-    /// Reports that a channel has ended while the process may continue.
+    /// Creates a chunk that reports the end of a channel. The process may continue.
     pub fn end_marker(channel: OutputChannel, offset: u64) -> Self {
         OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes: 0 }
     }
 
-    /// Whether this chunk reports the end of its channel. That is done only for programs that the
-    /// operator launches; otherwise both channels end when `output` closes.
+    /// Whether this chunk reports the end of its channel. Such chunks are only sent for programs
+    /// that the operator launches. For other processes both channels end when `output` closes.
     pub fn ends_channel(&self) -> bool {
         self.bytes.is_empty() && self.lost_bytes == 0
     }
@@ -350,19 +352,20 @@ impl OutputChunk {
 pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
-    /// Closes standard input. An owned process also gets EOF when its `stdin` is dropped. A
-    /// detached one does not, since another holder may send more.
+    /// Closes standard input. An owned process also gets EOF if its `stdin` is dropped. A detached
+    /// process does not, because another caller that is attached may send more.
     CloseStdin,
 }
 
-/// A running process. Dropping it ends an owned process and detaches from a detached one.
+/// A running process. Dropping this value ends an owned process, and detaches from a detached
+/// process.
 #[derive(Debug)]
 pub struct Process {
     pub id: ProcessId,
-    /// Closes after the last piece. An owned process blocks while this is full. If the receiver is
-    /// dropped, the output is discarded.
+    /// The output. The channel closes after the last piece. If the channel is full, an owned
+    /// process blocks. If the receiver is dropped, the output is discarded.
     pub output: mpsc::Receiver<OutputChunk>,
-    /// `None` if standard input is closed.
+    /// The standard input. `None` if it is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
@@ -376,7 +379,7 @@ pub struct DriverProcessChannels {
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<ProcessControlMessage>,
     pub exit: ProcessExitSender,
-    /// Resolves when the [`Process`] is dropped, even if its channels live on.
+    /// Completes when the [`Process`] is dropped, even if its channels still exist.
     pub dropped: oneshot::Receiver<()>,
 }
 
@@ -384,7 +387,7 @@ pub struct DriverProcessChannels {
 #[derive(Debug)]
 pub struct DriverAttachmentChannels {
     pub output: mpsc::Sender<OutputChunk>,
-    /// Resolves when the [`Process`] is dropped.
+    /// Completes when the [`Process`] is dropped.
     pub dropped: oneshot::Receiver<()>,
 }
 
@@ -414,7 +417,7 @@ impl Process {
         (Process { id, output, stdin, control, ending, _leash: held }, feed)
     }
 
-    /// A process that another handle owns. Dropping it ends nothing.
+    /// A process that is owned by another handle. Dropping this value does not end the process.
     pub fn new_attached(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
@@ -427,7 +430,7 @@ impl Process {
         (process, DriverAttachmentChannels { output: output_in, dropped: leash })
     }
 
-    /// Waits for the end. Returns `None` if the driver lost the process.
+    /// Waits until the process has ended. Returns `None` if the driver lost the process.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -439,7 +442,7 @@ impl Process {
 
 type Hook = Box<dyn FnOnce(Option<&ProcessExit>) + Send>;
 
-/// Receives the end of a process. Any number of observers may clone it.
+/// Receives the exit of a process. Can be cloned for any number of observers.
 #[derive(Clone)]
 pub struct ProcessExitReceiver {
     end: watch::Receiver<Option<Option<ProcessExit>>>,
@@ -477,7 +480,8 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Runs `hook` once the process has ended or was lost; at once if it already has.
+    /// Calls `hook` when the process has ended or was lost. Calls it at once if this has already
+    /// happened.
     pub(crate) fn on_end(&self, hook: impl FnOnce(Option<&ProcessExit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match hooks.as_mut() {
@@ -497,8 +501,8 @@ impl fmt::Debug for ProcessExitReceiver {
     }
 }
 
-/// Tells every observer how the process ended. Dropping it unused reports that the process was
-/// lost.
+/// Sends the exit of a process to all observers. If this value is dropped without sending, the
+/// process is reported as lost.
 pub struct ProcessExitSender {
     end: watch::Sender<Option<Option<ProcessExit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
@@ -510,9 +514,9 @@ impl ProcessExitSender {
         self.finish(Some(exit));
     }
 
-    /// Reports that the process was lost, and why.
+    /// Reports that the process was lost, with the cause.
     pub fn send_process_lost(self, cause: Error) {
-        // It is set only here.
+        // This cannot fail, because the cause is set only here.
         let _ = self.why_lost.set(cause);
     }
 

@@ -1,8 +1,10 @@
-//! The view that hides paths, protects others from changes, and sets variables for commands.
+//! A view that hides paths, protects paths from changes, and sets environment variables of
+//! commands.
 //!
-//! It checks the paths of a call by name. Every path carries the restrictions on as its rules, so
-//! that the driver, which follows links, checks the file that it has really opened. For commands
-//! the restrictions are part of the request, and the sandbox enforces them.
+//! The view checks the paths of a call by their names. In addition, the restrictions are added to
+//! each path as rules, so that the driver, which follows links, can check the file that it has
+//! really opened. For commands, the restrictions are part of the request, and the sandbox enforces
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,15 +29,15 @@ use crate::process::{ExecRequest, PathRestrictions, Process, ProcessId, ProcessI
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
 
-/// Most paths that one handle may restrict.
+/// Maximum number of paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
 
-/// Paths for which a function is true.
+/// A set of paths that is defined by a function.
 #[derive(Clone)]
 pub struct PathFilter(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl PathFilter {
-    /// A filter for the paths for which `hides` is true.
+    /// A filter that contains the paths for which `hides` returns `true`.
     pub fn new(hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(hides))
     }
@@ -45,7 +47,7 @@ impl PathFilter {
     }
 }
 
-/// Filters are equal if they are copies of the same one.
+/// Two filters are equal if one is a clone of the other.
 impl PartialEq for PathFilter {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -63,10 +65,12 @@ impl std::fmt::Debug for PathFilter {
 /// The filters of a handle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathFilters {
-    /// Paths that listings and search results leave out. A guard refuses other calls on them.
+    /// Paths that are omitted from listings and search results. Other calls on them are refused by
+    /// a guard.
     pub unlisted: Option<PathFilter>,
-    /// Paths that do not exist for the caller, whichever path leads to them: the local driver judges the file that it has
-    /// really opened. Commands can use them.
+    /// Paths that do not exist for the caller. The local driver checks the path of the file that it
+    /// has really opened, so the file cannot be reached by another path either. Commands can use
+    /// these files.
     pub hidden: Option<PathFilter>,
 }
 
@@ -114,14 +118,14 @@ impl Restricted {
         Ok(Self { inner, restrictions, env, rules: Arc::new(rules), filter: unlisted })
     }
 
-    /// The same restrictions on the same workspace, through another driver.
+    /// The same restrictions on the same workspace, through a different driver.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (restrictions, env) = (self.restrictions.clone(), self.env.clone());
         let (rules, filter) = (self.rules.clone(), self.filter.clone());
         Self { inner, restrictions, env, rules, filter }
     }
 
-    /// The path with the rules. Fails if it is hidden.
+    /// Adds the rules to the path. Fails if the path is hidden.
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_hidden() {
@@ -131,7 +135,7 @@ impl Restricted {
         }
     }
 
-    /// The path with the rules. Fails if it may not be changed.
+    /// Adds the rules to the path. Fails if the path must not be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_write_protected() {
@@ -141,7 +145,8 @@ impl Restricted {
         }
     }
 
-    /// The same for a rename or removal: nothing below may be restricted either.
+    /// Like `change`, for a rename or removal. Fails also if something below the path is
+    /// restricted.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
         if ruled.is_or_contains_restricted_path() {
@@ -151,7 +156,7 @@ impl Restricted {
         }
     }
 
-    /// Whether a returned path may be shown. Most drivers have already removed hidden ones.
+    /// Whether a path in a result may be shown. Most drivers have already removed hidden paths.
     fn shows(&self, path: &mut WsPath) -> bool {
         let ruled = std::mem::take(path).without_access_rules().with_access_rules(&self.rules);
         let hidden = ruled.is_hidden();
@@ -284,7 +289,7 @@ impl Driver for Restricted {
         self.inner.connect().await
     }
 
-    /// Owns nothing, and must not end the workspace that it restricts.
+    /// Does nothing: a view owns nothing and must not destroy the workspace that it restricts.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

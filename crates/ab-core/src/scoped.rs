@@ -1,8 +1,8 @@
-//! The view of a subdirectory as a whole workspace.
+//! A view that shows a subdirectory as a whole workspace.
 //!
-//! Paths that go in get the prefix, with a scope root at its end, so that not even a link can lead
-//! outside. Paths that come out lose it again, also in errors: a caller learns nothing about the
-//! directories above.
+//! The prefix is added to paths that go to the driver, with a scope root at its end, so that not
+//! even a link can lead outside. The prefix is removed from paths that come back, including paths
+//! in errors, so that a caller learns nothing about the directories above.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +33,11 @@ use crate::status::StatusPublisher;
 #[derive(Debug)]
 pub(crate) struct Scoped {
     inner: Arc<dyn Driver>,
-    /// Has a scope root at its end.
+    /// The path of the subdirectory, with a scope root at its end.
     prefix: WsPath,
     env: BTreeMap<String, String>,
-    /// Shared with the views of the same scope for other actors.
+    /// Whether the subdirectory has been created. Shared with the views of the same scope for other
+    /// actors.
     root_made: Arc<OnceCell<()>>,
 }
 
@@ -49,7 +50,7 @@ impl Scoped {
         Self { inner, prefix: prefix.clone().into_scope_root(), env, root_made: Arc::default() }
     }
 
-    /// The same scope of the same workspace, through another driver.
+    /// The same scope of the same workspace, through a different driver.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (prefix, env) = (self.prefix.clone(), self.env.clone());
         Self { inner, prefix, env, root_made: self.root_made.clone() }
@@ -86,7 +87,8 @@ impl Scoped {
         shown(&self.prefix, result)
     }
 
-    /// Refuses the root of a scope, which is a directory even before it is created.
+    /// Fails if the path is the root of the scope, which counts as a directory even before it is
+    /// created.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
         if path.is_root() {
             Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
@@ -95,8 +97,8 @@ impl Scoped {
         }
     }
 
-    /// Creates the scope's directory before the first change. Concurrent callers create it only
-    /// once.
+    /// Creates the directory of the scope before the first change. Concurrent callers create it
+    /// only once.
     async fn ensure_root(&self) -> Result<()> {
         let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
         self.shown(made.map(|_| ()))
@@ -120,7 +122,7 @@ fn shown<T>(prefix: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.map_path(|path| without_prefix(prefix, path)))
 }
 
-/// An open file whose errors lose the prefix too.
+/// An open file. The prefix is removed from the paths in its errors.
 #[derive(Debug)]
 struct ScopedFile {
     inner: Box<dyn File>,
@@ -163,7 +165,7 @@ fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
     Ok(())
 }
 
-/// The attributes of a scope's root before the first write creates it.
+/// The attributes of the root of a scope until the first write creates it.
 fn virtual_root() -> Stat {
     Stat {
         kind: FileKind::Dir,
@@ -337,7 +339,7 @@ impl Driver for Scoped {
         self.inner.connect().await
     }
 
-    /// A scope owns nothing, and must not end the workspace that it shows.
+    /// Does nothing: a scope owns nothing and must not destroy the workspace that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

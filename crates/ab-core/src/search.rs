@@ -1,8 +1,8 @@
-//! Search queries and results, and the parts that searching drivers share.
+//! Search queries and results, and code that searching drivers share.
 //!
-//! Drivers search where the files are: with [`search_by_listing`], which uses their other methods, or
-//! with their own walk and [`selection`], [`text`] and [`collector`]. The same query has the same
-//! result on all of them.
+//! Drivers search where the files are. They either use [`search_by_listing`], which calls their
+//! other methods, or walk themselves and use [`selection`], [`text`] and [`collector`]. The same
+//! query has the same result on all drivers.
 
 pub mod collector;
 pub mod file_type;
@@ -19,12 +19,13 @@ use crate::path::WsPath;
 
 pub use over::{search_by_listing, search_error_from_io};
 
-/// Default limit of matches.
+/// Default of the maximum number of matches.
 pub const DEFAULT_MAX_SEARCH_MATCHES: usize = 10_000;
-/// Default limit of the bytes of matched text.
+/// Default of the maximum number of bytes of matched text.
 pub const DEFAULT_MAX_TOTAL_MATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Names of build output, caches and version control: rarely wanted and often large. The search
-/// commands and tools ignore them by default. A [`SearchQuery`] ignores them only if it lists them.
+/// Names of build output, caches and version control. They are rarely wanted and often large, so
+/// the search commands and tools ignore them by default. A [`SearchQuery`] ignores them only if it
+/// lists them.
 pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
     ".git",
     ".svn",
@@ -61,11 +62,12 @@ pub const DEFAULT_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct SearchQuery {
     pub root: WsPath,
     pub target: SearchTarget,
-    /// Globs. If there are any, a file must match one of them.
+    /// Globs of files to search. If not empty, a file must match one of them.
     pub include: Vec<String>,
-    /// Globs of entries to leave out. Excluded directories are left out with everything below them.
+    /// Globs of entries to exclude. An excluded directory is skipped with everything below it.
     pub exclude: Vec<String>,
-    /// Like `exclude`, but the result counts what was left out, as it does for ignore files.
+    /// Like `exclude`, but the ignored entries are counted in the result, together with those that
+    /// ignore files exclude.
     pub ignore: Vec<String>,
     pub dotfiles: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
@@ -79,7 +81,7 @@ impl SearchQuery {
         Self::new(root, wanted)
     }
 
-    /// Finds text in files below `root`.
+    /// Finds a text in the files below `root`.
     pub fn for_text(root: WsPath, text: TextQuery) -> Self {
         Self::new(root, SearchTarget::Text(text))
     }
@@ -109,7 +111,7 @@ pub enum SearchTarget {
 /// Which kinds of entries a search for names finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryKindFilter {
-    /// Everything but directories.
+    /// Everything except directories.
     #[default]
     Files,
     All,
@@ -155,12 +157,13 @@ pub enum CaseSensitivity {
     Insensitive,
 }
 
-/// Whether a match may span lines.
+/// Whether a match may span several lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchLineMode {
     #[default]
     SingleLine,
-    /// A match may span lines, and a dot matches line ends. The whole file is then kept in memory.
+    /// A match may span several lines, and a dot matches line ends. The whole file is kept in
+    /// memory.
     MultiLine,
 }
 
@@ -174,7 +177,7 @@ pub enum SearchOutputMode {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotfileVisibility {
-    /// Names that begin with a dot are left out unless a glob names the dot.
+    /// Names with a leading dot are skipped, unless a glob contains the dot.
     #[default]
     Visible,
     All,
@@ -184,7 +187,7 @@ pub enum DotfileVisibility {
 pub enum IgnoreFileHandling {
     #[default]
     Disregard,
-    /// Leave out the paths that `.gitignore` files list.
+    /// Skip the paths that `.gitignore` files list.
     Honour,
 }
 
@@ -205,7 +208,7 @@ impl Default for SearchLimits {
     }
 }
 
-/// One match. Matches are in path order, and by line within a file.
+/// One match. Matches are in path order, and within a file in the order of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SearchMatch {
     Name(DirEntry),
@@ -214,7 +217,7 @@ pub enum SearchMatch {
         path: WsPath,
         line: u64,
         text: String,
-        /// Length of the whole line in bytes, if `text` is only its beginning.
+        /// The length of the whole line in bytes, if `text` contains only its beginning.
         cut: Option<u64>,
         role: SearchLineRole,
     },
@@ -255,10 +258,10 @@ pub enum SearchLineRole {
     Context,
 }
 
-/// How many entries were left out because of ignore files and [`SearchQuery::ignore`].
+/// How many entries were skipped because of ignore files and [`SearchQuery::ignore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredEntryCounts {
-    /// Each counts once, whatever it contains.
+    /// The number of skipped directories. What they contain is not counted.
     pub directories: u64,
     pub files: u64,
 }
@@ -280,9 +283,9 @@ impl IgnoredEntryCounts {
 pub struct SearchResults {
     pub matches: Vec<SearchMatch>,
     pub truncated: Option<TruncationCause>,
-    /// Files that were searched.
+    /// The number of files that were searched.
     pub searched: u64,
-    /// Files that seem to be binary and were not searched.
+    /// The number of files that seem to be binary and were not searched.
     pub skipped_binary: u64,
     pub ignored: IgnoredEntryCounts,
     pub problems: Vec<WalkProblem>,

@@ -1,8 +1,8 @@
 //! The layers of a handle's driver, from the driver itself to the outermost view.
 //!
-//! Guards see the actor of the handle that a call came through. So a handle that is derived for
-//! another actor gets a copy of the layers, with the new actor in every layer that has guards.
-//! Copied layers share their state with the originals.
+//! Guards see the actor of the handle through which a call came. If a handle is derived for another
+//! actor, it therefore gets a copy of the layers, and the new actor is set in every layer that has
+//! guards. Copied layers share their state with the originals.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Stack {
     layer: Arc<Layer>,
 }
 
-/// The outermost layer and the stack below it.
+/// The outermost layer, together with the stack below it.
 #[derive(Debug)]
 enum Layer {
     /// A driver without an actor.
@@ -43,7 +43,7 @@ impl Stack {
         &self.driver
     }
 
-    /// Adds a layer of guards, unless there are none.
+    /// Adds a layer of guards. Does nothing if `guards` is empty.
     pub(crate) fn guarded(self, actor: &Actor, guards: Arc<[Arc<dyn Guard>]>) -> Self {
         if guards.is_empty() {
             return self;

@@ -1,7 +1,8 @@
-//! The connection status, the same for every kind of backend.
+//! The connection status, which is the same for every kind of backend.
 //!
-//! Every transition reaches every subscriber, in order. Listeners run outside the lock and may call
-//! back. A transition that starts while another is being reported waits in a queue.
+//! Every change of the status is reported to every subscriber, in order. Listeners are called
+//! without holding the lock, so they may call this module again. A change that starts while another
+//! one is being reported waits in a queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +19,7 @@ pub enum ConnectionStatus {
     Connecting,
     Disconnected,
     Reconnecting,
-    /// Final: all operations fail.
+    /// The backend was destroyed, and all operations fail. This status is final.
     Destroyed,
 }
 
@@ -65,18 +66,18 @@ pub struct ConnectionStatusChange {
     pub from: ConnectionStatus,
     pub to: ConnectionStatus,
     pub at: SystemTime,
-    /// The error that caused it, if any.
+    /// The error that caused the change, if there is one.
     pub error: Option<Error>,
 }
 
 type Listener = Arc<dyn Fn(&ConnectionStatusChange) + Send + Sync>;
 
-/// Holds a status and reports its transitions. Clones share it.
+/// Stores a status and reports its changes. Clones share the status.
 #[derive(Clone)]
 pub struct StatusPublisher(Arc<Shared>);
 
 struct Shared {
-    /// Written under the lock, but read without it, because every call reads it.
+    /// Written while the lock is held, but read without it, because every call reads it.
     current: AtomicU8,
     telling: Mutex<Telling>,
 }
@@ -106,7 +107,7 @@ impl StatusPublisher {
         ConnectionStatus::from_byte(self.0.current.load(Ordering::Acquire))
     }
 
-    /// Sets the status. Does nothing if it is unchanged, or after `Destroyed`.
+    /// Sets the status. Does nothing if the status is the same, or if it is `Destroyed`.
     pub fn set(&self, to: ConnectionStatus, error: Option<Error>) {
         let mut telling = self.0.lock();
         let from = self.current();
@@ -124,7 +125,7 @@ impl StatusPublisher {
                 telling.listeners.iter().map(|(_, listener)| listener.clone()).collect();
             drop(telling);
             for listener in listeners {
-                // A panic in one listener must not skip the others.
+                // If one listener panics, the others must still be called.
                 let _ = catch_unwind(AssertUnwindSafe(|| listener(&change)));
             }
             telling = self.0.lock();
@@ -135,7 +136,7 @@ impl StatusPublisher {
         }
     }
 
-    /// Calls `listener` on every transition from now on, until the subscription is dropped.
+    /// Calls `listener` for every later change, until the subscription is dropped.
     pub fn subscribe(
         &self,
         listener: impl Fn(&ConnectionStatusChange) + Send + Sync + 'static,

@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 
 /// Size of a piece in bytes.
 pub const STREAM_CHUNK_BYTES: usize = 1024 * 1024;
-/// Most pieces in flight.
+/// Maximum number of pieces that are transferred at the same time.
 pub const MAX_STREAM_CHUNKS_IN_FLIGHT: usize = 8;
 
-/// The pieces of a file in order: its first `size` bytes, or all that can be read if `size` is
-/// `None`. If the file is shorter than `size`, the stream ends early.
+/// The pieces of a file in order: the first `size` bytes of the file, or its whole content if `size`
+/// is `None`. If the file is shorter than `size`, the stream ends early.
 pub fn read_file_chunks<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
 where
     F: Deref<Target: File> + Clone,
@@ -25,7 +25,7 @@ where
     pieces_within(file, 0, size)
 }
 
-/// The same for the bytes from offset `start` up to `end`.
+/// Like `read_file_chunks`, for the bytes from offset `start` up to `end`.
 pub(crate) fn pieces_within<F>(
     file: F,
     start: u64,
@@ -90,11 +90,11 @@ pub enum StreamCopyError<E> {
     Target(Error),
 }
 
-/// Writes a stream to an empty file, from its start. Calls `written` with the length of each piece
-/// that was written. Returns the total number of bytes.
+/// Writes a stream to an empty file, starting at offset 0. Calls `written` with the length of each
+/// written piece. Returns the total number of bytes.
 ///
 /// # Errors
-/// The first error of the stream or of the file. Bytes that were written stay.
+/// Returns the first error of the stream or of the file. Bytes that were already written remain.
 pub async fn write_stream_to_file<E>(
     file: &dyn File,
     stream: impl Stream<Item = Result<Bytes, E>>,
@@ -106,7 +106,7 @@ pub async fn write_stream_to_file<E>(
     let mut offset = 0;
     loop {
         while block.is_empty() {
-            // Writes in flight continue while the stream has no data.
+            // Running writes continue while the stream has no data.
             tokio::select! {
                 next = stream.next() => match next {
                     Some(next) => block = next.map_err(StreamCopyError::Source)?,
@@ -151,7 +151,7 @@ mod tests {
             (Some(length), &large[..]),
             (None, &large[..]),
             (Some(5), &large[..5]),
-            // The file was longer when its size was read.
+            // The file has become shorter since its size was read.
             (Some(length * 5), &large[..]),
         ] {
             let mut read = Vec::new();

@@ -1,9 +1,9 @@
-//! Decodes tar archives piece by piece, without input or output.
+//! Decodes tar archives piece by piece. Does no I/O.
 //!
-//! [`TarDecoder::feed`] takes bytes, [`TarDecoder::next`] returns entries and their content.
-//! Formats are ustar, pax and GNU, with long names. Sparse files, devices and FIFOs are errors.
-//! Names are checked here: none is absolute or contains `..`, and no link leads out of the archive.
-//! [`encode`] is the other direction.
+//! [`TarDecoder::feed`] takes bytes, and [`TarDecoder::next`] returns entries and their content.
+//! The supported formats are ustar, pax and GNU, with long names. Sparse files, devices and FIFOs
+//! are errors. Names are checked here: they must not be absolute or contain `..`, and links must
+//! not lead out of the archive. [`encode`] makes archives.
 
 pub mod encode;
 
@@ -13,18 +13,19 @@ use std::fmt;
 use bytes::{Buf, Bytes, BytesMut};
 
 const BLOCK: usize = 512;
-/// Maximum size of a long name or of pax records in bytes.
+/// Maximum size in bytes of a long name or of pax records.
 const MAX_EXTENSION: u64 = 64 * 1024;
-/// Maximum size of the names of all symbolic links of an archive in bytes. They are in memory until its end.
+/// Maximum total size in bytes of the names of all symbolic links of an archive. They are kept in
+/// memory until the end of the archive.
 const MAX_LINK_NAMES: usize = 8 * 1024 * 1024;
 
 /// An entry of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarEntry {
-    /// Relative, without `.`, `..` or empty segments; empty for the top directory.
+    /// The relative path, without `.`, `..` or empty segments. Empty for the top directory.
     pub path: String,
     pub kind: TarEntryKind,
-    /// Permission bits.
+    /// The permission bits.
     pub mode: u32,
 }
 
@@ -34,11 +35,11 @@ pub enum TarEntryKind {
         size: u64,
     },
     Directory,
-    /// A symbolic link with this text, whose target is inside the archive.
+    /// A symbolic link with this target, which is inside the archive.
     Symlink {
         target: String,
     },
-    /// Another name of an earlier file, given by its path.
+    /// Another name for an earlier file with this path.
     HardLink {
         path: String,
     },
@@ -48,11 +49,11 @@ pub enum TarEntryKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TarEvent {
     Entry(TarEntry),
-    /// Content of the last file, in order.
+    /// The next part of the current file's content.
     Data(Bytes),
 }
 
-/// Why an archive cannot be decoded.
+/// The error for an archive that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarError(String);
 
@@ -75,16 +76,16 @@ fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
     Err(TarError(why.into()))
 }
 
-/// The state of decoding an archive.
+/// The state of the decoder.
 #[derive(Debug, Default)]
 pub struct TarDecoder {
     input: BytesMut,
     state: TarState,
-    /// The extension headers of the next entry.
+    /// What the extension headers say about the next entry.
     next_entry: Extensions,
-    /// The links in the archive so far.
+    /// The paths of the links in the archive so far.
     links: HashSet<String>,
-    /// The size of their names.
+    /// The total size of the names of these links in bytes.
     link_name_bytes: usize,
     /// Whether a header was read.
     has_begun: bool,
@@ -94,12 +95,12 @@ pub struct TarDecoder {
 enum TarState {
     #[default]
     Header,
-    /// Content that is passed on, and the padding after it.
+    /// Inside the content of a file, or in the padding after it.
     Data {
         left: u64,
         padding: u64,
     },
-    /// An extension of the next entry.
+    /// Inside an extension header for the next entry.
     Extension {
         kind: u8,
         size: u64,
@@ -120,16 +121,16 @@ struct Extensions {
 impl TarDecoder {
     /// Adds bytes of the archive.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // Bytes after the end marker are ignored.
+        // Bytes after the end marker of the archive are ignored.
         if !matches!(self.state, TarState::End) {
             self.input.extend_from_slice(bytes);
         }
     }
 
-    /// The next event; `None` if more bytes are needed, or at the end.
+    /// Returns the next event. `None` if more bytes are needed, or at the end of the archive.
     ///
     /// # Errors
-    /// The archive is damaged, or holds something that is not accepted.
+    /// Fails if the archive is damaged or contains something that is not accepted.
     #[expect(
         clippy::should_implement_trait,
         reason = "it is no iterator: None may be followed by more"
@@ -177,16 +178,16 @@ impl TarDecoder {
         }
     }
 
-    /// Whether the last file is complete.
+    /// Whether the content of the last file is complete.
     pub fn is_between_entries(&self) -> bool {
         !matches!(self.state, TarState::Data { left: 1.., .. })
     }
 
-    /// Checks that the archive is complete. To be called after the last bytes.
+    /// Checks that the archive is complete. Must be called after the last bytes.
     ///
     /// # Errors
     ///
-    /// There is no archive, or it is truncated.
+    /// Fails if there is no archive or if it is truncated.
     pub fn finish(&self) -> Result<(), TarError> {
         match self.state {
             TarState::End => Ok(()),
@@ -209,13 +210,13 @@ impl TarDecoder {
         }
     }
 
-    /// How many of the `left` bytes are available; `None` if there are none.
+    /// How many of the `left` bytes are available. `None` if no byte is available.
     fn available(&self, left: u64) -> Option<usize> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         Some(self.input.len().min(left)).filter(|count| *count > 0)
     }
 
-    /// Reads a header. `None` for a header that describes the next entry, and for the end.
+    /// Reads a header. `None` if the header only describes the next entry, or is the end marker.
     fn header(&mut self, block: &[u8]) -> Result<Option<TarEntry>, TarError> {
         if block.iter().all(|byte| *byte == 0) {
             self.has_begun = true;
@@ -259,7 +260,7 @@ impl TarDecoder {
         let path = clean(&name)?;
         let mode = u32::try_from(number(&block[100..108])? & 0o777).unwrap_or_default();
         let kind = match kind {
-            // Old archives mark directories only by a trailing slash.
+            // In old archives, a directory is marked only by a trailing slash.
             b'0' | 0 | b'7' if name.ends_with('/') => TarEntryKind::Directory,
             b'0' | 0 | b'7' => TarEntryKind::File { size },
             b'5' => TarEntryKind::Directory,
@@ -300,7 +301,7 @@ impl TarDecoder {
         Ok(Some(TarEntry { path, kind, mode }))
     }
 
-    /// Stores what an extended header says about the next entry.
+    /// Stores what an extension header says about the next entry.
     fn extend(&mut self, kind: u8, data: &[u8]) -> Result<(), TarError> {
         match kind {
             b'L' => self.next_entry.path = Some(text(data)?),
@@ -327,7 +328,7 @@ impl TarDecoder {
     }
 }
 
-/// What compressed files begin with.
+/// The first bytes of compressed files.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "bzip2"),
@@ -353,13 +354,13 @@ fn padded(size: u64) -> Result<u64, TarError> {
     size.checked_add(padding(size)).ok_or_else(|| TarError("an entry is too large".to_owned()))
 }
 
-/// The sum of a header's bytes, with the checksum field counted as spaces.
+/// The sum of all bytes of a header. The bytes of the checksum field count as spaces.
 fn checksum(block: &[u8]) -> u64 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
     sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
 }
 
-/// A number: octal text, or binary if the first bit is set.
+/// Parses a number. It is octal text, or binary if the first bit is set.
 fn number(field: &[u8]) -> Result<u64, TarError> {
     let invalid = || TarError("a header has an invalid number".to_owned());
     if field[0] & 0x80 != 0 {
@@ -374,7 +375,7 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
     if text.is_empty() { Ok(0) } else { u64::from_str_radix(text, 8).map_err(|_| invalid()) }
 }
 
-/// Text up to the first NUL.
+/// The text up to the first NUL.
 fn text(field: &[u8]) -> Result<String, TarError> {
     let text = field.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = std::str::from_utf8(text);
@@ -390,7 +391,7 @@ fn plain_name(block: &[u8]) -> Result<String, TarError> {
     Ok(if prefix.is_empty() { name } else { format!("{prefix}/{name}") })
 }
 
-/// The records of a pax header: `LENGTH KEY=VALUE\n`.
+/// Parses the records of a pax header. Each has the form `LENGTH KEY=VALUE\n`.
 fn records(mut data: &[u8]) -> Result<Vec<(&str, &str)>, TarError> {
     let invalid = || TarError("invalid pax records".to_owned());
     let mut found = Vec::new();
@@ -404,7 +405,7 @@ fn records(mut data: &[u8]) -> Result<Vec<(&str, &str)>, TarError> {
         let record = &data[space + 1..length - 1];
         let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(invalid)?;
         let key = std::str::from_utf8(&record[..equals]).map_err(|_| invalid())?;
-        // Values of other keys, such as attributes, may be binary.
+        // The values of other keys, such as attributes, may be binary.
         if let Ok(value) = std::str::from_utf8(&record[equals + 1..]) {
             found.push((key, value));
         } else if matches!(key, "path" | "linkpath" | "size") {
@@ -415,7 +416,7 @@ fn records(mut data: &[u8]) -> Result<Vec<(&str, &str)>, TarError> {
     Ok(found)
 }
 
-/// A relative name without `.` and empty segments.
+/// Checks that a name is relative, and removes `.` and empty segments.
 fn clean(name: &str) -> Result<String, TarError> {
     if name.starts_with('/') || name.split('/').any(|segment| segment == "..") {
         return fails(format!("{name:?} leads out of the archive"));
@@ -427,13 +428,13 @@ fn clean(name: &str) -> Result<String, TarError> {
     Ok(segments.collect::<Vec<_>>().join("/"))
 }
 
-/// Checks by names that a link leads to a place inside the archive, and returns its text.
+/// Checks that a link leads to a place inside the archive, judged by names, and returns its target.
 fn checked_target(path: &str, target: String) -> Result<String, TarError> {
     let out = || TarError(format!("the link {path:?} leads out of the archive: {target:?}"));
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {
         return Err(out());
     }
-    // After a name that is itself a link, `..` would be the parent of the link's target.
+    // If a segment is itself a link, a following `..` would be the parent of the link's target.
     let segments = || target.split('/').filter(|segment| !matches!(*segment, "" | "."));
     let ups = segments().take_while(|segment| *segment == "..").count();
     let leaves = ups >= path.split('/').count();
@@ -447,7 +448,7 @@ fn checked_target(path: &str, target: String) -> Result<String, TarError> {
 mod tests {
     use super::*;
 
-    /// A header with a right checksum.
+    /// A header with a correct checksum.
     fn header(name: &str, kind: u8, size: u64, link: &str) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         block[..name.len()].copy_from_slice(name.as_bytes());
@@ -468,7 +469,7 @@ mod tests {
         bytes
     }
 
-    /// Feeds an archive in pieces; names with their content.
+    /// Feeds an archive in pieces, and returns the entries with their content.
     fn read(archive: &[u8], piece: usize) -> Result<Vec<(TarEntry, Vec<u8>)>, TarError> {
         let mut decoder = TarDecoder::default();
         let mut entries: Vec<(TarEntry, Vec<u8>)> = Vec::new();

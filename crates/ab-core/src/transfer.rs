@@ -1,7 +1,9 @@
-//! Copies a file from one driver to another: bytes, mode and times, completely or not at all.
+//! Copies a file from one driver to another, with its content, mode and times. The copy is complete
+//! or is not made at all.
 //!
-//! A small file is one read and one write. A larger one is copied in pieces to a hidden temporary
-//! file beside the target and then renamed, so that readers never see half of it.
+//! A small file is copied with one read and one write. A larger file is copied in pieces to a
+//! hidden temporary file next to the target, which is then renamed, so that readers never see an
+//! incomplete file.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -18,7 +20,7 @@ use crate::options::{
 use crate::path::{TEMP_FILE_PREFIX, WsPath};
 use crate::stream::{self, StreamCopyError};
 
-/// Most bytes of a small file, and the size of one read in a comparison.
+/// Maximum number of bytes of a small file. Also the size of one read in a comparison.
 pub(crate) const PIECE: usize = 256 * 1024;
 
 /// The source or the target of a copy.
@@ -37,14 +39,14 @@ pub(crate) enum Onto {
     File,
 }
 
-/// Which end failed, because each driver has its own paths.
+/// The end of the copy that failed. This matters because each driver has its own paths.
 pub(crate) enum TransferFailure {
     Source(Error),
     Target(Error),
 }
 
 impl TransferFailure {
-    /// The error of either end, for ends with the same paths.
+    /// The error, no matter which end failed. Used if both ends have the same paths.
     pub(crate) fn into_error(self) -> Error {
         match self {
             TransferFailure::Source(error) | TransferFailure::Target(error) => error,
@@ -52,7 +54,7 @@ impl TransferFailure {
     }
 }
 
-/// Copies the file that `stat` describes. Returns the version that was copied.
+/// Copies the file whose attributes are `stat`. Returns the version that was copied.
 pub(crate) async fn copy_file(
     source: TransferEnd<'_>,
     target: TransferEnd<'_>,
@@ -67,7 +69,7 @@ pub(crate) async fn copy_file(
                 let put = put_small(target, content.bytes, &content.stat, onto).await;
                 return put.map(|()| version).map_err(TransferFailure::Target);
             }
-            // It has grown meanwhile.
+            // The file has grown in the meantime.
             Err(error) if error.kind() == ErrorKind::TooLarge => {}
             Err(error) => return Err(TransferFailure::Source(error)),
         }
@@ -95,7 +97,8 @@ pub(crate) async fn same_bytes(one: TransferEnd<'_>, other: TransferEnd<'_>) -> 
     }
 }
 
-/// Reads a full piece. Drivers may return fewer bytes than requested, but none only at the end.
+/// Reads a full piece. Drivers may return fewer bytes than requested, but return no bytes only at
+/// the end.
 async fn full_piece(file: &dyn File, offset: u64) -> Result<Bytes> {
     let first = file.read_at(offset, PIECE).await?;
     if first.is_empty() || first.len() == PIECE {
@@ -174,7 +177,7 @@ async fn fill(
     };
     let to =
         temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
-    // A file that reports size zero may have content.
+    // A file that reports the size zero may nevertheless have content.
     let size = Some(before.size).filter(|size| *size > 0);
     stream::write_stream_to_file(&*to, stream::read_file_chunks(from, size), |_| {})
         .await
@@ -195,7 +198,7 @@ pub(crate) fn changed(path: &WsPath) -> Error {
     Error::for_path(crate::call::Verb::Rename, path, ErrorKind::Conflict, message)
 }
 
-/// Sets the mode and the times of a copy to those of the original, if the driver supports that.
+/// Gives a copy the mode and the times of the original, as far as the driver supports this.
 pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
     let attributes =
@@ -207,7 +210,7 @@ pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     }
 }
 
-/// The path of a temporary file in the same directory.
+/// A path for a temporary file in the same directory.
 pub(crate) fn beside(path: &WsPath) -> WsPath {
     let random = RandomState::new().build_hasher().finish();
     let name = WsPath::from_key(&format!("{TEMP_FILE_PREFIX}{random:016x}"));

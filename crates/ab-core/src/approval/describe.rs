@@ -1,4 +1,5 @@
-//! A call as text for the person who decides: everything that the digest covers and a person can judge.
+//! Describes a call for the person who decides: everything that the digest covers and that a person
+//! can judge.
 
 use super::{ApprovalRequest, OwnedCall};
 use crate::process::{
@@ -6,7 +7,8 @@ use crate::process::{
 };
 
 impl ApprovalRequest {
-    /// The whole call and the rule that asks, on as many lines as that takes. Nothing is left out or cut.
+    /// Describes the whole call and the rule that requires approval, in as many lines as necessary.
+    /// Nothing is omitted or truncated.
     pub fn describe(&self) -> String {
         let mut text = self.call.describe();
         let rule = &self.rule;
@@ -19,7 +21,8 @@ impl ApprovalRequest {
 }
 
 impl OwnedCall {
-    /// What the call does. For a command: the command itself, then its directory, variables, input and limits.
+    /// Describes what the call does. For a command, this is the command itself, followed by its
+    /// directory, variables, input and limits.
     pub fn describe(&self) -> String {
         if let Some(request) = &self.request {
             return describe_command(request);
@@ -49,7 +52,7 @@ fn describe_command(request: &ExecRequest) -> String {
         env,
         stdin,
         declared_stdin,
-        // Changes nothing about what the command does.
+        // This option does not affect what the command does.
         stderr: _,
         terminal,
         lifetime,

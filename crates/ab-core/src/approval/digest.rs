@@ -1,9 +1,9 @@
-//! The digest of a question: SHA-256 over the principal and everything that decides what the call
-//! does.
+//! The digest of a question: SHA-256 over the principal and everything that determines what the
+//! call does.
 //!
-//! Every field is written with its length or a tag in front, so two different calls never write the
-//! same bytes. Structs are destructured without `..`, so a new field does not compile until it is
-//! part of the digest.
+//! Every field is preceded by its length or a tag, so two different calls never write the same
+//! bytes. Structs are destructured without `..`, so that the code does not compile if a new field
+//! is missing in the digest.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::process::{
     MountedWorkspace, PathRestrictions, ProcessLifetime, StdinMode, TerminalSize,
 };
 
-/// Changes with the encoding, so that digests of two versions never match.
+/// Must be changed whenever the encoding changes, so that digests of two versions are never equal.
 const VERSION: &[u8] = b"agent-backend asked 1";
 
 /// The SHA-256 digest of a question.
@@ -33,8 +33,8 @@ impl CallDigest {
         Self(out.0.finalize().into())
     }
 
-    /// The digest of a call that also depends on `payload`, which the call does not hold, such as the arguments of a
-    /// tool.
+    /// The digest of a call together with `payload`. The payload contains data that the call itself
+    /// does not have, such as the arguments of a tool.
     pub fn compute_with_payload(principal: &Principal, call: &OwnedCall, payload: &[u8]) -> Self {
         let mut out = Encoder(Sha256::new());
         out.bytes(VERSION);
@@ -50,7 +50,7 @@ impl CallDigest {
 }
 
 impl fmt::Display for CallDigest {
-    /// In lower case hexadecimal.
+    /// Writes the digest in lower case hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -90,8 +90,8 @@ impl Encoder {
         items.iter().for_each(|item| put(self, item));
     }
 
-    /// Roles are left out: they may change between the question and the answer while the caller
-    /// stays the same.
+    /// Roles are not included, because they may change between the question and the answer while
+    /// the caller stays the same.
     fn principal(&mut self, principal: &Principal) {
         self.text(principal.kind().as_str());
         self.text(principal.id());
@@ -109,7 +109,8 @@ impl Encoder {
         self.number((*recursive).into());
     }
 
-    /// A path with its scope roots and access rules, since both change what it can reach.
+    /// Writes a path with its scope roots and access rules, because both affect what the path can
+    /// reach.
     fn path(&mut self, path: &WsPath) {
         self.list(&path.scope_root_parts(), |out, part| out.text(part));
         self.text(path.part_below_scope_root());
@@ -127,7 +128,7 @@ impl Encoder {
             env,
             stdin,
             declared_stdin: input,
-            // Changes nothing about what the command does.
+            // This option does not affect what the command does.
             stderr: _,
             terminal,
             lifetime,
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Approvals are stored, so a new version must not accept old digests.
+    /// Approvals are stored, so a new version must not accept digests of an old one.
     #[test]
     fn the_encoding_is_stable() {
         let digest = asked(&Actor::default(), &ExecRequest::shell("ls")).digest;

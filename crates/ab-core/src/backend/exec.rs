@@ -1,4 +1,5 @@
-//! Commands through the handle: run one to its end, hold one, or start one detached.
+//! Runs commands through the handle: wait for a command, hold a running one, or start a detached
+//! one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +15,21 @@ use crate::process::{
     ProcessInfo, ProcessLifetime, StdinMode,
 };
 
-/// Default limit of the bytes that `exec` keeps of each channel.
+/// Default of the maximum number of bytes that `exec` keeps of each channel.
 pub const DEFAULT_MAX_EXEC_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// How a command is run.
+/// Options for running a command.
 #[derive(Clone, Debug)]
 pub struct ExecOptions {
-    /// A directory of the workspace; its root by default.
+    /// The working directory in the workspace. Default: the root.
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// The complete standard input.
+    /// The complete standard input of the command.
     pub input: Bytes,
     /// The command is killed after this time.
     pub timeout: Option<Duration>,
-    /// Bytes of each channel that are kept. The rest is counted and discarded.
+    /// Maximum number of bytes of each channel that are kept. Further bytes are counted and
+    /// discarded.
     pub max_output_bytes: usize,
     pub limits: ExecLimits,
 }
@@ -45,7 +47,7 @@ impl Default for ExecOptions {
     }
 }
 
-/// The output of a command and how it ended.
+/// The output of a command and its exit status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
     pub stdout: CapturedOutput,
@@ -54,7 +56,7 @@ pub struct ExecOutput {
 }
 
 impl ExecOutput {
-    /// Standard output as text, with a note at its end if it was cut.
+    /// Standard output as text. If it was truncated, a note is added at the end.
     pub fn stdout_text(&self) -> String {
         self.stdout.display_text()
     }
@@ -74,8 +76,8 @@ impl CapturedOutput {
         self.total_bytes > self.bytes.len() as u64
     }
 
-    /// The output as text. Invalid bytes become `\u{fffd}`. If it was cut, a note gives the full
-    /// length.
+    /// The output as text. Invalid bytes become `\u{fffd}`. If the output was truncated, a note
+    /// with the full length is added.
     pub fn display_text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
         if self.is_truncated() {
@@ -119,8 +121,8 @@ impl Backend {
         self.exec_with(command, ExecOptions::default()).await
     }
 
-    /// Runs a shell command and waits for it. The error of a command that ran contains its output,
-    /// see [`Error::exec_output`].
+    /// Runs a shell command and waits for it. If the command ran and failed, the error contains its
+    /// output. See [`Error::exec_output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output =
@@ -131,8 +133,8 @@ impl Backend {
         Err(unsuccessful(command, timeout, output))
     }
 
-    /// Runs a command and waits for it. A failed command is not an error; the result says how it
-    /// ended.
+    /// Runs a command and waits for it. A failed command is not an error. The result contains its
+    /// exit status.
     pub async fn exec_allowing_failure(
         &self,
         command: Command,
@@ -143,7 +145,7 @@ impl Backend {
         let mut process = self.spawn(self.build_exec_request(command, options)?).await?;
         let (mut stdout, mut stderr) = (Gathering::new(bound), Gathering::new(bound));
         let feeding = process.stdin.take().map(|stdin| async move {
-            // A command that does not read its input may end first.
+            // Sending fails if the command ends without reading its input.
             let _ = stdin.send(input).await;
         });
         let gathering = async {
@@ -169,8 +171,8 @@ impl Backend {
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
     }
 
-    /// Creates the request for a command. Parses its directory by this handle's rules. The caller
-    /// may change the other fields.
+    /// Creates the request for a command, and parses its directory by the rules of this handle. The
+    /// caller may change the other fields.
     pub fn build_exec_request(
         &self,
         command: Command,
@@ -205,9 +207,9 @@ impl Backend {
         self.driver().exec(request).await
     }
 
-    /// Starts a detached command. It stays in the workspace's table until it ends or is ended, even
-    /// if the process is dropped. Its output is kept up to a limit for callers that
-    /// [attach](Self::attach).
+    /// Starts a detached command. It stays in the workspace's process table until it ends or is
+    /// killed, even if the returned process is dropped. Its output is kept up to a limit, for
+    /// callers that [attach](Self::attach) to it.
     pub async fn spawn_detached(&self, request: ExecRequest) -> Result<Process> {
         self.spawn(ExecRequest { lifetime: ProcessLifetime::Detached, ..request }).await
     }
@@ -218,14 +220,14 @@ impl Backend {
         self.driver().processes().await
     }
 
-    /// Attaches to a detached process and reads its output from a sequence number on.
+    /// Attaches to a detached process and reads its output, starting at a sequence number.
     pub async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
         self.life.check(Verb::Attach)?;
         self.driver().attach(id, from).await
     }
 
-    /// The policy that is in force for commands of this handle, and how each control is known to
-    /// work.
+    /// The policy that is in force for commands of this handle, with evidence that each control
+    /// works.
     pub async fn effective_policy(&self) -> Result<EffectivePolicy> {
         self.life.check(Verb::Exec)?;
         self.driver().effective_policy().await

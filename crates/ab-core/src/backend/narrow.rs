@@ -1,7 +1,7 @@
-//! Derives handles: the one place where a handle is made from another.
+//! Derives handles. A handle is made from another one only in this module.
 //!
-//! A derived handle can do less than its parent, never more. It has all guards, the scope and the
-//! restrictions of its parent, and its own in front of them.
+//! A derived handle never has more rights than its parent. It has all guards, the scope and the
+//! restrictions of its parent, preceded by its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::restricted::{PathFilters, Restricted};
 use crate::scoped::Scoped;
 use crate::stack::Stack;
 
-/// The restrictions and the actor of a derived handle. The default changes nothing.
+/// The restrictions and the actor of a derived handle. The default restricts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct NarrowOptions {
-    /// The actor of all calls through the derived handle. Every guard sees it, including those of
-    /// the parent handle and of mounted workspaces. `None` keeps the actor.
+    /// The actor of all calls through the derived handle. All guards see this actor, including the
+    /// guards of the parent handle and of mounted workspaces. `None` keeps the parent's actor.
     pub actor: Option<Actor>,
-    /// The directory that becomes the root. It is created on the first write. Nothing outside it
-    /// can be reached, not even by a link.
+    /// The directory that becomes the root of the derived handle. It is created by the first write.
+    /// Nothing outside of it can be reached, not even through a link.
     pub scope: Option<WsPath>,
     /// Variables for every command. A command's own variables take precedence.
     pub env: BTreeMap<String, String>,
@@ -32,14 +32,15 @@ pub struct NarrowOptions {
     pub guards: Guards,
     /// Hidden or read-only paths, relative to the root of the derived handle.
     pub restrictions: PathRestrictions,
-    /// Paths that a function hides.
+    /// Functions that decide which paths are hidden.
     pub filters: PathFilters,
-    /// How texts are parsed as paths. A strict handle stays strict.
+    /// How strictly texts are parsed as paths. If the parent is strict, the derived handle stays
+    /// strict.
     pub path_style: PathStrictness,
 }
 
 impl NarrowOptions {
-    /// The same handle for another actor.
+    /// Options that only change the actor.
     pub fn for_actor(actor: impl Into<Actor>) -> Self {
         Self { actor: Some(actor.into()), ..Self::default() }
     }
@@ -50,8 +51,8 @@ impl NarrowOptions {
 }
 
 impl Backend {
-    /// Derives a handle with the given restrictions. It lives as long as this one, and destroying
-    /// it ends nothing else.
+    /// Derives a handle with the given restrictions. It lives as long as this handle. Destroying
+    /// the derived handle ends nothing else.
     pub fn narrow(&self, options: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
         let NarrowOptions { actor, scope, env, guards, restrictions, filters, path_style: paths } =
@@ -86,8 +87,8 @@ impl Backend {
         Ok(Backend { recipe, ..derived })
     }
 
-    /// A handle on a subdirectory, which is created on the first write. Nothing outside can be
-    /// reached through it, not even by a link.
+    /// A handle on a subdirectory, which is created by the first write. Nothing outside of the
+    /// directory can be reached through the handle, not even through a link.
     pub fn scope<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -98,22 +99,23 @@ impl Backend {
         self.narrow(NarrowOptions { scope, env: options.env, guards, ..NarrowOptions::default() })
     }
 
-    /// A handle with hidden or read-only paths, for files and commands. Its commands may also see
-    /// other directories of the host. The restrictions of this handle apply to the new one too.
+    /// A handle with hidden or read-only paths, which apply to files and commands. The restrictions
+    /// can also make other directories of the host visible to commands. The restrictions of this
+    /// handle apply to the new one too.
     ///
-    /// For commands the kernel enforces the restrictions if there is isolation.
-    /// [`effective_policy`](Self::effective_policy) reports where there is none.
+    /// For commands, the kernel enforces the restrictions if there is isolation.
+    /// [`effective_policy`](Self::effective_policy) reports restrictions that are not enforced.
     pub fn restrict(&self, restrictions: PathRestrictions) -> Result<Backend> {
         self.narrow(NarrowOptions { restrictions, ..NarrowOptions::default() })
     }
 
-    /// A handle on a view over this one, without guards of its own.
+    /// A handle on a view over this handle, without additional guards.
     pub(super) fn viewed(&self, view: Stack) -> Backend {
         self.derive(view, (*self.rules).clone(), self.actor.clone(), Guards::default())
     }
 
-    /// A handle on a view over this one. Its calls pass its own guards first, then those of this
-    /// handle.
+    /// A handle on a view over this handle. Calls pass the guards of the new handle first, and then
+    /// those of this handle.
     fn derive(&self, view: Stack, rules: PathParser, actor: Actor, guards: Guards) -> Backend {
         let own: Arc<[_]> = guards.in_order().into();
         let guards = own.iter().chain(self.guards.iter()).cloned().collect();

@@ -1,4 +1,4 @@
-//! Search through the handle: names by glob, text by grep, and directory trees.
+//! Search through the handle: file names by glob, text in files, and directory trees.
 
 use super::Backend;
 use crate::call::Verb;
@@ -12,15 +12,15 @@ use crate::search::{
     SearchResults, SearchTarget, TextQuery,
 };
 
-/// How names are searched. The default finds visible files below the root.
+/// Options for finding names. The default finds visible files below the root.
 #[derive(Clone, Debug)]
 pub struct GlobOptions {
-    /// The directory to search; the pattern is relative to it.
+    /// The directory to search. The pattern is relative to it.
     pub root: String,
     pub kinds: EntryKindFilter,
-    /// Globs to leave out. Excluded directories are left out with everything below them.
+    /// Globs of entries to exclude. An excluded directory is skipped with everything below it.
     pub exclude: Vec<String>,
-    /// Like `exclude`, but the result counts what was left out.
+    /// Like `exclude`, but the result contains the number of ignored entries.
     pub ignore: Vec<String>,
     pub hidden: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
@@ -41,7 +41,7 @@ impl Default for GlobOptions {
     }
 }
 
-/// How text is searched. The default finds lines that contain the pattern literally.
+/// Options for finding text. The default finds lines that contain the pattern literally.
 #[derive(Clone, Debug)]
 pub struct GrepOptions {
     /// A directory or a single file to search.
@@ -49,11 +49,11 @@ pub struct GrepOptions {
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
     pub span: MatchLineMode,
-    /// Lines to show before and after each match.
+    /// Number of lines to return before and after each match.
     pub before: usize,
     pub after: usize,
     pub output_mode: SearchOutputMode,
-    /// If not empty, a file must match one of these globs.
+    /// Globs of files to search. If not empty, a file must match one of them.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
     /// See [`GlobOptions::ignore`].
@@ -96,7 +96,7 @@ pub struct GlobResults {
 pub struct TreeOptions {
     pub depth: usize,
     pub limit: usize,
-    /// Globs to leave out. Excluded directories are left out with everything below them.
+    /// Globs of entries to exclude. An excluded directory is skipped with everything below it.
     pub exclude: Vec<String>,
 }
 
@@ -123,7 +123,8 @@ pub struct TreeNode {
 }
 
 impl Backend {
-    /// Finds names. `*.rs` matches at any depth, `src/*.rs` only from the root of the search.
+    /// Finds names. The pattern `*.rs` matches at any depth, and `src/*.rs` only relative to the
+    /// root of the search.
     pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<GlobResults> {
         let query = SearchQuery {
             root: self.parse(Verb::Search, &options.root)?,
@@ -194,7 +195,7 @@ impl Backend {
         let above = root.depth();
         let mut shallow = entries;
         if !options.exclude.is_empty() {
-            // Searches have no depth limit.
+            // A search has no depth limit, so remove deeper entries here.
             shallow.retain(|entry| entry.path.depth() - above <= options.depth);
         }
         if shallow.len() > options.limit {
@@ -219,7 +220,7 @@ impl Backend {
     }
 }
 
-/// Nests entries that are in path order. `above` is the depth of the root.
+/// Builds a tree from entries in path order. `above` is the depth of the root.
 fn nest(entries: Vec<DirEntry>, above: usize) -> Vec<TreeNode> {
     let mut top = Vec::new();
     let mut open: Vec<TreeNode> = Vec::new();

@@ -1,5 +1,5 @@
-//! Streams of file content. They use bounded memory, and readers see either the old file or the new
-//! one.
+//! Streams of file content. They use a bounded amount of memory. Readers see either the old file or
+//! the new one.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,22 +20,23 @@ use crate::path::{PathInput, WsPath};
 use crate::stream::{StreamCopyError, pieces_within, write_stream_to_file};
 use crate::transfer::beside;
 
-/// Content of at most this many bytes is written in one call.
+/// Maximum number of bytes of content that are written in a single call.
 pub const SINGLE_CALL_WRITE_LIMIT_BYTES: usize = 1024 * 1024;
 
-/// How a file is read as a stream.
+/// Options for reading a file as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStreamOptions {
-    /// The range to read; `None` means the whole file.
+    /// The range to read. `None` for the whole file.
     pub range: Option<ByteRange>,
 }
 
 impl Backend {
-    /// Reads a file of any size as a stream of pieces. If the file grows meanwhile, the stream
-    /// still ends at the size that the file had when it was opened.
+    /// Reads a file of any size as a stream of pieces. If the file grows in the meantime, the
+    /// stream still ends at the size that the file had when it was opened.
     ///
     /// # Errors
-    /// The file cannot be opened. The stream ends with the first error of a piece.
+    /// Fails if the file cannot be opened. If reading a piece fails, the stream ends with this
+    /// error.
     pub async fn read_stream<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -43,7 +44,8 @@ impl Backend {
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let file = self.open(path, OpenOptions::default()).await;
         let file: Arc<dyn File> = file.map_err(|error| error.with_verb(Verb::Read))?.into();
-        // Some kernel files, such as those in `/proc`, report size zero and have content.
+        // Some files of the kernel, such as those in `/proc`, report the size zero although they
+        // have content.
         let size = Some(file.stat().await?.size).filter(|size| *size > 0);
         let (start, end) = match options.range {
             Some(range) => {
@@ -55,16 +57,17 @@ impl Backend {
         Ok(pieces_within(file, start, end).boxed())
     }
 
-    /// Writes a file of any size from a stream. The content goes to a hidden temporary file beside
-    /// the target and replaces it when it is complete, so a failed stream changes nothing. Content
-    /// of up to [`SINGLE_CALL_WRITE_LIMIT_BYTES`] bytes is one write.
+    /// Writes a file of any size from a stream. The content is written to a hidden temporary file
+    /// next to the target, which replaces the target when it is complete. A failed stream therefore
+    /// changes nothing. Content of at most [`SINGLE_CALL_WRITE_LIMIT_BYTES`] bytes is written in
+    /// one call.
     ///
     /// To stop early, end the stream with an error. If the future is dropped instead, the temporary
-    /// file stays.
+    /// file remains.
     ///
     /// # Errors
-    /// The error of the stream, or of a write. `Unsupported` for larger content with an expected
-    /// version or at a symbolic link, because a rename cannot handle these.
+    /// Fails if the stream or a write fails. `Unsupported` for larger content with an expected
+    /// version or at a symbolic link, because a rename cannot handle these cases.
     pub async fn write_stream<'p>(
         &self,
         path: impl Into<PathInput<'p>>,

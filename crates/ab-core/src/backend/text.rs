@@ -1,4 +1,4 @@
-//! Text through the handle: whole files, line windows, chunks, and edits.
+//! Text through the handle: whole files, windows of lines, chunks, and edits.
 
 use std::ops::ControlFlow;
 
@@ -15,28 +15,28 @@ use crate::path::{PathInput, WsPath};
 
 /// Size of one chunk when a file is read in pieces.
 pub(crate) const FILE_CHUNK_BYTES: usize = 256 * 1024;
-/// Most bytes of text in one line window.
+/// Maximum number of bytes of text in one window of lines.
 pub(crate) const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
-/// How many times an edit is retried because the file changed meanwhile. In each round one writer
-/// succeeds, so this many concurrent writers all succeed.
+/// How often an edit is repeated if the file changes in the meantime. In each round one writer
+/// succeeds, so this number of concurrent writers can all succeed.
 const EDIT_ROUNDS: usize = 1000;
 
 /// Some lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineWindow {
-    /// The lines with their line ends.
+    /// The lines, including their line ends.
     pub text: String,
-    /// Number of the first line, counted from 1; zero if there are no lines.
+    /// The number of the first line, counted from 1. Zero if there are no lines.
     pub first_line: u64,
-    /// Number of the last line; zero if there are no lines.
+    /// The number of the last line. Zero if there are no lines.
     pub last_line: u64,
-    /// Number of lines in the whole file, if its end was reached.
+    /// The number of lines in the whole file, if its end was reached.
     pub total_lines: Option<u64>,
-    /// The offset to continue from, unless the end was reached.
+    /// The offset of the next lines. `None` if the end was reached.
     pub next_offset: Option<u64>,
 }
 
-/// Reads a file in pieces, so that its size does not matter.
+/// Reads a file of any size in pieces.
 #[derive(Debug)]
 pub struct FileChunks {
     file: Box<dyn File>,
@@ -45,8 +45,8 @@ pub struct FileChunks {
 }
 
 impl FileChunks {
-    /// The next piece, or `None` at the end. If the file grows meanwhile, the pieces still end at
-    /// the size that the file had when it was opened.
+    /// Returns the next piece, or `None` at the end. If the file grows in the meantime, the pieces
+    /// still end at the size that the file had when it was opened.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let left = self.end - self.offset;
         if left == 0 {
@@ -81,7 +81,8 @@ impl Backend {
     pub async fn read_chunks<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<FileChunks> {
         let file = self.open(path, OpenOptions::default()).await;
         let file = file.map_err(|error| error.with_verb(Verb::Read))?;
-        // Some kernel files, such as those in `/proc`, report size zero and have content.
+        // Some files of the kernel, such as those in `/proc`, report the size zero although they
+        // have content.
         let end = match file.stat().await?.size {
             0 => u64::MAX,
             size => size,
@@ -112,10 +113,11 @@ impl Backend {
         window.finish(&parsed)
     }
 
-    /// Replaces text in a file. Applies all edits or none, each on the result of the one before.
+    /// Replaces text in a file. Either all edits are made or none. Each edit applies to the result
+    /// of the previous one.
     ///
-    /// Without an expected version, the edit is retried if the file changes meanwhile, so that
-    /// concurrent edits do not overwrite each other.
+    /// Without an expected version, the edit is repeated if the file changes in the meantime, so
+    /// that concurrent edits do not overwrite each other.
     pub async fn edit<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -180,7 +182,7 @@ struct WindowText {
 
 impl WindowText {
     fn new(range: LineRange) -> Self {
-        // One byte more than a window may hold shows that a line is too long for it.
+        // Keep one byte more than fits in a window, to detect that a line is too long.
         let picker = LineRangeExtractor::new(range, MAX_LINE_WINDOW_BYTES + 1);
         Self { range, picker, bytes: Vec::new(), last_line: 0 }
     }

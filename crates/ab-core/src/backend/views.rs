@@ -13,13 +13,14 @@ use crate::path::PathInput;
 use crate::stack::Stack;
 
 impl Backend {
-    /// A handle on this workspace with another one mounted at `path`. Further mounts are added to
-    /// the returned handle, in any order. A path belongs to the mount with the longest matching
-    /// mount point.
+    /// A handle on this workspace with another workspace mounted at `path`. Further mounts can be
+    /// added to the returned handle, in any order. If several mount points are prefixes of a path,
+    /// the longest one applies.
     ///
-    /// The handle lives as long as this one, and destroying it ends neither workspace. Files of
-    /// this workspace at or below `path` cannot be reached through it. A rename between workspaces
-    /// copies and then removes, and the outcome reports that it was not atomic.
+    /// The handle lives as long as this handle, and destroying it ends neither workspace. Files of
+    /// this workspace at or below `path` cannot be reached through the new handle. A rename from
+    /// one workspace to the other copies the file and then removes the source. The outcome reports
+    /// that this was not atomic.
     pub fn mount<'p>(&self, path: impl Into<PathInput<'p>>, other: &Backend) -> Result<Backend> {
         let point = self.parse(Verb::Stat, path)?;
         other.life.check(Verb::Stat)?;
@@ -32,12 +33,13 @@ impl Backend {
         Ok(Backend { mounts: Some(mounts), ..derived })
     }
 
-    /// This workspace with all changes stored in `upper`, which must be an empty workspace or a
-    /// former upper layer of this one. Only [`OverlayWorkspace::commit`] changes this workspace.
+    /// A handle on this workspace that stores all changes in `upper`. `upper` must be empty, or
+    /// must have been an upper layer of this workspace before. Only [`OverlayWorkspace::commit`]
+    /// changes this workspace.
     ///
-    /// The handle lives as long as this one, and destroying it ends neither workspace. An overlay
-    /// cannot be an upper layer, because its own marks would be confused with those of the new
-    /// overlay. It can be a lower layer.
+    /// The handle lives as long as this handle, and destroying it ends neither workspace. An
+    /// overlay cannot be used as an upper layer, because its own marks would be confused with those
+    /// of the new overlay. It can be used as a lower layer.
     pub fn overlay(&self, upper: &Backend) -> Result<OverlayWorkspace> {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
@@ -61,7 +63,7 @@ impl Backend {
 /// A workspace whose changes are stored separately until they are committed or discarded. Clones
 /// share the changes.
 ///
-/// Two overlays with the same upper workspace do not lock each other out.
+/// Two overlays with the same upper workspace do not lock each other.
 #[derive(Clone)]
 pub struct OverlayWorkspace {
     backend: Backend,
@@ -74,17 +76,18 @@ impl OverlayWorkspace {
         &self.backend
     }
 
-    /// The changes, in path order. Reads only the upper layer's entries.
+    /// The changes, in path order. Only the entries of the upper layer are read.
     pub async fn diff(&self) -> Result<Vec<OverlayChange>> {
         self.backend.life.check(Verb::List)?;
         self.overlay.diff().await
     }
 
-    /// Writes the changes to the lower layer and empties the upper one.
+    /// Writes the changes to the lower layer and empties the upper layer.
     ///
-    /// Readers see the same content throughout. After a failure the remaining changes are kept, and
-    /// another commit continues. A change overwrites what happened in the lower layer meanwhile.
-    /// Bytes that are written to an open file from then on are lost.
+    /// Readers see the same content throughout. After a failure, the remaining changes are kept,
+    /// and another commit continues. A change overwrites changes that were made in the lower layer
+    /// in the meantime. Bytes that are written afterwards to a file that was open during the commit
+    /// are lost.
     pub async fn commit(&self) -> Result<()> {
         self.backend.life.check(Verb::Write)?;
         self.overlay.commit().await

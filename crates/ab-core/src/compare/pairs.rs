@@ -10,25 +10,26 @@ use crate::path::WsPath;
 /// A listed directory tree.
 #[derive(Debug)]
 pub(super) struct PairedTree {
-    /// Paths relative to the directory, in path order.
+    /// Paths relative to the listed directory, in path order.
     entries: Vec<(WsPath, DirEntry)>,
-    /// Paths that could not be read. It is unknown what exists there and below.
+    /// Paths that could not be read. It is not known what exists there and below.
     unknown: BTreeSet<WsPath>,
-    /// The last path of a truncated listing. Nothing is known beyond it.
+    /// The last path of a truncated listing. It is not known what exists beyond it.
     horizon: Option<WsPath>,
 }
 
 /// One path with its entries on both sides. At least one side has an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
-    /// Relative to the compared directories; the root for the compared paths themselves.
+    /// The path relative to the compared directories. The root stands for the compared paths
+    /// themselves.
     pub(super) path: WsPath,
     pub(super) from: Option<DirEntry>,
     pub(super) to: Option<DirEntry>,
 }
 
 impl PairedTree {
-    /// `troubled` are the paths of the listing's problems.
+    /// Prepares a listing of `top`. `troubled` are the paths of the listing's problems.
     pub(super) fn new(top: &WsPath, listing: Listing, troubled: &[WsPath]) -> PairedTree {
         let below = |path: &WsPath| path.strip_prefix(top);
         let mut unknown: BTreeSet<WsPath> = troubled.iter().filter_map(below).collect();
@@ -53,7 +54,7 @@ impl PairedTree {
     }
 }
 
-/// The paths of both trees in order, without those that are unknown on one side.
+/// The paths of both trees, in order. Paths that are unknown on one side are omitted.
 pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(from.entries.len().max(to.entries.len()));
     let (mut lefts, mut rights) = (from.entries.iter().peekable(), to.entries.iter().peekable());
@@ -69,7 +70,7 @@ pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
     pairs
 }
 
-/// Which side has the next path. `Equal` means both.
+/// Which side has the next path. `Equal` means that both have it.
 fn next_side<'e>(
     lefts: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
     rights: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
@@ -122,7 +123,7 @@ mod tests {
         PairedTree::new(&path(top), listing, &troubled)
     }
 
-    /// Each path, with `<` or `>` if it is on one side only.
+    /// The paths as text, with `<` or `>` if a path exists on only one side.
     fn shown(from: PairedTree, to: PairedTree) -> Vec<String> {
         let sign = |pair: &Pair| match (&pair.from, &pair.to) {
             (Some(_), Some(_)) => "=",

@@ -6,25 +6,27 @@ use std::time::Duration;
 
 use similar::{Algorithm, ChangeTag, DiffOp, DiffTag, TextDiff, group_diff_ops};
 
-/// Unchanged lines shown around a change.
+/// Number of unchanged lines that are shown around a change.
 const CONTEXT: usize = 3;
-/// After this time the search accepts a longer, but still correct diff.
+/// After this time, the search accepts a diff that is longer than necessary. The diff is still
+/// correct.
 const SEARCH_TIME: Duration = Duration::from_millis(250);
-/// Most bytes of diff text, without the note about a cut.
+/// Maximum number of bytes of a diff, not counting the note about truncation.
 const MAX_BYTES: usize = 256 * 1024;
-/// Most lines from the first change to the last. Each one uses memory during the comparison.
+/// Maximum number of lines from the first change to the last one. Each of these lines uses memory
+/// during the comparison.
 const MAX_LINES: usize = 100_000;
 
-/// A diff, and how many lines it adds and removes.
+/// A diff with the numbers of added and removed lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnifiedDiff {
-    /// Empty if nothing changed.
+    /// The diff. Empty if nothing changed.
     pub text: String,
-    /// `None` if the diff was cut or left out, which its last line says.
+    /// `None` if the diff was truncated or omitted. The last line of the diff says so.
     pub lines: Option<DiffLineCounts>,
 }
 
-/// How many lines a change adds and removes.
+/// The numbers of lines that a change adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiffLineCounts {
     pub added: u64,
@@ -41,13 +43,14 @@ impl AddAssign for DiffLineCounts {
 /// The change from `before` to `after` as a unified diff with three lines of context. Empty if
 /// there is no change.
 ///
-/// Lines end at `\n`; a `\r` before it is part of the line. A diff that is too long is cut at a
-/// line, and one that spans too many lines is left out. In both cases the last line says so.
+/// Lines end at `\n`. A `\r` before it is part of the line. A diff that is too long is truncated at
+/// the end of a line, and a diff that covers too many lines is omitted. In both cases the last line
+/// says so.
 pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
     unified_diff_with_names(path, path, before, after)
 }
 
-/// Like [`unified_diff`], with a name for each side.
+/// Like [`unified_diff`], but with a separate name for each side.
 pub(crate) fn unified_diff_with_names(
     from: &str,
     to: &str,
@@ -81,18 +84,18 @@ pub(crate) fn unified_diff_with_names(
     UnifiedDiff { text: out, lines: Some(changed) }
 }
 
-/// Quotes a path with control characters, so that it stays on one line.
+/// Quotes a path that contains control characters, so that it stays on one line.
 fn header_name(path: &str) -> String {
     if path.contains(char::is_control) { format!("{path:?}") } else { path.to_owned() }
 }
 
-/// The lines with their ends; `None` if there are too many.
+/// Splits a text into lines with their line ends. `None` if there are too many lines.
 fn lines(text: &str) -> Option<Vec<&str>> {
     let lines: Vec<&str> = text.split_inclusive('\n').take(MAX_LINES + 1).collect();
     (lines.len() <= MAX_LINES).then_some(lines)
 }
 
-/// Writes one hunk. Returns false if it did not fit.
+/// Writes one hunk. Returns `false` if it did not fit.
 fn write_hunk(
     out: &mut String,
     ops: &[DiffOp],
@@ -119,7 +122,7 @@ fn write_hunk(
     })
 }
 
-/// Adds a line. Returns false if the diff would become too long.
+/// Adds a line. Returns `false` if the diff would become too long.
 fn push(out: &mut String, sign: &str, line: &str) -> bool {
     let rest = if line.ends_with('\n') { "" } else { "\n\\ No newline at end of file\n" };
     let fits = out.len() + sign.len() + line.len() + rest.len() <= MAX_BYTES;
@@ -129,8 +132,8 @@ fn push(out: &mut String, sign: &str, line: &str) -> bool {
     fits
 }
 
-/// A line range as a hunk header writes it: counted from 1; an empty range names the line before
-/// it.
+/// A range of lines in the format of a hunk header. Lines are counted from 1. For an empty range,
+/// the line before it is named.
 fn place(range: Range<usize>, skipped: usize) -> String {
     let start = range.start + skipped;
     match range.len() {
@@ -141,11 +144,11 @@ fn place(range: Range<usize>, skipped: usize) -> String {
 }
 
 /// The part of two texts that contains all changes and their context, in whole lines. Most edits
-/// change little of a file, and the rest only needs a comparison of bytes.
+/// change little of a file, and for the rest of the text a comparison of bytes is enough.
 struct Window<'t> {
     old: &'t str,
     new: &'t str,
-    /// Lines before the window.
+    /// Number of lines before the window.
     skipped: usize,
 }
 
@@ -154,7 +157,7 @@ impl<'t> Window<'t> {
         let (old, new) = (before.as_bytes(), after.as_bytes());
         let changed = line_start(old, common_prefix(old, new));
         let start = (0..CONTEXT).fold(changed, |at, _| line_start(old, at.saturating_sub(1)));
-        // The first line of the common suffix may be the end of a changed line.
+        // The first line of the common suffix may be the end of a line that has changed.
         let same = common_suffix(&old[changed..], &new[changed..]);
         let tail = &old[old.len() - same..];
         let kept: usize =
@@ -173,7 +176,7 @@ fn line_start(text: &[u8], at: usize) -> usize {
     text[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
-/// Bytes compared at once.
+/// Number of bytes that are compared at a time.
 const BLOCK: usize = 4096;
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(diff, expect);
     }
 
-    /// Applies the diff, as `patch` would.
+    /// Applies a diff in the same way as `patch`.
     fn patched(before: &str, diff: &str) -> String {
         let mut old = before.split_inclusive('\n');
         let mut taken = 0;
@@ -282,8 +285,8 @@ mod tests {
             }
             let (sign, text) = line.split_at(1);
             if sign == "\\" {
-                // The line above has no newline. Only the last line of each side can be meant, so
-                // the added one counts.
+                // The line above has no newline. This can only be the last line of one side, so the
+                // added line counts.
                 continue;
             }
             if sign != "+" {

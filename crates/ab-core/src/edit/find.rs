@@ -1,21 +1,21 @@
-//! Finds text in text and treats `\n` and `\r\n` as the same line break.
+//! Finds a text in another one. `\n` and `\r\n` are treated as the same line break.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// Searches for one text in another.
 ///
-/// A match spans whole line breaks: `\nb` in `a\r\nb` begins at the `\r`. A `\r` in the needle
-/// without a `\n` after it is an ordinary character.
+/// A match includes whole line breaks: `\nb` matches in `a\r\nb` from the `\r` on. A `\r` in the
+/// needle that is not followed by `\n` is an ordinary character.
 pub(super) struct Finder<'t> {
     text: &'t str,
     needle: Cow<'t, str>,
-    /// Whether line breaks must be folded. If not, a plain search is enough.
+    /// Whether the search must treat `\r\n` as `\n`. If not, a plain search is enough.
     folds: bool,
 }
 
 impl<'t> Finder<'t> {
-    /// The needle must not be empty.
+    /// Creates a finder. The needle must not be empty.
     pub(super) fn new(text: &'t str, needle: &'t str) -> Self {
         let needle = unix(needle);
         let folds = needle.contains('\n') && text.contains("\r\n");
@@ -31,7 +31,7 @@ impl<'t> Finder<'t> {
         Box::new(plain.map(|(start, found)| start..start + found.len()))
     }
 
-    /// All matches, also overlapping ones. Reads each byte of the text once.
+    /// All matches, including overlapping ones. Each byte of the text is read once.
     pub(super) fn overlapping(&self) -> impl Iterator<Item = Range<usize>> {
         self.scan(Overlap::Count)
     }
@@ -48,7 +48,8 @@ impl<'t> Finder<'t> {
 
     fn scan(&self, overlap: Overlap) -> Scan<'_> {
         let needle = self.needle.as_bytes();
-        // A needle longer than the text needs no table, which would be larger than the needle.
+        // A needle that is longer than the text cannot match, so do not build its table, which
+        // would be even larger.
         let fits = !needle.is_empty() && needle.len() <= self.text.len();
         let text = if fits { self.text.as_bytes() } else { &[] };
         let units = Units { text, at: 0, folds: self.folds };
@@ -64,14 +65,14 @@ impl<'t> Finder<'t> {
     }
 }
 
-/// How most lines of a text end.
+/// The line ends of most lines of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineEnds {
     /// No line ends in `\r\n`.
     Lf,
     /// More lines end in `\r\n` than in `\n` alone.
     MostlyCrlf,
-    /// Mixed without a majority of `\r\n`, or no line breaks at all.
+    /// The line ends are mixed without a majority of `\r\n`, or there are no line breaks.
     Unclear,
 }
 
@@ -87,7 +88,7 @@ impl LineEnds {
     }
 }
 
-/// `text` with `\r\n` replaced by `\n`; borrowed if there is none.
+/// `text` with `\r\n` replaced by `\n`. Borrowed if it contains no `\r\n`.
 pub(super) fn unix(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") {
         return Cow::Owned(text.replace("\r\n", "\n"));
@@ -105,7 +106,8 @@ enum Overlap {
     Skip,
 }
 
-/// Bytes of a text with their positions. When folding, `\r\n` counts as one `\n`.
+/// The bytes of a text with their positions. If line breaks are folded, `\r\n` counts as a single
+/// `\n`.
 #[derive(Clone)]
 struct Units<'t> {
     text: &'t [u8],
@@ -125,13 +127,14 @@ impl Iterator for Units<'_> {
     }
 }
 
-/// Knuth-Morris-Pratt search: linear on any input, without a copy of the text.
+/// A Knuth-Morris-Pratt search. Takes linear time on any input, and does not copy the text.
 struct Scan<'a> {
     needle: &'a [u8],
     borders: Vec<usize>,
     overlap: Overlap,
     head: Units<'a>,
-    /// Follows the head at the distance of a needle, so that the start of a match is known.
+    /// Follows the head of the search at the distance of one needle, so that the start of a match
+    /// is known.
     tail: Units<'a>,
     seen: usize,
     matched: usize,
@@ -158,8 +161,8 @@ impl Iterator for Scan<'_> {
     }
 }
 
-/// For each prefix of the needle, the length of its longest border: a shorter prefix that is also
-/// its suffix.
+/// For each prefix of the needle, the length of its longest border. A border is a shorter prefix
+/// that is also a suffix.
 fn borders(needle: &[u8]) -> Vec<usize> {
     let mut borders = vec![0; needle.len()];
     let mut length = 0;
@@ -170,7 +173,7 @@ fn borders(needle: &[u8]) -> Vec<usize> {
     borders
 }
 
-/// How much of the needle matches after one more byte.
+/// The number of bytes of the needle that match after the text's next byte.
 fn advance(needle: &[u8], borders: &[usize], mut matched: usize, byte: u8) -> usize {
     while matched > 0 && needle[matched] != byte {
         matched = borders[matched - 1];

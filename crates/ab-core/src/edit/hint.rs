@@ -1,25 +1,26 @@
-//! Hints for text that was not found: searches for similar text, with bounded work.
+//! Hints for a text that was not found. Searches for similar text with a limited amount of work.
 //!
-//! Every search here is linear in the text, which is cut at [`MAX_TEXT`]. A hint states facts about
-//! the file, so that it helps even if the guess behind it is wrong.
+//! Every search here takes time linear in the text, which is truncated to [`MAX_TEXT`]. A hint
+//! states facts about the file, so it is useful even if the guess behind it is wrong.
 
 use super::find::{Finder, line_breaks};
 use super::{Edit, quote};
 
-/// Most bytes of the file that are searched.
+/// Maximum number of bytes of the file that are searched.
 const MAX_TEXT: usize = 4 * 1024 * 1024;
-/// Most lines of the missing text that are compared with the file.
+/// Maximum number of lines of the missing text that are compared with the file.
 const MAX_LINES: usize = 2000;
-/// Most positions of a matching first line that are examined.
+/// Maximum number of positions of a matching first line that are examined.
 const MAX_PLACES: usize = 64;
-/// New text of this many characters is unlikely to be in the file by accident.
+/// If a new text has at least this number of characters, it is unlikely to be in the file by
+/// accident.
 const TELLING: usize = 24;
-/// Finding text shorter than this proves nothing.
+/// Finding a text that is shorter than this proves nothing.
 const TRIVIAL: usize = 4;
 
 const READ_AGAIN: &str = "read the file again and copy the text exactly";
 
-/// One sentence about why `edit.old` is not found in `text`, and what to do.
+/// One sentence about why `edit.old` is not found in `text`, and what the caller can do.
 pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
     if text.is_empty() {
@@ -29,8 +30,8 @@ pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
     if old.len() > MAX_TEXT || old.trim().is_empty() {
         return READ_AGAIN.to_owned();
     }
-    // If the edit only changes case or white space, any match of the new text shows that it was
-    // made.
+    // If the edit changes only case or white space, any match of the new text shows that the edit
+    // was already made.
     let telling = if same_letters(old, &edit.new) { TRIVIAL } else { TELLING };
     already_made(text, edit, telling)
         .or_else(|| other_end(text, old))
@@ -42,7 +43,8 @@ pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
         .unwrap_or_else(|| READ_AGAIN.to_owned())
 }
 
-/// The new text is there and the old one is not: the edit was probably made before.
+/// Detects that the edit was probably already made, because the new text is in the file and the old
+/// one is not.
 fn already_made(text: &str, edit: &Edit, least: usize) -> Option<String> {
     let new = edit.new.trim_end();
     if new.chars().count() < least || edit.old.contains(new) {
@@ -57,11 +59,13 @@ fn other_end(text: &str, old: &str) -> Option<String> {
     Some(format!("without the white space at its end it is at line {line}: leave that out"))
 }
 
-/// Removes one kind of difference from a line. Texts match if all their folded lines do.
+/// Removes one kind of difference from a line. Two texts match if all their lines are equal after
+/// folding.
 type Fold = fn(&str, &mut String);
 
-/// From the smallest difference to the largest; the first match is the best explanation. The number
-/// is how many characters a match needs to mean something.
+/// The kinds of differences, ordered from the smallest to the largest. The first one that produces
+/// a match is the best explanation. The number is the minimum number of characters of a meaningful
+/// match.
 const FOLDS: [(Fold, usize, &str); 5] = [
     (without_end, 1, "white space at the end of the line"),
     (without_indent, 1, "indentation"),
@@ -94,7 +98,7 @@ fn escapes(text: &str, old: &str) -> Option<String> {
     ))
 }
 
-/// The first lines match, but a later one does not.
+/// Handles the case that the first lines match but a later line does not.
 fn other_lines(text: &str, old: &str) -> Option<String> {
     let wanted: Vec<&str> = old.trim().lines().take(MAX_LINES).map(str::trim).collect();
     let (first, following) = wanted.split_first()?;
@@ -117,13 +121,14 @@ fn other_lines(text: &str, old: &str) -> Option<String> {
             quote(actual.trim()),
             quote(expected)
         ),
-        // Perhaps only the searched part of the file ends there.
+        // The file may continue after the part that was searched.
         None if text.len() + char::MAX.len_utf8() > MAX_TEXT => return None,
         None => format!("{fits}, but the file ends there; give only the lines that it has"),
     })
 }
 
-/// The line where `first` matches with the most matching lines after it, and how many those are.
+/// The line at which `first` matches with the largest number of matching lines after it, and this
+/// number.
 fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut offset = 0;
@@ -146,7 +151,7 @@ fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usi
     best
 }
 
-/// The line where `needle` is found exactly, except for line ends.
+/// The number of the line at which `needle` is found exactly. Line ends may differ.
 fn line_of(text: &str, needle: &str) -> Option<usize> {
     if needle.is_empty() {
         return None;
@@ -155,7 +160,7 @@ fn line_of(text: &str, needle: &str) -> Option<usize> {
     Some(line_breaks(&text[..span.start]) + 1)
 }
 
-/// The line where `needle` is found after folding both texts.
+/// The number of the line at which `needle` is found after both texts were folded.
 fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usize> {
     let needle = folded(needle.trim(), fold);
     let needle = needle.trim();
@@ -167,7 +172,7 @@ fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usi
     Some(line_breaks(&text[..start]) + 1)
 }
 
-/// Folds line by line, so that line numbers stay the same.
+/// Folds the text line by line, so that line numbers stay the same.
 fn folded(text: &str, fold: Fold) -> String {
     let mut out = String::with_capacity(text.len() + 1);
     for line in text.lines() {
@@ -203,7 +208,7 @@ fn without_case(line: &str, out: &mut String) {
     out.extend(line.chars().flat_map(char::to_lowercase));
 }
 
-/// Applies all folds and also removes white space within the line.
+/// Applies all folds, and also removes the white space within the line.
 fn bare(line: &str, out: &mut String) {
     let mut plain = String::with_capacity(line.len());
     with_plain_marks(line, &mut plain);
@@ -219,15 +224,15 @@ fn same_letters(a: &str, b: &str) -> bool {
     letters(a) == letters(b)
 }
 
-/// `old` without blank lines before it and white space after it.
+/// `old` without blank lines at its start and white space at its end.
 fn from_first_line(old: &str) -> &str {
     let blank = &old[..old.len() - old.trim_start().len()];
     let start = blank.rfind('\n').map_or(0, |end| end + 1);
     old[start..].trim_end()
 }
 
-/// The first line of the file, from line `start` on, that differs from `needle`. The needle may
-/// begin and end within a line.
+/// The first line of the file, counted from line `start`, that differs from `needle`. The needle
+/// may begin and end within a line.
 fn first_difference<'t>(text: &'t str, start: usize, needle: &str) -> (usize, &'t str) {
     let lines = || text.lines().skip(start - 1);
     let mut wanted = needle.lines().peekable();
@@ -246,7 +251,7 @@ fn first_difference<'t>(text: &'t str, start: usize, needle: &str) -> (usize, &'
     (start, lines().next().unwrap_or_default())
 }
 
-/// A line without the line number of a listing; `None` if it has none.
+/// A line without the line number that a listing adds. `None` if it has no such number.
 fn without_number(line: &str) -> Option<&str> {
     let numbered = line.trim_start();
     let rest = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -255,7 +260,8 @@ fn without_number(line: &str) -> Option<&str> {
         .then(|| rest.trim_start_matches(['\t', '|', ':', '→']))
 }
 
-/// The text with `\n`, `\t`, `\"`, `\'` and `\\` unescaped; `None` if it has none of them.
+/// The text with the escapes `\n`, `\t`, `\"`, `\'` and `\\` replaced by the characters. `None` if
+/// it contains no such escape.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -1,4 +1,4 @@
-//! The keys of a memory workspace and the operations on them. No async, no locking of keys.
+//! The keys of a memory workspace and the operations on them. Not async.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -32,12 +32,12 @@ pub(super) struct Store {
     room: Arc<Room>,
 }
 
-/// A path in a form that sorts as text in path order: the entries of a directory come before names
-/// that only share its prefix.
+/// A path in a form that sorts in path order when compared as text: the entries of a directory come
+/// before names that only begin with the name of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(String);
 
-/// Replaces the slash. No name contains it, and no character is smaller.
+/// Replaces the slash. No name contains this character, and no character is smaller.
 const SEPARATOR: char = '\0';
 
 impl Key {
@@ -50,7 +50,7 @@ impl Key {
         if path.is_root() { String::new() } else { Self::of(path).0 + "\0" }
     }
 
-    /// The first text after all keys below `names`.
+    /// The smallest text that is greater than all keys below `names`.
     fn after_children(prefix: &str, names: &[&str]) -> String {
         format!("{prefix}{}\u{1}", names.join("\0"))
     }
@@ -62,13 +62,13 @@ impl Borrow<str> for Key {
     }
 }
 
-/// Bytes in use, shared with open files.
+/// The number of bytes in use. Shared by the store and its open files.
 struct Room {
     limit: u64,
     used: AtomicU64,
 }
 
-/// One file. Open handles keep it when its key is removed or replaced.
+/// A file. If its key is removed or replaced, open handles keep the file.
 struct Node {
     room: Arc<Room>,
     state: Mutex<State>,
@@ -77,7 +77,7 @@ struct Node {
 struct State {
     bytes: Bytes,
     stat: Stat,
-    /// Whether a key refers to it. Only then do its bytes count.
+    /// Whether a key refers to this file. Only then do its bytes count towards the limit.
     linked: bool,
 }
 
@@ -164,7 +164,7 @@ impl Store {
                     break 'keys;
                 }
             }
-            // Skip everything that is too deep in one step.
+            // Skip all entries that are too deep in a single step.
             from = if names.len() > options.depth {
                 Bound::Included(Key::after_children(&prefix, &names[..options.depth]))
             } else {
@@ -187,7 +187,7 @@ impl Store {
             WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
         };
         let existing = self.target(verb, path)?;
-        // Locked from the check to the replacement, so that no handle writes in between.
+        // Hold the lock from the check to the replacement, so that no handle can write in between.
         let mut held = existing.as_ref().map(|node| node.lock());
         if let Some(expected) = options.expected_version
             && held.as_ref().is_none_or(|state| state.stat.version != expected)
@@ -406,7 +406,7 @@ impl Store {
         }
     }
 
-    /// The file that a write to `path` would replace.
+    /// The file that a write to `path` would replace. `None` if there is none.
     fn target(&self, verb: Verb, path: &WsPath) -> Result<Option<Arc<Node>>> {
         match self.file(verb, path) {
             Ok(node) => Ok(Some(node)),
@@ -425,7 +425,7 @@ impl Store {
         Ok(())
     }
 
-    /// The first key from `from` on that begins with `prefix`.
+    /// The first key that begins with `prefix` and is not before `from`.
     fn next_below(&self, from: Bound<String>, prefix: &str) -> Option<(&Key, &Arc<Node>)> {
         let from = from.as_ref().map(String::as_str);
         let next = self.files.range::<str, _>((from, Bound::Unbounded)).next();
@@ -502,7 +502,7 @@ impl Node {
     }
 }
 
-/// A new version number. It is unique over all stores, so a version never repeats.
+/// A new version number. Numbers are unique among all stores, so a version never occurs again.
 fn next_version() -> FileVersion {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     FileVersion::new(NEXT.fetch_add(1, Ordering::Relaxed).into())
@@ -558,8 +558,8 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Changes the bytes. `length` computes the new length from the old one. Changes nothing if
-    /// there is no room.
+    /// Changes the bytes. `length` computes the new length from the old one. If the limit would be
+    /// exceeded, nothing is changed.
     fn change(
         &self,
         length: impl FnOnce(usize) -> usize,

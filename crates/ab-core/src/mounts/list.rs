@@ -1,4 +1,4 @@
-//! Lists a directory with mounts below it: merges the listings of all parts.
+//! Lists a directory with mounts below it, by merging the listings of all parts.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::metadata::{DirEntry, FileKind, Listing, TruncationCause, WalkProblem}
 use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
-/// Lists `path`, which `part` owns and which has mounts below it.
+/// Lists `path`, which belongs to `part` and has mounts below it.
 pub(super) async fn merged(
     mounts: &Mounts,
     part: Part<'_>,
@@ -22,7 +22,7 @@ pub(super) async fn merged(
         Err(error) if !nothing_there(&error) => return Err(part.shown_error(error)),
         Ok(()) | Err(_) => {}
     }
-    // Inner mounts come after outer ones, whose entries they may cover.
+    // Add inner mounts after outer ones, because they may cover entries of the outer ones.
     for mount in mounts.below(path) {
         merge.mount(path, mount).await;
     }
@@ -35,7 +35,7 @@ struct Merge<'a> {
     entries: BTreeMap<WsPath, DirEntry>,
     problems: Vec<WalkProblem>,
     truncated: Option<TruncationCause>,
-    /// Beyond this path, a truncated part may have had more entries.
+    /// Behind this path, a part whose listing was truncated may have more entries.
     horizon: Option<WsPath>,
 }
 
@@ -51,7 +51,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Adds the entries of a part at `path` down to `depth`, except those that another part covers.
+    /// Adds the entries of a part at `path` up to the depth `depth`. Entries that are covered by
+    /// another part are omitted.
     async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
         let wanted = self.options.limit;
         let most = wanted.saturating_add(DEFAULT_MAX_LIST_ENTRIES);
@@ -61,7 +62,7 @@ impl<'a> Merge<'a> {
             let listing = part.shown_listing(part.driver.list(&path, options).await?);
             let seen = listing.entries.iter().filter(|e| self.is_seen(part, &e.path)).count();
             let covered = listing.entries.len() - seen;
-            // Covered entries must not use up the limit, so list more.
+            // Covered entries must not count towards the limit, so request more entries.
             if listing.truncated.is_none() || seen >= wanted || covered == 0 || limit >= most {
                 break listing;
             }
@@ -83,7 +84,8 @@ impl<'a> Merge<'a> {
         self.mounts.owner(path).point == part.point
     }
 
-    /// Adds a mount below `top`: its parent directories, its mount point, its entries.
+    /// Adds a mount below `top`: the parent directories of its mount point, the mount point, and
+    /// its entries.
     async fn mount(&mut self, top: &WsPath, mount: &Mount) {
         let Some(below) = mount.point.strip_prefix(top) else { return };
         if top.join(&below).is_hidden() {
@@ -111,7 +113,8 @@ impl<'a> Merge<'a> {
             return;
         }
         let taken = match part.check(Verb::List) {
-            // Keep the access rules of the listing, translated for the mounted driver.
+            // Keep the access rules of the listing. They are translated for the driver of the
+            // mount.
             Ok(()) => self.take(part, part.inward(&top.join(&below)), depth).await,
             Err(_) => return,
         };
@@ -120,7 +123,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Adds a parent directory of a mount. It exists even if its own part has no such directory.
+    /// Adds a parent directory of a mount point. It exists even if its own part does not have this
+    /// directory.
     fn way(&mut self, path: &WsPath) {
         let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
         if !is_dir {

@@ -16,9 +16,9 @@ use crate::path::WsPath;
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) driver: &'a dyn Driver,
-    /// The root for the base.
+    /// The mount point. The root for the base.
     pub(super) point: &'a WsPath,
-    /// `None` for the base, which lives as long as the view.
+    /// The lifetime of the mounted handle. `None` for the base, which lives as long as the view.
     pub(super) life: Option<&'a Life>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Translates a path of the view for the driver. Its scope root is translated too. A scope root at or
-    /// above the mount point needs no translation, since nothing inside leads out of the mount.
+    /// Translates a path of the view for the driver, including its scope root. A scope root at or
+    /// above the mount point needs no translation, because nothing inside a mount leads out of it.
     pub(super) fn inward(&self, path: &WsPath) -> WsPath {
         path.strip_prefix(self.point).unwrap_or_else(|| path.clone())
     }
@@ -46,7 +46,7 @@ impl<'a> Part<'a> {
         self.point.join(path)
     }
 
-    /// Translates the path in the error back to the view.
+    /// Translates the path in an error back to the view.
     pub(super) fn shown<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.shown_error(error))
     }
@@ -77,7 +77,7 @@ fn shown_error(point: &WsPath, error: Error) -> Error {
     error.map_path(|path| outward_text(point, path))
 }
 
-/// The path with the mount point before it; `None` for the base.
+/// The path with the mount point in front of it. `None` for the base, whose paths are not changed.
 fn outward_text(point: &WsPath, text: &str) -> Option<String> {
     match (point.is_root(), text) {
         (true, _) => None,
@@ -86,7 +86,7 @@ fn outward_text(point: &WsPath, text: &str) -> Option<String> {
     }
 }
 
-/// An open file whose errors are translated back too.
+/// An open file of a mount. The paths in its errors are translated back to the view.
 #[derive(Debug)]
 pub(super) struct MountedFile {
     pub(super) inner: Box<dyn File>,

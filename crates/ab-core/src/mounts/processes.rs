@@ -1,7 +1,8 @@
-//! Commands in a mounted tree: each part runs its own, and one list shows them all.
+//! Commands in a mounted tree. Each part runs its own commands, and a common list shows all of
+//! them.
 //!
-//! Two parts may use the same id, so ids of a mount carry its mount point: `<point>:<id>`. Ids of
-//! the base stay unchanged, unless they could be confused with those.
+//! Two parts may use the same id, so the ids of a mount contain its mount point: `<point>:<id>`.
+//! Ids of the base are not changed, unless they could be confused with ids of mounts.
 
 use super::Mounts;
 use super::parts::Part;
@@ -15,7 +16,7 @@ use crate::process::{
 
 /// Separates the mount point from the id.
 const SEPARATOR: char = ':';
-/// Stands for the base if its ids need a mount point.
+/// Stands for the base in ids of the base that could be confused with ids of mounts.
 const BASE: &str = ".";
 
 pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Process> {
@@ -29,8 +30,8 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
     Ok(named(part, process))
 }
 
-/// Sets where the part lies in the tree, and which other parts a command in it may see: those on
-/// the same machine, as far as the directory's scope root allows.
+/// Sets the position of the part in the tree, and which other parts are visible to a command in it.
+/// These are the parts on the same machine, as far as the scope root of the directory allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let scope_root = request.cwd.innermost_scope_root().without_access_rules();
     let above = request.layout.scope_path.take();
@@ -38,8 +39,8 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // The visible path of a part: its mount point, or the scope root if that is inside the part. `None`
-    // for a part that the scope root leaves out.
+    // The path at which a part is visible: its mount point, or the scope root if that is inside the
+    // part. `None` for a part that is outside the scope root.
     let owner = mounts.owner(&scope_root).point;
     let seen = |point: &WsPath| {
         if point == owner {
@@ -74,7 +75,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
 }
 
-/// The paths that lie in a part, or contain it, translated for the part.
+/// Those paths that are in a part or contain it, translated for the part.
 fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
     let inward = |path: &WsPath| {
         if point.starts_with(path) {
@@ -98,8 +99,8 @@ pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
         for mut process in part.shown(part.driver.processes().await)? {
             process.cwd = part.outward(&process.cwd);
             process.id = outward(part.point, &process.id);
-            // A process whose directory is now covered by a mount has no path here, and is left
-            // out.
+            // If the directory of a process is now covered by a mount, the process has no path in
+            // the view and is omitted.
             if mounts.owner(&process.cwd).point == part.point {
                 all.push(process);
             }
@@ -123,7 +124,7 @@ pub(super) async fn attach(mounts: &Mounts, id: &ProcessId, from: u64) -> Result
     Ok(named(part, process))
 }
 
-/// The parts that run commands and are still alive.
+/// The parts that can run commands and have not been destroyed.
 fn able(mounts: &Mounts) -> impl Iterator<Item = Part<'_>> {
     let alive = |part: &Part<'_>| part.check(Verb::Processes).is_ok();
     mounts.parts().filter(alive).filter(|part| part.driver.info().capabilities.exec)
@@ -141,7 +142,7 @@ fn outward(point: &WsPath, id: &ProcessId) -> ProcessId {
     ProcessId::new(format!("{}{SEPARATOR}{id}", label(point)))
 }
 
-/// The id as the part at `point` knows it, if it belongs to that part.
+/// The id in the form of the part at `point`. `None` if the id does not belong to this part.
 fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     match id.as_str().split_once(SEPARATOR) {
         None => point.is_root().then(|| id.clone()),
@@ -149,7 +150,7 @@ fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     }
 }
 
-/// The mount point as text without a separator. Unique for each mount point.
+/// The mount point as text that contains no separator. Unique for each mount point.
 fn label(point: &WsPath) -> String {
     if point.is_root() {
         return BASE.to_owned();

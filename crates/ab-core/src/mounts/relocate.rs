@@ -1,8 +1,10 @@
-//! A rename from one part of a mounted tree to another: a copy, then the removal of the source.
+//! A rename from one part of a mounted tree to another: a copy, followed by the removal of the
+//! source.
 //!
-//! Until the copy is complete and the source was found unchanged, every failure removes the copy
-//! and leaves the source as it is. That also protects the source if two mounts show the same files.
-//! If the caller drops the future, the incomplete copy stays, and so does the source.
+//! Until the copy is complete and it was checked that the source has not changed, every failure
+//! removes the copy and leaves the source unchanged. This also protects the source if two mounts
+//! show the same files. If the caller drops the future, the incomplete copy remains, and so does
+//! the source.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,7 @@ use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 const VERB: Verb = Verb::Rename;
 
-/// Moves the file or directory at `from` to `to`, which another part owns.
+/// Moves the file or directory at `from` to `to`, which belongs to another part.
 pub(super) async fn run(
     from: (Part<'_>, &WsPath),
     to: (Part<'_>, &WsPath),
@@ -78,7 +80,7 @@ impl<'a> Place<'a> {
         Error::for_path(VERB, &self.part.outward(self.path), kind, message)
     }
 
-    /// The file at this path, if it exists.
+    /// The attributes of the file at this path. `None` if it does not exist.
     async fn stat(&self) -> Result<Option<Stat>> {
         match self.part.driver.stat(self.path, KEEP).await {
             Ok(stat) => Ok(Some(stat)),
@@ -92,13 +94,14 @@ impl<'a> Place<'a> {
         self.shown(self.part.driver.remove(self.path, options).await.map(drop))
     }
 
-    /// Removes a copy. Its own error is ignored, since an earlier one is reported.
+    /// Removes a copy. An error is ignored, because an earlier error is reported.
     async fn clear(&self) {
         let options = RemoveOptions::recursive().missing_ok();
         let _ = self.part.driver.remove(self.path, options).await;
     }
 
-    /// Everything below, with details. Too many entries, or unreadable ones, are an error.
+    /// All entries below this path, with details. Fails if there are too many, or if some cannot be
+    /// read.
     async fn tree(&self) -> Result<Vec<DirEntry>> {
         let options = ListOptions {
             depth: usize::MAX,
@@ -117,15 +120,16 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether two mounts show the same file here, so that nothing has to be moved. Drivers without
-/// directory versions have no empty directories, so none of theirs is replaced.
+/// Whether two mounts show the same file here, so that there is nothing to move. Drivers without
+/// versions of directories have no empty directories, so none of their directories is replaced.
 fn is_same(source: &Stat, target: &Stat) -> bool {
     source.kind == target.kind
         && source.version == target.version
         && (source.kind != FileKind::Dir || source.version != FileVersion::new(0))
 }
 
-/// Whether the source may replace the target: a file may replace a file, a directory an empty one.
+/// Whether the source may replace the target: a file may replace a file, and a directory may
+/// replace an empty directory.
 async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Result<()> {
     match (source.is_dir(), target.is_dir()) {
         (false, false) => Ok(()),
@@ -160,8 +164,8 @@ async fn move_file(
         Err(error) => Err(error),
     };
     if moved.is_err() && onto == Onto::Nothing {
-        // The removal may have succeeded although its answer was lost. Then the copy is the only
-        // one left.
+        // If the answer to the removal was lost, the removal may have succeeded. In that case the
+        // copy is the only one left and must be kept.
         let now = from.stat().await;
         if now.is_ok_and(|now| now.is_some_and(|now| now.version == copied)) {
             to.clear().await;
@@ -203,14 +207,14 @@ async fn move_dir(
         }
         return Err(error);
     }
-    // If the removal fails halfway, the copy still has everything.
+    // If the removal fails halfway, the copy is still complete.
     from.remove().await.map_err(|error| {
         let target = to.part.outward(to.path);
         error.with_hint(format!("the copy at '{target}' is complete"))
     })
 }
 
-/// Refuses entries that the other driver cannot hold, before anything is copied.
+/// Refuses entries that the other driver cannot store, before anything is copied.
 fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Result<()> {
     let links =
         from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
@@ -271,15 +275,16 @@ async fn copy_tree(
     if !driver.info().capabilities.empty_dirs {
         return Ok(());
     }
-    // From the bottom up, since a directory without write permission accepts no more files.
+    // Set modes from the bottom up, because no files can be added to a directory without write
+    // permission.
     for (path, stat) in dirs.iter().rev() {
         to.shown(transfer::dress(to.below(path), stat).await)?;
     }
     Ok(())
 }
 
-/// Whether a link at `link`, relative to the moved directory, leads to something that is moved too,
-/// judged by its text.
+/// Whether the target of the link at `link`, which is relative to the moved directory, is moved
+/// too. Only the text of the link is examined.
 fn stays_below(link: &WsPath, text: &str) -> bool {
     let mut depth = link.segments().count().saturating_sub(1);
     for segment in text.split('/') {
@@ -293,7 +298,7 @@ fn stays_below(link: &WsPath, text: &str) -> bool {
     !text.starts_with('/')
 }
 
-/// Fails unless the source still has the same entries and versions that were copied.
+/// Fails unless the source still has the entries and versions that were copied.
 async fn is_unchanged(from: &Place<'_>, before: &[DirEntry]) -> Result<()> {
     let versions = |entries: &[DirEntry]| -> BTreeMap<WsPath, (FileKind, Option<FileVersion>)> {
         let version = |entry: &DirEntry| match entry.kind {

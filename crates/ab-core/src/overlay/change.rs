@@ -1,5 +1,5 @@
-//! Changes through an overlay. Each change goes to the upper layer, after the files that it needs
-//! were copied there from the lower one.
+//! Changes through an overlay. Each change is made in the upper layer, after the files that it
+//! needs were copied there from the lower one.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::options::{
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
-/// The default mode of directories.
+/// The permission bits that a new directory gets by default.
 const DIR_MODE: u32 = 0o755;
 const PERMISSIONS: u32 = 0o777;
 
@@ -35,7 +35,7 @@ impl Overlay {
         let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
         must_be_file(verb, path, spot.kind())?;
         let below = match (&spot.upper, &spot.lower) {
-            // The upper layer has the file and can check the options itself.
+            // The upper layer has the file, so it can check the options itself.
             (Some(_), _) => {
                 return named(verb, path, self.upper.write(&spot.path, content, options).await);
             }
@@ -233,19 +233,19 @@ impl Overlay {
         Ok(RemoveOutcome { count })
     }
 
-    /// Removes the file or directory at a spot. That of the lower layer is hidden first, so that it
-    /// does not reappear in between.
+    /// Removes the file or directory at a spot. The one in the lower layer is hidden first, so that
+    /// it does not become visible in between.
     pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
         self.hide_or_keep(spot).await?;
         if spot.upper.is_some() {
-            // A directory that is empty for callers may still hold marks.
+            // A directory that appears empty to callers may still contain marks.
             self.upper.remove(&spot.path, RemoveOptions::recursive().missing_ok()).await?;
         }
         Ok(())
     }
 
-    /// Prepares the removal of a spot from the upper layer: hides the one of the lower layer, and
-    /// keeps the parent directory.
+    /// Prepares the removal of a spot from the upper layer: hides the file or directory in the
+    /// lower layer, and makes sure that the parent directory continues to exist.
     pub(super) async fn hide_or_keep(&self, spot: &Spot) -> Result<()> {
         if spot.lower.is_some() {
             return self.hide(spot).await;
@@ -258,15 +258,15 @@ impl Overlay {
         }
     }
 
-    /// Hides a path of the lower layer. The upper layer's file at the same path stays visible.
+    /// Hides a path of the lower layer. A file in the upper layer with the same path stays visible.
     pub(super) async fn hide(&self, spot: &Spot) -> Result<()> {
         let Some((path, whiteout)) = marks::whiteout_of(&spot.path) else { return Ok(()) };
         self.prepare(spot).await?;
         self.upper.write(&path, whiteout.content.into(), WriteOptions::default()).await.map(drop)
     }
 
-    /// Creates the parent directories of a spot that only the lower layer has in the upper one,
-    /// with the same modes.
+    /// Creates those parent directories of a spot in the upper layer that only the lower layer has.
+    /// They get the same modes.
     pub(super) async fn prepare(&self, spot: &Spot) -> Result<()> {
         if !self.has_real_dirs {
             return Ok(());
@@ -277,7 +277,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Creates a directory in the upper layer, with the mode of the lower layer's one, if any.
+    /// Creates a directory in the upper layer. It gets the mode of the directory in the lower
+    /// layer, if there is one.
     pub(super) async fn make_upper_dir(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         if !self.has_real_dirs {
             return self.keep(path, like).await;
@@ -293,7 +294,8 @@ impl Overlay {
             .map(drop)
     }
 
-    /// Marks a directory in an upper layer that does not support empty ones.
+    /// Creates a keeper for a directory, because the upper layer does not support empty
+    /// directories.
     async fn keep(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         let options = WriteOptions {
             mode: WriteMode::CreateIfMissing,
@@ -303,14 +305,15 @@ impl Overlay {
         self.upper.write(&marks::keeper_in(path), Bytes::new(), options).await.map(drop)
     }
 
-    /// Copies a spot that only the lower layer has to the upper one. Callers see no difference.
+    /// Copies a spot that only the lower layer has to the upper layer. This is not visible to
+    /// callers.
     pub(super) async fn copy_up(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let Some(stat) = &spot.lower else { return Ok(()) };
         self.copy_one_up(&spot.path, stat).await
     }
 
-    /// The same if the parent directories are known to exist.
+    /// Like `copy_up`, but the parent directories must already exist.
     pub(super) async fn copy_one_up(&self, path: &WsPath, stat: &Stat) -> Result<()> {
         match stat.kind {
             FileKind::Dir => self.make_upper_dir(path, Some(stat)).await,
@@ -333,7 +336,7 @@ impl Overlay {
         }
     }
 
-    /// The same without the bytes, which are about to be replaced.
+    /// Like `copy_up`, but without the content, which is about to be replaced.
     async fn copy_up_empty(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let options = WriteOptions {
@@ -344,7 +347,7 @@ impl Overlay {
         self.upper.write(&spot.path, Bytes::new(), options).await.map(drop)
     }
 
-    /// Locks the file that `path` leads to, under whichever name, and returns its spot.
+    /// Locks the file to which `path` leads, even if it has a different name, and returns its spot.
     async fn file_turn(
         &self,
         verb: Verb,
@@ -361,12 +364,13 @@ impl Overlay {
         if begun_or_ended == before {
             Ok((turn, spot))
         } else {
-            // The file may have changed while this waited for the lock.
+            // Look the file up again, because it may have changed while this call waited for the
+            // lock.
             Ok((turn, self.look_to_change(verb, path, last).await?))
         }
     }
 
-    /// Looks up `path`, which must lead to something that the caller may change.
+    /// Looks up `path`. Fails if the caller may not change what the path leads to.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
         if spot.path.is_write_protected() {
@@ -376,7 +380,8 @@ impl Overlay {
         }
     }
 
-    /// The same for a rename or removal: nothing below the path may be restricted either.
+    /// Looks up `path` for a rename or removal. Fails also if something below the path is
+    /// restricted.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
         if spot.path.is_or_contains_restricted_path() {
@@ -397,7 +402,8 @@ fn must_be_file(verb: Verb, path: &WsPath, kind: Option<FileKind>) -> Result<()>
     }
 }
 
-/// An open file whose errors name the path that it was opened by, not the target of its links.
+/// An open file. Its errors contain the path by which it was opened, not the target of links on the
+/// path.
 #[derive(Debug)]
 struct NamedFile {
     inner: Box<dyn File>,

@@ -1,11 +1,12 @@
-//! Ends the changes of an overlay: writes them to the lower layer, or discards them.
+//! Commits the changes of an overlay to the lower layer, or discards them.
 //!
-//! A commit handles one path after the other. It first writes what the overlay shows to the lower
-//! layer, then removes it from the upper one. Callers see no difference at any moment. After a
-//! failure the rest is still in the upper layer, so the commit can be repeated.
+//! A commit handles one path after the other. It first writes the state of the overlay to the lower
+//! layer, and then removes the path from the upper layer. Callers see the same content at any time.
+//! After a failure the remaining changes are still in the upper layer, so the commit can be
+//! repeated.
 //!
 //! A file of the lower layer is removed only when its replacement is complete. The replacement is
-//! first written beside it, under a hidden name.
+//! first written next to it under a hidden name.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,8 @@ use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 enum Step {
     Enter(WsPath, Release),
-    /// All entries are done. Holds the attributes that the lower layer's directory should get.
+    /// All entries of a directory are committed. Contains the attributes that the directory in the
+    /// lower layer should get.
     Leave(WsPath, Stat, Release),
 }
 
@@ -32,13 +34,13 @@ enum Step {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
     AtOnce,
-    /// Later, together with a parent directory whose mode forbids removals. The parent keeps its
-    /// mode until then, because a repeated commit still needs it.
+    /// Later, together with a parent directory whose mode does not allow removals. Until then the
+    /// parent keeps its mode, which a repeated commit would need.
     WithDirectory,
 }
 
 impl Overlay {
-    /// Makes the lower layer equal to what the overlay shows, and empties the upper one.
+    /// Brings the lower layer to the state of the overlay, and empties the upper layer.
     pub(crate) async fn commit(&self) -> Result<()> {
         self.alive(Verb::Write)?;
         let _tree = self.locks.tree.write().await;
@@ -54,7 +56,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Empties the upper layer, so that the lower one is visible again.
+    /// Empties the upper layer, so that the state of the lower layer becomes visible again.
     pub(crate) async fn discard(&self) -> Result<()> {
         self.alive(Verb::Delete)?;
         let _tree = self.locks.tree.write().await;
@@ -92,7 +94,7 @@ impl Overlay {
         Ok(steps)
     }
 
-    /// Commits one entry of the upper layer. The contents of a directory become further steps.
+    /// Commits one entry of the upper layer. The entries of a directory are added as further steps.
     async fn commit_entry(
         &self,
         entry: &DirEntry,
@@ -102,8 +104,9 @@ impl Overlay {
         let DirEntry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
-        // A file replaces a file in one step. Anything else must be removed first, and so must a
-        // directory that was removed in the overlay before this one was created.
+        // A file can replace a file in one step. In all other cases the old entry must be removed
+        // first. This is also true for a directory that was removed in the overlay before this one
+        // was created.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
             (Some(below), FileKind::Dir) => is_hidden || !below.kind.is_dir(),
@@ -137,7 +140,8 @@ impl Overlay {
         Ok(Vec::new())
     }
 
-    /// Commits the entry at `path` where the lower layer has something that must be removed first.
+    /// Commits the entry at `path` if the lower layer has an entry there that must be removed
+    /// first.
     async fn commit_instead(&self, path: &WsPath, stat: &Stat, below: &Stat) -> Result<()> {
         let staged = transfer::beside(path);
         let placed = match self.stage(path, &staged, stat).await {
@@ -145,7 +149,7 @@ impl Overlay {
             Err(error) => Err(error),
         };
         if placed.is_err() {
-            // Report the first error.
+            // If the removal fails too, the first error is still reported.
             let _ = self.drop_lower(&staged).await;
         }
         let in_place = |text: &str| {
@@ -155,7 +159,7 @@ impl Overlay {
         placed.map_err(|error| error.map_path(in_place))
     }
 
-    /// Copies the upper layer's `path`, with everything below, to `staged` in the lower layer.
+    /// Copies `path` in the upper layer, with everything below it, to `staged` in the lower layer.
     async fn stage(&self, path: &WsPath, staged: &WsPath, stat: &Stat) -> Result<()> {
         let mut todo = vec![(path.clone(), stat.clone())];
         let mut dirs: Vec<(WsPath, Stat)> = Vec::new();
@@ -177,7 +181,7 @@ impl Overlay {
             todo.extend(inside.entries.into_iter().filter_map(known));
         }
         if self.lower.info().capabilities.empty_dirs {
-            // From the bottom up: a directory may get a mode that forbids new entries.
+            // Set modes from the bottom up, because the mode of a directory may forbid new entries.
             for (dir, like) in dirs.iter().rev() {
                 self.give_mode(dir, like).await?;
             }
@@ -205,7 +209,7 @@ impl Overlay {
         }
     }
 
-    /// Moves `staged` to `path` in the lower layer, and replaces what is there.
+    /// Moves `staged` to `path` in the lower layer, replacing the old entry.
     async fn put_in_place(
         &self,
         staged: &WsPath,
@@ -217,10 +221,10 @@ impl Overlay {
         if !stat.kind.is_dir() && !below.kind.is_dir() {
             return self.lower.rename(staged, path, replace).await.map(drop);
         }
-        // Directories cannot be replaced in one step. The old entry is moved aside, and moved back
-        // if the new one cannot take its place.
+        // A directory cannot be replaced in one step. Move the old entry aside, and move it back if
+        // the new one cannot take its place.
         let aside = transfer::beside(path);
-        // In a layer without empty directories, an empty one has nothing to move.
+        // In a layer without empty directories, an empty directory has no staged copy.
         let has_staged = found(self.lower.stat(staged, KEEP).await)?.is_some();
         self.lower.rename(path, &aside, RenameOptions::default()).await?;
         if has_staged || self.lower.info().capabilities.empty_dirs {
@@ -235,7 +239,7 @@ impl Overlay {
         }
         match self.drop_lower(&aside).await {
             Ok(()) => Ok(()),
-            // Try once more, because no later commit would remove it.
+            // Try the removal again, because no later commit would remove this entry.
             Err(_) => self.drop_lower(&aside).await,
         }
     }
@@ -254,13 +258,15 @@ impl Overlay {
         copied.map(drop).map_err(TransferFailure::into_error)
     }
 
-    /// Finishes a directory. Only now may it get a mode that forbids new entries.
+    /// Finishes a directory. It gets its final mode only now, because this mode may forbid new
+    /// entries.
     async fn leave(&self, path: &WsPath, like: &Stat, release: Release) -> Result<()> {
         self.give_mode(path, like).await?;
         self.release(path, release).await
     }
 
-    /// Sets the mode of a lower directory to the one that the view shows, if it has modes.
+    /// Sets the mode of a directory in the lower layer to the mode that the view shows, if the
+    /// layer supports modes.
     async fn give_mode(&self, path: &WsPath, like: &Stat) -> Result<()> {
         let lower = found(self.lower.stat(path, KEEP).await)?;
         if !lower.is_some_and(|lower| is_other_mode(like, &lower)) {
@@ -291,7 +297,7 @@ impl Overlay {
         self.lower.remove(path, RemoveOptions::recursive().missing_ok()).await.map(drop)
     }
 
-    /// Removes a path from the upper layer, even a directory whose mode forbids it.
+    /// Removes a path from the upper layer. Works even for a directory whose mode forbids removals.
     async fn drop_upper(&self, path: &WsPath) -> Result<()> {
         let options = RemoveOptions::recursive().missing_ok();
         match self.upper.remove(path, options).await {
@@ -303,7 +309,7 @@ impl Overlay {
         }
     }
 
-    /// Gives the owner access to a directory of the upper layer and to those in it.
+    /// Gives the owner access to a directory of the upper layer and to all directories in it.
     async fn open_up(&self, top: &WsPath) -> Result<()> {
         let mut dirs = vec![top.clone()];
         while let Some(path) = dirs.pop() {
@@ -321,7 +327,7 @@ impl Overlay {
     }
 }
 
-/// Whether not even the owner of a directory can change its entries.
+/// Whether the mode of a directory forbids even its owner to change its entries.
 fn is_shut(dir: &Stat) -> bool {
     dir.mode.is_some_and(|mode| mode & OPEN != OPEN)
 }

@@ -1,7 +1,7 @@
-//! The changes of an overlay: walks the upper layer and compares each entry with the lower one.
+//! The changes of an overlay: walks the upper layer and compares each entry with the lower layer.
 //!
-//! A file with equal content is not a change, nor is a directory that the upper layer has only
-//! because of its entries. The root is not compared.
+//! A file with the same content in both layers is not a change. A directory that the upper layer
+//! has only because of its entries is not a change either. The root is not compared.
 
 use std::collections::BTreeMap;
 
@@ -18,32 +18,33 @@ use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions, Re
 use crate::path::WsPath;
 use crate::transfer::{self, TransferEnd};
 
-/// Largest file that is compared as text.
+/// Maximum size in bytes of a file that is compared as text.
 pub const MAX_OVERLAY_DIFF_FILE_BYTES: u64 = 1024 * 1024;
-/// Most bytes of all diffs in one result together.
+/// Maximum number of bytes of all diffs in one result.
 pub(crate) const MAX_OVERLAY_DIFF_TOTAL_BYTES: usize = 16 * 1024 * 1024;
 
-/// One path that differs from the lower layer.
+/// A path that differs from the lower layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayChange {
     pub path: WsPath,
     pub kind: OverlayChangeKind,
-    /// The lower layer's file.
+    /// The attributes of the file in the lower layer.
     pub before: Option<Stat>,
-    /// The file that the overlay shows.
+    /// The attributes of the file in the overlay.
     pub after: Option<Stat>,
-    /// The change as a unified diff, for text files up to [`MAX_OVERLAY_DIFF_FILE_BYTES`]. If the
-    /// total limit is reached, a note replaces it.
+    /// The change as a unified diff. Only for text files of at most
+    /// [`MAX_OVERLAY_DIFF_FILE_BYTES`]. If the limit on all diffs is reached, this is a note
+    /// instead.
     pub diff: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverlayChangeKind {
-    /// For an added directory all its entries are listed too.
+    /// The path was added. For a directory, all its entries are listed too.
     Added,
-    /// Other bytes, another mode, or another file kind.
+    /// The content, the mode or the kind of the file differs.
     Changed,
-    /// For a removed directory its entries are not listed.
+    /// The path was removed. The entries of a removed directory are not listed.
     Removed,
 }
 
@@ -57,12 +58,13 @@ impl OverlayChangeKind {
     }
 }
 
-/// What the lower layer has at the path of an upper directory.
+/// What the lower layer contains at the path of a directory of the upper layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Below {
     /// A directory that is visible, except where marks hide its entries.
     Shows,
-    /// A directory that was removed before the upper one was created.
+    /// A directory that was removed in the overlay before the directory in the upper layer was
+    /// created.
     WasRemoved,
     Nothing,
 }
@@ -80,7 +82,7 @@ impl Overlay {
         differ.finish().await
     }
 
-    /// Whether the files of both layers are equal: the same bytes and the same mode.
+    /// Whether the file has the same bytes and the same mode in both layers.
     pub(super) async fn is_same_file(
         &self,
         path: &WsPath,
@@ -98,7 +100,7 @@ impl Overlay {
     }
 }
 
-/// Whether both have a mode and the modes differ.
+/// Whether both files have a mode and the modes differ.
 pub(super) fn is_other_mode(one: &Stat, other: &Stat) -> bool {
     matches!((one.mode, other.mode), (Some(one), Some(other)) if one != other)
 }
@@ -106,7 +108,7 @@ pub(super) fn is_other_mode(one: &Stat, other: &Stat) -> bool {
 struct Differ<'a> {
     overlay: &'a Overlay,
     changes: Vec<OverlayChange>,
-    /// Bytes of diffs so far.
+    /// The number of bytes of all diffs so far.
     text: usize,
 }
 
@@ -147,7 +149,7 @@ impl Differ<'_> {
             }
             self.entry(entry, before).await?;
         }
-        // The rest is in the lower layer and not visible in the overlay.
+        // The remaining entries are in the lower layer and are not visible in the overlay.
         for (name, before) in lower {
             let path = path.with_name(&name);
             self.note(path, OverlayChangeKind::Removed, Some(before), None);
@@ -243,7 +245,7 @@ impl Differ<'_> {
         Ok(Some(diff))
     }
 
-    /// The text of a file; empty if it is missing, `None` if it is not text or too long.
+    /// The text of a file. Empty if the file is missing. `None` if it is not text or too large.
     async fn text(
         &self,
         layer: Layer,

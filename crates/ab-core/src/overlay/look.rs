@@ -1,5 +1,5 @@
-//! Resolves a path in the merged tree: one directory at a time from the root down, in both layers,
-//! with links followed on the way.
+//! Resolves a path in the merged tree, one directory at a time from the root downwards. Looks in
+//! both layers and follows links on the way.
 
 use std::collections::VecDeque;
 
@@ -13,21 +13,23 @@ use crate::metadata::{FileKind, FileVersion, Stat};
 use crate::options::{LinkHandling, StatOptions};
 use crate::path::{ScopedPathParts, WsPath, is_mark};
 
-/// Most links on one path, the same as in the Linux kernel.
+/// Maximum number of links that the resolution of one path may follow. The Linux kernel has the
+/// same limit.
 const MAX_LINKS: usize = 40;
 pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 
-/// A place in the merged tree, and what each layer has there.
+/// A place in the merged tree, and what each layer contains there.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// Contains no link, and has the scope roots and rules of the requested path.
+    /// The path of the place. It contains no link, and has the scope roots and rules of the
+    /// requested path.
     pub(super) path: WsPath,
     pub(super) upper: Option<Stat>,
-    /// Also `None` if a mark hides it.
+    /// The entry in the lower layer. `None` if there is none, or if a mark hides it.
     pub(super) lower: Option<Stat>,
-    /// The parent directories that only the lower layer has, from the top down.
+    /// Those parent directories that only the lower layer has, from the top down.
     pub(super) above: Vec<(WsPath, Stat)>,
-    /// Whether the lower layer has the parent directory, and it is visible.
+    /// Whether the parent directory is visible in the lower layer.
     pub(super) is_in_lower_dir: bool,
 }
 
@@ -36,7 +38,7 @@ impl Spot {
         self.upper.as_ref().or(self.lower.as_ref()).map(|stat| stat.kind)
     }
 
-    /// The layer that provides this path.
+    /// The layer from which this path is read.
     pub(super) fn layer(&self) -> Option<Layer> {
         match (&self.upper, &self.lower) {
             (Some(_), _) => Some(Layer::Upper),
@@ -49,7 +51,7 @@ impl Spot {
         is_dir(self.upper.as_ref())
     }
 
-    /// Whether the lower layer's entries of this directory are visible.
+    /// Whether the entries of this directory in the lower layer are visible.
     pub(super) fn shows_lower(&self) -> bool {
         shows_lower(self.upper.as_ref(), self.lower.as_ref())
     }
@@ -64,14 +66,15 @@ fn shows_lower(upper: Option<&Stat>, lower: Option<&Stat>) -> bool {
 }
 
 impl Overlay {
-    /// Looks up `path`. A missing file is a result, so that it can be created. A file as a parent
-    /// is an error, and so is a dangling link, since nothing is created through a link.
+    /// Looks up `path`. If the file does not exist, this is not an error, so that it can be
+    /// created. It is an error if a parent directory is a file, or if a link is dangling, because
+    /// nothing is created through a link.
     pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         self.alive(verb)?;
         Walk::new(self, verb, path, last).run().await
     }
 
-    /// The attributes of a spot, as callers see them.
+    /// The attributes of a spot that callers see.
     pub(super) async fn describe(&self, spot: &Spot) -> Result<Option<Stat>> {
         match (&spot.upper, &spot.lower) {
             (Some(upper), lower) if upper.kind.is_dir() => {
@@ -82,8 +85,8 @@ impl Overlay {
         }
     }
 
-    /// The attributes of a directory in the upper layer. In a layer without real directories they
-    /// come from its keeper, or else from the lower layer.
+    /// The attributes of a directory in the upper layer. If the layer does not support real
+    /// directories, they come from the directory's keeper, or otherwise from the lower layer.
     pub(super) async fn describe_dir(
         &self,
         path: &WsPath,
@@ -102,12 +105,12 @@ impl Overlay {
     }
 }
 
-/// A directory with the attributes of its keeper.
+/// The attributes of a directory, taken from its keeper.
 pub(super) fn as_dir(keeper: Stat) -> Stat {
     Stat { kind: FileKind::Dir, size: 0, version: FileVersion::new(0), ..keeper }
 }
 
-/// The stat of a layer, or `None` if the path does not exist there.
+/// Converts the result of a `stat` in a layer. `None` if the path does not exist there.
 pub(super) fn found(result: Result<Stat>) -> Result<Option<Stat>> {
     match result {
         Ok(stat) => Ok(Some(stat)),
@@ -125,7 +128,7 @@ async fn ask(layer: &dyn Driver, path: &WsPath) -> Result<Option<Stat>> {
 enum Step {
     Name(String, Origin),
     Up,
-    /// Later steps must not climb above this place.
+    /// Marks a scope root. Later steps must not lead above this place.
     ScopeRoot,
 }
 
@@ -153,11 +156,11 @@ struct Walk<'a> {
     path: &'a WsPath,
     last: LinkHandling,
     steps: VecDeque<Step>,
-    /// From the root down to the current directory.
+    /// The directories from the root down to the current one.
     levels: Vec<Level>,
-    /// How many levels `..` must not leave.
+    /// The number of levels above which `..` must not lead.
     floor: usize,
-    /// How many scope roots were passed.
+    /// The number of scope roots that have been passed.
     scope_roots: usize,
     links: usize,
 }
@@ -171,7 +174,7 @@ impl<'a> Walk<'a> {
             steps.push_back(Step::ScopeRoot);
         }
         steps.extend(names(rest));
-        // The path's own scope root applies only to what is below it.
+        // A scope root at the end of the path applies only to what is below it.
         let is_own_scope_root = path.has_scope_root() && path.part_below_scope_root().is_empty();
         steps.extend(is_own_scope_root.then_some(Step::ScopeRoot));
         let dir = Some(root());
@@ -246,7 +249,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Checks that the current level is a directory, or that one can be created there.
+    /// Fails unless the current level is a directory, or a directory can be created there.
     fn must_be_dir(&self) -> Result<()> {
         match self.levels.last().and_then(Level::kind) {
             None | Some(FileKind::Dir) => Ok(()),
@@ -257,8 +260,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a link must be followed. It is kept only at the end of the path, if the caller asked
-    /// for that.
+    /// Whether a link must be followed. It is not followed only if it is at the end of the path and
+    /// the caller asked for the link itself.
     fn must_follow(&self) -> bool {
         let goes_on = |step: &Step| match step {
             Step::Name(..) | Step::Up => true,
@@ -284,8 +287,8 @@ impl<'a> Walk<'a> {
             (true, true) => {
                 let whiteout = here.path.with_name(&marks::whiteout(name).name);
                 let (upper, hidden) = join(ask(u, &path), ask(u, &whiteout)).await;
-                // Ask the lower layer last: a commit writes there first and then removes the upper
-                // file.
+                // Look in the lower layer last: a commit first writes there and then removes the
+                // file from the upper layer.
                 let lower = match self.told(hidden)? {
                     Some(_) => None,
                     None => self.told(ask(l, &path).await)?,
@@ -327,7 +330,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The segments of an absolute target below the scope root, if it points there.
+    /// The segments of an absolute link target below the scope root. `None` if the target is not
+    /// below it.
     fn inside(&self, target: &str) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
@@ -359,7 +363,7 @@ fn names(part: &str) -> impl Iterator<Item = Step> {
     part.split('/').filter(|name| !name.is_empty()).map(name)
 }
 
-/// A placeholder for the root until its attributes are needed.
+/// Placeholder attributes for the root. The real ones are read only when they are needed.
 fn root() -> Stat {
     Stat {
         kind: FileKind::Dir,

@@ -1,30 +1,31 @@
-//! The marks that an overlay keeps in its upper layer, and their names.
+//! The marks that an overlay stores in its upper layer, and their names.
 //!
-//! A *whiteout* `.ab-wh-<name>` hides that name of the lower layer in the same directory. An entry
-//! of the upper layer with that name stays visible. So after a directory was removed and created
-//! again, its whiteout stays and hides the old contents.
+//! A *whiteout* with the name `.ab-wh-<name>` hides `<name>` of the lower layer in the same
+//! directory. An entry with this name in the upper layer stays visible. If a directory is removed
+//! and created again, its whiteout stays and hides the old contents.
 //!
-//! A *keeper* `.ab-keep` is a file in a directory of an upper layer that does not support empty
-//! directories. It makes the directory exist, and provides its mode and modification time.
+//! A *keeper* with the name `.ab-keep` is a file in a directory of an upper layer that does not
+//! support empty directories. The directory exists because of this file, which also stores the mode
+//! and the modification time of the directory.
 
 use crate::path::{
     EMPTY_DIR_MARKER_NAME, MAX_PATH_SEGMENT_BYTES, OVERLAY_WHITEOUT_PREFIX, TEMP_FILE_PREFIX,
     WsPath, is_mark,
 };
 
-/// Separates the beginning of a long name from its digest.
+/// Separates the beginning of a long name from the digest of the name.
 const CUT: char = '~';
 const DIGEST_DIGITS: usize = 32;
 
-/// A whiteout as it is stored.
+/// A whiteout in the form in which it is stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whiteout {
     pub(super) name: String,
-    /// The hidden name, if it does not fit into the whiteout's own name; otherwise empty.
+    /// The hidden name if it is too long for the name of the whiteout, otherwise empty.
     pub(super) content: String,
 }
 
-/// The whiteout of `name`.
+/// The whiteout that hides `name`.
 pub(super) fn whiteout(name: &str) -> Whiteout {
     let plain =
         OVERLAY_WHITEOUT_PREFIX.len() + name.len() <= MAX_PATH_SEGMENT_BYTES && !looks_cut(name);
@@ -42,23 +43,23 @@ pub(super) fn whiteout(name: &str) -> Whiteout {
     Whiteout { name: name_of_mark, content: name.to_owned() }
 }
 
-/// The path of the whiteout that hides `path` of the lower layer.
+/// The whiteout that hides `path` of the lower layer, and its path.
 pub(super) fn whiteout_of(path: &WsPath) -> Option<(WsPath, Whiteout)> {
     let (parent, name) = (path.parent()?, path.name()?);
     let whiteout = whiteout(name);
     Some((parent.with_name(&whiteout.name), whiteout))
 }
 
-/// What a name in the upper layer means.
+/// The meaning of a name in the upper layer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// An entry that callers see.
+    /// An ordinary entry, which callers see.
     Plain,
-    /// Hides this name of the lower layer.
+    /// A whiteout that hides this name of the lower layer.
     Whiteout(&'a str),
-    /// Hides a name that only the content of the mark gives.
+    /// A whiteout for a long name. The hidden name is the content of the whiteout.
     CutWhiteout,
-    /// A keeper, or the temporary file of a running write.
+    /// A keeper, or the temporary file of a running write. Callers do not see it.
     Silent,
 }
 
@@ -73,7 +74,7 @@ pub(super) fn read(name: &str) -> Name<'_> {
     }
 }
 
-/// Whether callers never see or use this name.
+/// Whether the name is reserved, so that callers never see it and cannot use it.
 pub(super) fn is_reserved(name: &str) -> bool {
     is_mark(name) || name.starts_with(TEMP_FILE_PREFIX)
 }
@@ -82,8 +83,8 @@ pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
     directory.with_name(EMPTY_DIR_MARKER_NAME)
 }
 
-/// Whether a name looks like a cut whiteout name. Short names that do are also stored with a
-/// digest, so that no two names share a whiteout.
+/// Whether a name looks like the shortened name of a whiteout. Short names that look like this are
+/// also stored with a digest, so that two different names never have the same whiteout.
 fn looks_cut(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.len() > DIGEST_DIGITS
@@ -92,7 +93,7 @@ fn looks_cut(name: &str) -> bool {
         && name[name.len() - DIGEST_DIGITS..].bytes().all(is_digit)
 }
 
-/// FNV-1a. Marks outlive the process, so the digest must be the same in every build.
+/// The FNV-1a digest. It must be the same in every build, because marks outlive the process.
 fn digest(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -1,7 +1,8 @@
 //! Renames inside an overlay.
 //!
-//! The source is first copied to the upper layer completely, then hidden in the lower one. Callers
-//! notice neither. Then the upper layer renames it, so the rename is as atomic as that layer's.
+//! The source is first copied completely to the upper layer, and then hidden in the lower layer.
+//! Neither is visible to callers. After that the upper layer renames the source, so the rename is
+//! as atomic as a rename in that layer.
 
 use super::look::Spot;
 use super::{OPEN, Overlay, exists, missing, named};
@@ -79,22 +80,23 @@ impl Overlay {
         }
     }
 
-    /// Copies all parts of the source that only the lower layer has to the upper one.
+    /// Copies those parts of the source that only the lower layer has to the upper layer.
     async fn bring_up(&self, source: &Spot) -> Result<()> {
         if source.upper.is_none() {
             self.prepare(source).await?;
         }
         let mut shut = Vec::new();
         let copied = self.copy_tree_up(source, &mut shut).await;
-        // Also after a failure, so that the copied directories look the same as before.
+        // Do this after a failure too, so that the copied directories have the same attributes as
+        // before.
         for (path, attributes) in shut.into_iter().rev() {
             self.upper.set_attributes(&path, attributes).await?;
         }
         copied
     }
 
-    /// Copies a tree up. Collects in `shut` the directories that get their mode when they are
-    /// complete.
+    /// Copies a tree to the upper layer. `shut` collects the directories that get their final mode
+    /// when they are complete.
     async fn copy_tree_up(
         &self,
         source: &Spot,
@@ -128,8 +130,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Copies one entry up. A directory whose mode forbids new entries is created with write
-    /// permission first.
+    /// Copies one entry to the upper layer. If the mode of a directory forbids new entries, the
+    /// directory is first created with write permission.
     async fn copy_open(
         &self,
         path: &WsPath,
@@ -147,8 +149,8 @@ impl Overlay {
         self.copy_one_up(path, &stat).await
     }
 
-    /// Removes an empty directory with its marks and hides the lower layer's one, so that the new
-    /// directory is not merged with it.
+    /// Removes an empty directory with its marks, and hides the directory in the lower layer, so
+    /// that the new directory is not merged with it.
     async fn clear_for_dir(&self, target: &Spot) -> Result<()> {
         if target.lower.is_some() {
             self.hide(target).await?;

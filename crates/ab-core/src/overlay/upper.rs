@@ -1,4 +1,4 @@
-//! A directory of the upper layer, with marks separated from visible entries.
+//! The contents of a directory in the upper layer. Marks are separated from visible entries.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use crate::metadata::{DirEntry, WalkProblem};
 use crate::options::{EntryDetailLevel, ListOptions, ReadOptions};
 use crate::path::{MAX_PATH_SEGMENT_BYTES, WsPath};
 
-/// The upper layer's entries of one directory.
+/// The entries of one directory in the upper layer.
 #[derive(Debug, Default)]
 pub(super) struct UpperDir {
-    /// The visible entries, in order.
+    /// The visible entries, in path order.
     pub(super) entries: Vec<DirEntry>,
     /// The names of whiteouts.
     pub(super) whiteouts: BTreeSet<String>,
-    /// Other names: keepers, and leftovers of interrupted writes.
+    /// Other reserved names: keepers, and leftovers of interrupted writes.
     pub(super) silent: Vec<WsPath>,
     pub(super) problems: Vec<WalkProblem>,
 }
 
 impl UpperDir {
-    /// Whether the lower layer's entry of this name is hidden.
+    /// Whether the entry with this name in the lower layer is hidden.
     pub(super) fn hides(&self, name: &str) -> bool {
         !self.whiteouts.is_empty() && self.whiteouts.contains(&marks::whiteout(name).name)
     }
@@ -34,8 +34,8 @@ impl Overlay {
         path: &WsPath,
         detail: EntryDetailLevel,
     ) -> Result<UpperDir> {
-        // List all entries, since a whiteout may be anywhere. Only this overlay writes to the upper
-        // layer, so it is not large.
+        // List all entries, because a whiteout may come last. Only this overlay writes to the upper
+        // layer, so the directory is not large.
         let options = ListOptions { depth: 1, limit: usize::MAX, detail };
         let listing = self.upper.list(path, options).await?;
         if listing.truncated.is_some() {
@@ -56,7 +56,7 @@ impl Overlay {
         Ok(dir)
     }
 
-    /// The names that the whiteouts of a directory hide.
+    /// The names that the whiteouts in a directory hide.
     pub(super) async fn hidden_names(
         &self,
         path: &WsPath,
@@ -71,7 +71,7 @@ impl Overlay {
                     let options = ReadOptions { range: None, limit: MAX_PATH_SEGMENT_BYTES as u64 };
                     let bytes = self.upper.read(&mark, options).await?.bytes;
                     let name = String::from_utf8_lossy(&bytes).into_owned();
-                    // Anything else was not written by an overlay.
+                    // Ignore a whiteout that was not written by an overlay.
                     if marks::whiteout(&name).name == *whiteout {
                         names.insert(name);
                     }

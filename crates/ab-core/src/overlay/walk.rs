@@ -1,7 +1,7 @@
 //! Walks the merged tree below a directory in path order.
 //!
-//! A directory that only the lower layer has is listed by one call. Where both layers have a
-//! directory, they are merged level by level.
+//! A directory that only the lower layer has is listed with a single call. Directories that both
+//! layers have are merged level by level.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::metadata::{DirEntry, FileKind, Listing, Stat, TruncationCause, WalkPr
 use crate::options::{EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
-/// An entry of one layer or of both.
+/// An entry that exists in one layer or in both.
 #[derive(Debug)]
 pub(super) struct LayeredEntry {
     pub(super) path: WsPath,
     pub(super) upper: Option<DirEntry>,
-    /// Also `None` if a mark hides it.
+    /// The entry in the lower layer. `None` if there is none, or if a mark hides it.
     pub(super) lower: Option<DirEntry>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Nodes {
 }
 
 impl Overlay {
-    /// Lists the directory at `spot` under the path that the caller used.
+    /// Lists the directory at `spot`. The listed paths begin with the path that the caller used.
     pub(super) async fn list_dir(
         &self,
         spot: &Spot,
@@ -75,7 +75,7 @@ impl Overlay {
         Ok(listing)
     }
 
-    /// Everything below the directory at `spot`, within the limits of `options`.
+    /// All entries below the directory at `spot`, within the limits in `options`.
     pub(super) async fn tree_below(&self, spot: &Spot, options: ListOptions) -> Result<Nodes> {
         let mut walk = Walk { overlay: self, options, found: Nodes::default() };
         if options.depth > 0 {
@@ -108,7 +108,7 @@ impl Overlay {
     }
 }
 
-/// A directory to list, and the layers that have it.
+/// A directory to list, and the layers in which it exists.
 struct Place {
     path: WsPath,
     upper: bool,
@@ -123,9 +123,9 @@ struct Walk<'a> {
 
 /// A directory whose entries are being listed.
 struct Level {
-    /// In reverse order, so that the next entry is the last.
+    /// The remaining entries in reverse order, so that the next one is the last.
     children: Vec<LayeredEntry>,
-    /// Why there may be more entries.
+    /// The limit because of which entries may be missing, if there is one.
     cut: Option<TruncationCause>,
 }
 
@@ -182,7 +182,8 @@ impl Walk<'_> {
         self.options.limit.saturating_sub(self.found.nodes.len())
     }
 
-    /// Ignores that a directory was removed meanwhile. Any other error is a problem of the walk.
+    /// Handles an error for a directory. If the directory was removed in the meantime, the error is
+    /// ignored. Otherwise it is a problem of the walk.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
         if error.kind() != ErrorKind::NotFound {
             self.found.problems.push(WalkProblem { path: path.to_string(), error });
@@ -196,7 +197,7 @@ impl Walk<'_> {
         let node = |entry: DirEntry| {
             let below = entry.path.strip_prefix(path)?.without_access_rules();
             let is_plain = !below.segments().any(marks::is_reserved);
-            // Below the requested path, whose rules apply to later operations.
+            // Build the path below the requested one, whose rules apply to later operations.
             let path = path.join(&below);
             let shows = is_plain && !path.is_hidden();
             shows.then_some(LayeredEntry { path, upper: None, lower: Some(entry) })
@@ -207,13 +208,13 @@ impl Walk<'_> {
         Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
     }
 
-    /// The entries of a directory that the upper layer has.
+    /// The entries of a directory that exists in the upper layer.
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
         let mut nodes: BTreeMap<String, LayeredEntry> = BTreeMap::new();
         let cut =
             if place.lower { self.lower_children(place, &upper, &mut nodes).await? } else { None };
-        // Beyond the last name of a truncated listing, names may be missing.
+        // If a listing was truncated, names behind its last name may be missing.
         let horizon = cut.and_then(|_| nodes.last_key_value().map(|(name, _)| name.clone()));
         for entry in upper.entries {
             let Some(name) = entry.path.name().map(str::to_owned) else { continue };
@@ -228,14 +229,14 @@ impl Walk<'_> {
         Ok(Level { children: nodes.into_values().rev().collect(), cut })
     }
 
-    /// The visible entries of the lower layer in a directory of both.
+    /// The visible entries of the lower layer, for a directory that both layers have.
     async fn lower_children(
         &mut self,
         place: &Place,
         upper: &UpperDir,
         nodes: &mut BTreeMap<String, LayeredEntry>,
     ) -> Result<Option<TruncationCause>> {
-        // Hidden names must not use up the limit.
+        // Hidden names must not count towards the limit.
         let limit = self.left().saturating_add(upper.whiteouts.len());
         let options = ListOptions { depth: 1, limit, ..self.options };
         let listing = self.overlay.lower.list(&place.path, options).await?;

@@ -1,43 +1,45 @@
 //! The access rules that a path carries to the driver that resolves it.
 //!
 //! A restricted handle adds its rules to each path of a call. Views translate the rules together
-//! with the path, as they do with scope roots. A driver that resolves links checks the place that it has
-//! really opened: it builds a path of that place with the rules at their true anchors
-//! ([`WsPath::add_access_rules_for_subtree`]), and asks that path.
+//! with the path, as they do with scope roots. A driver that resolves links checks the place that
+//! it has really opened: it builds a path of this place with the rules at their original anchors
+//! ([`WsPath::add_access_rules_for_subtree`]), and checks this path.
 
 use std::sync::Arc;
 
 use super::WsPath;
 use crate::restricted::PathFilter;
 
-/// The access rules of all restricted handles above a call.
+/// The access rules of all restricted handles through which a call came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
     pub(super) sets: Vec<AccessRulesBelowPrefix>,
 }
 
-/// The restrictions of one handle. Paths are relative to the handle's root; the empty path is that
-/// root.
+/// The restrictions of one handle. Paths are relative to the root of the handle. The empty path
+/// stands for this root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRulesBelowPrefix {
-    /// The length in bytes of the prefix of the carrying path that names the handle's root.
+    /// Which part of the path leads to the root of the handle: the length of this prefix in bytes.
     pub prefix_bytes: usize,
-    /// These paths, and everything below, do not exist for the caller.
+    /// These paths and everything below them do not exist for the caller.
     pub hidden: Vec<String>,
-    /// These paths, and everything below, cannot be changed.
+    /// These paths and everything below them cannot be changed.
     pub read_only: Vec<String>,
-    /// Hides further paths, such as those that fit a pattern.
+    /// A filter that hides further paths, such as those that match a pattern.
     pub pattern: Option<HiddenByFilter>,
 }
 
-/// A filter for the paths below a handle's root, which rules carry to a place that has another path.
+/// A filter for the paths below the root of a handle, in a form that can be applied where these
+/// paths are different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenByFilter {
     filter: PathFilter,
-    /// The path from the point that the rules count from to the handle's root; empty if they are equal or the root is
-    /// above.
+    /// The path from the anchor of the rules to the root of the handle. Empty if they are equal, or
+    /// if the root is above the anchor.
     down: String,
-    /// The path from the handle's root to the point that the rules count from, if that is below.
+    /// The path from the root of the handle to the anchor of the rules, if the anchor is below the
+    /// root.
     above: String,
 }
 
@@ -46,7 +48,7 @@ impl HiddenByFilter {
         below(here, &self.down).is_some_and(|rest| self.filter.hides(&joined(&self.above, rest)))
     }
 
-    /// `None` if the handle's root is elsewhere.
+    /// The filter relative to another directory. `None` if the root of the handle is elsewhere.
     fn inside(&self, above: &str) -> Option<Self> {
         let Self { filter, down, above: before } = self;
         let (down, above) = match (below(above, down), below(down, above)) {
@@ -63,7 +65,7 @@ impl HiddenByFilter {
 }
 
 impl AccessRules {
-    /// Rules for paths that start at the root of the handle.
+    /// Creates rules for paths that are relative to the root of the handle.
     pub fn new(hidden: &[WsPath], read_only: &[WsPath]) -> Self {
         let texts = |paths: &[WsPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
         let set = AccessRulesBelowPrefix {
@@ -75,7 +77,8 @@ impl AccessRules {
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
 
-    /// Also hides the paths for which `filter` is true. They are relative to the root of the handle.
+    /// Also hides the paths for which `filter` returns `true`. They are relative to the root of the
+    /// handle.
     pub fn with_filter(mut self, filter: PathFilter) -> Self {
         let pattern = HiddenByFilter { filter, down: String::new(), above: String::new() };
         let pattern = Some(pattern);
@@ -93,7 +96,7 @@ impl AccessRulesBelowPrefix {
         self.hidden.is_empty() && self.read_only.is_empty() && self.pattern.is_none()
     }
 
-    /// The same rules relative to a directory whose path from the anchor is `above`.
+    /// The same rules, relative to a directory whose path from the anchor is `above`.
     fn inside(&self, above: &str) -> Self {
         let inside = |paths: &[String]| {
             let rest = |path: &String| match below(above, path) {
@@ -111,7 +114,7 @@ impl AccessRulesBelowPrefix {
         }
     }
 
-    /// The same rules with `prefix` before each path, anchored at `anchor`.
+    /// The same rules with `prefix` before each path and another anchor.
     pub fn with_path_prefix(&self, prefix: &str, anchor_bytes: usize) -> Self {
         let under = |paths: &[String]| paths.iter().map(|path| joined(prefix, path)).collect();
         Self {
@@ -128,7 +131,7 @@ impl AccessRulesBelowPrefix {
     }
 }
 
-/// `rest` below `base`. Either may be empty.
+/// `base` followed by `rest`. Either may be empty.
 fn joined(base: &str, rest: &str) -> String {
     match (base.is_empty(), rest.is_empty()) {
         (true, _) => rest.to_owned(),
@@ -137,14 +140,14 @@ fn joined(base: &str, rest: &str) -> String {
     }
 }
 
-/// The rest of `path` below `base`, by whole segments; empty if they are equal.
+/// The rest of `path` below `base`. Whole segments are compared. Empty if they are equal.
 fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(base)?;
     if base.is_empty() || rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 impl WsPath {
-    /// Adds rules that are relative to the root.
+    /// Adds rules for paths that are relative to the root.
     pub fn with_access_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
         if rules.sets.is_empty() {
             return self;
@@ -171,8 +174,9 @@ impl WsPath {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
-    /// The rules of the directory that a part of the scoped path is resolved beneath: 0 is the
-    /// root, 1 the result of the first scope root, and so on.
+    /// The rules that apply to the part of the path with this index. Each part is resolved below a
+    /// directory: part 0 below the root, part 1 below the result of the first scope root, and so
+    /// on.
     pub fn access_rules_of_scope_root(&self, index: usize) -> Vec<AccessRulesBelowPrefix> {
         let start =
             index.checked_sub(1).and_then(|at| self.scope_root_ends.get(at)).copied().unwrap_or(0);
@@ -183,7 +187,7 @@ impl WsPath {
         self.rules_between(start, end)
     }
 
-    /// The rules at the end of the path, if the path ends at its own scope root.
+    /// The rules at the end of the path. Empty unless the path ends at its own scope root.
     pub fn access_rules_if_path_is_scope_root(&self) -> Vec<AccessRulesBelowPrefix> {
         if self.has_scope_root() && self.part_below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
@@ -200,7 +204,7 @@ impl WsPath {
         }
     }
 
-    /// The rules with an anchor in `start..end`, relative to `start`.
+    /// The rules whose anchors are in `start..end`, relative to `start`.
     fn rules_between(&self, start: usize, end: usize) -> Vec<AccessRulesBelowPrefix> {
         let within = |set: &&AccessRulesBelowPrefix| (start..end).contains(&set.prefix_bytes);
         let moved = |set: &AccessRulesBelowPrefix| {
@@ -210,8 +214,8 @@ impl WsPath {
         self.access_rules().iter().filter(within).map(moved).collect()
     }
 
-    /// Sets rules that were received with the path. Returns `None` if an anchor is not at the end
-    /// of a segment.
+    /// Sets rules that were received together with the path. Returns `None` if an anchor is not at
+    /// the end of a segment.
     pub fn replace_access_rules_checked(
         mut self,
         sets: Vec<AccessRulesBelowPrefix>,
@@ -226,7 +230,7 @@ impl WsPath {
         Some(self)
     }
 
-    /// Adds `sets`, anchored at the end of the path.
+    /// Adds `sets` with the end of the path as their anchor.
     pub fn add_access_rules_for_subtree(mut self, sets: Vec<AccessRulesBelowPrefix>) -> WsPath {
         if sets.iter().all(AccessRulesBelowPrefix::is_empty) {
             return self;
@@ -242,7 +246,7 @@ impl WsPath {
         self
     }
 
-    /// The rules of this path relative to `base`, a directory above it or the path itself.
+    /// The rules of this path relative to `base`, which is this path or a directory above it.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
         let inside = |set: &AccessRulesBelowPrefix| match set.prefix_bytes.checked_sub(base.len()) {
             Some(0) => set.with_path_prefix("", 0),
@@ -253,7 +257,7 @@ impl WsPath {
         AccessRules::wrapped(sets)
     }
 
-    /// The rules of `self` and those of `below`, which starts at the end of `self`.
+    /// The rules of `self` together with those of `below`, which starts at the end of `self`.
     pub(super) fn rules_joined(&self, below: &WsPath) -> Option<Arc<AccessRules>> {
         if below.rules.is_none() {
             return self.rules.clone();
@@ -271,7 +275,7 @@ impl WsPath {
         AccessRules::wrapped(self.access_rules().iter().cloned().chain(moved).collect())
     }
 
-    /// The rules that still apply to the first `end` bytes of this path.
+    /// The rules that apply to the first `end` bytes of this path.
     pub(super) fn rules_above(&self, end: usize) -> Option<Arc<AccessRules>> {
         let rules = self.rules.as_ref()?;
         if rules.sets.iter().all(|set| set.prefix_bytes <= end) {
@@ -281,13 +285,13 @@ impl WsPath {
         AccessRules::wrapped(kept)
     }
 
-    /// Whether the rules hide this path, judged by its text.
+    /// Whether the rules hide this path. Only the text of the path is examined.
     pub fn is_hidden(&self) -> bool {
         self.is_ruled_by(AccessRulesBelowPrefix::hides)
     }
 
-    /// Whether the rules forbid changes of this path, judged by its text: it is hidden or
-    /// read-only.
+    /// Whether the rules forbid changes of this path, because it is hidden or read-only. Only the
+    /// text of the path is examined.
     pub fn is_write_protected(&self) -> bool {
         let kept = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hides(here) || set.read_only.iter().any(|path| below(here, path).is_some())
@@ -295,8 +299,8 @@ impl WsPath {
         self.is_ruled_by(kept)
     }
 
-    /// Whether a restricted path is at or below this one, so that moving or removing this one would
-    /// change it.
+    /// Whether there is a restricted path at or below this one. In this case, moving or removing
+    /// this path would change the restricted path.
     pub fn is_or_contains_restricted_path(&self) -> bool {
         let holds = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
@@ -304,7 +308,7 @@ impl WsPath {
         self.is_ruled_by(holds)
     }
 
-    /// Whether the rules hide the entry `name` of this directory.
+    /// Whether the rules hide the entry `name` in this directory.
     pub fn hides_child(&self, name: &str) -> bool {
         let fits = |set: &AccessRulesBelowPrefix, here: &str| {
             set.pattern.as_ref().is_some_and(|pattern| pattern.hides(&joined(here, name)))
@@ -312,8 +316,8 @@ impl WsPath {
         self.hides_named_child(name) || self.is_ruled_by(fits)
     }
 
-    /// Like [`hides_child`](Self::hides_child), but without filters. A search follows ignore files that only a filter
-    /// hides, such as one for all names with a dot.
+    /// Like [`hides_child`](Self::hides_child), but ignores filters. A search reads ignore files
+    /// even if a filter hides them, such as a filter for all names with a leading dot.
     pub fn hides_named_child(&self, name: &str) -> bool {
         let hides = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
@@ -373,14 +377,14 @@ mod tests {
     fn rules_move_with_the_path() {
         let rules = rules(&["x/secret"], &["x/kept"]);
         let below = |text: &str| path(text).with_access_rules(&rules);
-        // Behind a scope.
+        // In a scope.
         let scope = path("tenants/a").into_scope_root();
         assert!(scope.join(&below("x/secret/key")).is_hidden());
         assert!(scope.join(&below("x/kept")).is_write_protected());
         assert!(!scope.join(&below("x")).is_hidden());
         let root = scope.join(&below("."));
         assert!(root.with_name("x").hides_child("secret"));
-        // Through a mount at the directory, above it, and below it.
+        // Through a mount whose mount point is the directory, is above it, or is below it.
         for (point, text, hidden) in [
             ("x", "x/secret/key", true),
             ("x", "x/other", false),
@@ -409,7 +413,7 @@ mod tests {
         assert_eq!(judged(&below("a.key")), (false, false, false));
         assert!(below("x").hides_child("a.key") && !below("x").hides_child("b"));
         assert!(!below("x").hides_named_child("a.key"));
-        // Behind a scope, through mounts, and at the place that a link leads to.
+        // In a scope, through mounts, and at the target of a link.
         let scope = path("tenants/a").into_scope_root();
         assert!(scope.join(&below("x/a.key")).is_hidden());
         assert!(!scope.join(&below("a.key")).is_hidden());

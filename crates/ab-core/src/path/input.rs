@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use super::{PathParser, PathStrictness, WsPath};
 use crate::error::Result;
 
-/// Text, which the receiving handle parses by its own rules, or a parsed path.
+/// A path in a call: a text, which the handle parses by its own rules, or a parsed path.
 ///
-/// Only the text of a parsed path is used. The receiving handle decides what it may reach.
+/// Only the text of a parsed path is used. The handle decides what the path may reach.
 #[derive(Clone, Copy, Debug)]
 pub enum PathInput<'a> {
     Text(&'a str),
@@ -24,7 +24,7 @@ impl PathInput<'_> {
 }
 
 impl PathParser {
-    /// The path that the input names under these rules.
+    /// Parses the input by these rules.
     pub fn parse_input(&self, input: PathInput<'_>) -> Result<WsPath> {
         let path = match input {
             PathInput::Text(text) => return self.parse(text),

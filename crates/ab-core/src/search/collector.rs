@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::metadata::{DirEntry, TruncationCause, WalkProblem};
 use crate::path::WsPath;
 
-/// Most problems that one result lists.
+/// Maximum number of problems that a result lists.
 pub const MAX_REPORTED_SEARCH_PROBLEMS: usize = 1000;
 
 /// Collects matches until a limit is reached.
@@ -19,14 +19,15 @@ pub struct MatchCollector {
     found: SearchResults,
     limits: SearchLimits,
     deadline: Instant,
-    /// Length of the common prefix of all paths in bytes, which does not count.
+    /// The length in bytes of the prefix that all paths have in common. It does not count towards
+    /// the limit.
     above: usize,
-    /// Matches so far. Context lines do not count.
+    /// The number of matches so far. Context lines are not counted.
     matches: usize,
     bytes: usize,
 }
 
-/// Whether a search should continue.
+/// Whether a search continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchControlFlow {
     Continue,
@@ -45,7 +46,7 @@ impl MatchCollector {
         self.deadline
     }
 
-    /// Stops the search when its time is up.
+    /// Stops the search if its time limit is exceeded.
     pub fn check_deadline(&mut self) -> SearchControlFlow {
         if Instant::now() < self.deadline {
             return SearchControlFlow::Continue;
@@ -103,8 +104,8 @@ impl MatchCollector {
         }
     }
 
-    /// The size of a path for the limit: only the part below the search root, so it is the same in
-    /// every scope.
+    /// The size of a path that counts towards the limit. Only the part below the search root
+    /// counts, so that it is the same in every scope.
     fn size(&self, path: &WsPath) -> usize {
         path.as_str().len().saturating_sub(self.above)
     }

@@ -2,7 +2,7 @@
 
 use ignore::types::TypesBuilder;
 
-/// The globs of a file type; `None` if the type is unknown.
+/// The globs of a file type. `None` if the type is unknown.
 pub fn file_type_globs(name: &str) -> Option<Vec<String>> {
     let known = TypesBuilder::new().add_defaults().definitions();
     let found = known.into_iter().find(|definition| definition.name() == name)?;

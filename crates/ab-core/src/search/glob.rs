@@ -1,43 +1,44 @@
-//! Globs over path segments, matched step by step during a walk.
+//! Globs over the segments of paths, matched step by step during a walk.
 //!
-//! A pattern is a list of segments. A [`GlobMatchState`] records how many of them a directory has
-//! matched. So a directory below which nothing can match is not entered, and a file costs one step.
-//! The work for one name is linear in the length of the pattern.
+//! A pattern is a list of segments. A [`GlobMatchState`] records how many of them the path of a
+//! directory has matched. If nothing below a directory can match, the directory is not entered, and
+//! each file takes only one step. The work for one name is linear in the length of the pattern.
 
 use super::wildcard::Wildcard;
 
-/// Longest pattern.
+/// Maximum length of a pattern in bytes.
 pub(crate) const MAX_GLOB_BYTES: usize = 64 * 1024;
-/// Most alternatives that the braces of one pattern may expand to.
+/// Maximum number of alternatives that the braces of one pattern may expand to.
 pub(crate) const MAX_GLOB_ALTERNATIVES: usize = 1000;
-/// Most segments of one alternative.
+/// Maximum number of segments of one alternative.
 const MAX_SEGMENTS: usize = 63;
 
-/// Whether a wildcard matches names that begin with a dot.
+/// Whether a wildcard matches names with a leading dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DotfileMatching {
-    /// Only if the segment itself begins with a dot.
+    /// Only if the segment of the pattern itself begins with a dot.
     Explicit,
     Any,
 }
 
 /// A compiled pattern.
 ///
-/// - Without a slash it matches the last name at any depth. With a slash it matches the path from
-///   the root of the search; a leading slash only makes that explicit.
-/// - `*` and `?` stay within a segment, `**` is any number of segments, `[…]` and `{a,b}` as usual.
+/// - A pattern without a slash matches the last name of a path at any depth. A pattern with a slash
+///   matches the path from the root of the search. A leading slash has no other effect.
+/// - `*` and `?` match within a segment, and `**` matches any number of segments. `[…]` and `{a,b}`
+///   have their usual meaning.
 #[derive(Clone, Debug)]
 pub struct Glob {
     alternatives: Vec<Vec<Segment>>,
     dots: DotfileMatching,
 }
 
-/// How much of each alternative has matched: one bit for each number of segments.
+/// How much of each alternative has matched, with one bit for each possible number of segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobMatchState(Vec<u64>);
 
 impl GlobMatchState {
-    /// Whether something below could still match.
+    /// Whether something below the directory could still match.
     pub(crate) fn can_match_below(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
     }
@@ -57,7 +58,7 @@ enum Segment {
 enum NameTest {
     Anything,
     Literal(String),
-    /// A star between two literals, which may be empty.
+    /// Two literals with a star between them. Each literal may be empty.
     Around {
         prefix: String,
         suffix: String,
@@ -66,7 +67,7 @@ enum NameTest {
 }
 
 impl Glob {
-    /// Compiles a pattern. The error says what is wrong with it.
+    /// Compiles a pattern. If the pattern is invalid, the error says why.
     pub fn new(pattern: &str, dotfiles: DotfileMatching) -> Result<Self, String> {
         if pattern.is_empty() {
             return Err("the pattern is empty".to_owned());
@@ -123,7 +124,7 @@ impl Glob {
     }
 }
 
-/// Adds the states that are reached without a name, because `**` may match no segment.
+/// Adds the states that are reached without consuming a name, because `**` may match no segment.
 fn closure(segments: &[Segment], mut bits: u64) -> u64 {
     for (index, segment) in segments.iter().enumerate() {
         if matches!(segment, Segment::Deep) && bits & (1 << index) != 0 {
@@ -159,7 +160,7 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
         return Err("the pattern must not contain '..'".to_owned());
     }
     let mut out: Vec<Segment> = Vec::new();
-    // A trailing slash asks for a directory by name. It does not anchor the pattern.
+    // A trailing slash only requires a directory. It does not bind the pattern to the root.
     if !anchored || pattern.trim_end_matches('/').find('/').is_none() {
         out.push(Segment::Deep);
     }
@@ -170,7 +171,8 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
             name => out.push(Segment::Name { test: name_test(name)?, dotted: is_dotted(name) }),
         }
     }
-    // A pattern that ends in `**` matches the entries below, not the directory itself.
+    // A pattern that ends in `**` matches the entries below a directory, but not the directory
+    // itself.
     if matches!(out.last(), Some(Segment::Deep)) {
         out.push(Segment::Name { test: NameTest::Anything, dotted: false });
     }
@@ -201,7 +203,7 @@ fn name_test(segment: &str) -> Result<NameTest, String> {
     Ok(NameTest::Pattern(Wildcard::new(segment)?))
 }
 
-/// Expands braces, in order.
+/// Expands the braces of a pattern. The order is kept.
 fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut pending = vec![pattern.to_owned()];
@@ -225,8 +227,8 @@ fn expand(pattern: &str) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// The first outermost braces: the positions of the opening brace, the closing brace and the
-/// commas.
+/// The first outermost pair of braces: the positions of the opening brace, the closing brace and
+/// the commas.
 fn first_braces(text: &str) -> Result<Option<(usize, usize, Vec<usize>)>, String> {
     let (mut depth, mut start, mut commas) = (0usize, 0, Vec::new());
     let (mut escaped, mut in_class) = (false, false);

@@ -1,4 +1,4 @@
-//! Searches any driver with its other methods. Memory workspaces and merged views use it.
+//! Searches any driver through its other methods. Used by workspaces in memory and merged views.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -29,7 +29,7 @@ pub async fn search_by_listing(driver: &dyn Driver, query: &SearchQuery) -> Resu
     let position = walk.position_at(&query.root).await;
     match walk.list(&query.root).await {
         Ok(first) => walk.run(first, position, query.limits.matches).await,
-        // If the root of a text search is a file, that file is searched, whatever its name.
+        // If the root of a text search is a file, this file is searched, whatever its name is.
         Err(error) if error.kind() == ErrorKind::NotADirectory && walk.text.is_some() => {
             let stat = driver.stat(&query.root, StatOptions::default()).await;
             let stat = stat.map_err(|error| error.with_verb(Verb::Search))?;
@@ -54,7 +54,7 @@ struct Walk<'a> {
 /// A directory whose entries are being searched.
 struct Level {
     position: WalkPosition,
-    /// In reverse order, so that the next entry is the last.
+    /// The remaining entries in reverse order, so that the next one is the last.
     entries: Vec<DirEntry>,
 }
 
@@ -110,7 +110,7 @@ impl Walk<'_> {
                 return SearchControlFlow::Continue;
             }
         };
-        // Reading from memory never waits, so yield to other tasks.
+        // Reading from memory never waits, so other tasks would not run. Yield to them here.
         pause().await;
         match text.search_file(looker, &content.bytes[..], most.saturating_add(1)) {
             Ok(hits) => self.answering.add_file_matches(&entry.path, hits, text.output_mode()),
@@ -125,7 +125,7 @@ impl Walk<'_> {
     async fn list(&mut self, path: &WsPath) -> Result<Vec<DirEntry>> {
         let mut entries = self.driver.list(path, ListOptions::default()).await?.entries;
         entries.reverse();
-        // Keep the access rules of the directory for the reads that follow.
+        // Keep the access rules of the directory for the following reads.
         let below = |entry: DirEntry| match entry.path.name() {
             Some(name) if path.has_access_rules() => {
                 DirEntry { path: path.with_name(name), ..entry }
@@ -135,7 +135,8 @@ impl Walk<'_> {
         Ok(entries.into_iter().map(below).collect())
     }
 
-    /// The position at the search root, with the ignore files from the workspace root down.
+    /// The position at the root of the search, including the ignore files from the root of the
+    /// workspace downwards.
     async fn position_at(&mut self, root: &WsPath) -> WalkPosition {
         let mut position = self.selection.start_position();
         if !self.selection.honours_ignore_files() {

@@ -1,6 +1,7 @@
-//! Decides which entries a search visits: globs, hidden names, ignore files.
+//! Decides which entries a search visits, according to globs, hidden names and ignore files.
 //!
-//! Drivers walk in their own way and ask here. They carry a [`WalkPosition`] down the tree.
+//! Drivers walk the tree in their own way, and ask this module about each entry. They pass a
+//! [`WalkPosition`] down the tree.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use crate::metadata::FileKind;
 
 /// The name of ignore files.
 pub const IGNORE_FILE_NAME: &str = ".gitignore";
-/// Most bytes of one ignore file that are read.
+/// Maximum number of bytes that are read of one ignore file.
 pub const MAX_IGNORE_FILE_BYTES: u64 = 1024 * 1024;
-/// Git's own directory. It is never searched if ignore files are honoured.
+/// Git's own directory. It is never searched if ignore files are used.
 const GIT_DIRECTORY: &str = ".git";
 
 /// The compiled filters of a query.
@@ -32,7 +33,7 @@ pub struct SearchFilter {
     ignore_files: IgnoreFileHandling,
 }
 
-/// The state of the filters at a directory of the walk.
+/// The state of the filters in a directory of the walk.
 #[derive(Clone, Debug)]
 pub struct WalkPosition {
     wanted: Option<GlobMatchState>,
@@ -40,15 +41,15 @@ pub struct WalkPosition {
     exclude: Vec<GlobMatchState>,
     ignore: Vec<GlobMatchState>,
     ignores: Option<Arc<Ignores>>,
-    /// Names between the topmost ignore file and this directory.
+    /// The names on the path from the topmost ignore file to this directory.
     below: Vec<Arc<str>>,
 }
 
-/// The ignore files from this directory upwards.
+/// The ignore file of a directory, and those of the directories above it.
 #[derive(Debug)]
 struct Ignores {
     rules: Gitignore,
-    /// How many names of `WalkPosition::below` are above the file.
+    /// How many names of `WalkPosition::below` are above this file.
     depth: usize,
     above: Option<Arc<Ignores>>,
 }
@@ -97,7 +98,7 @@ impl SearchFilter {
         }
     }
 
-    /// Whether ignore files must be read, from the workspace root down.
+    /// Whether the driver must read ignore files, from the root of the workspace downwards.
     pub fn honours_ignore_files(&self) -> bool {
         self.ignore_files == IgnoreFileHandling::Honour
     }
@@ -106,7 +107,7 @@ impl SearchFilter {
     pub fn add_ignore_rules(&self, mut position: WalkPosition, text: &str) -> WalkPosition {
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines() {
-            // Invalid lines are skipped, as git does.
+            // Invalid lines are skipped, as in git.
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build()
@@ -118,13 +119,14 @@ impl SearchFilter {
         position
     }
 
-    /// The position one directory closer to the search root, for ignore files above it.
+    /// The position one directory closer to the root of the search. Used for ignore files above the
+    /// root of the search.
     pub fn descend_to_search_root(&self, mut position: WalkPosition, name: &str) -> WalkPosition {
         position.below.push(Arc::from(name));
         position
     }
 
-    /// The position inside a directory; `None` if it need not be entered.
+    /// The position inside a directory. `None` if the directory need not be entered.
     pub fn enter_directory(&self, position: &WalkPosition, name: &str) -> Option<WalkPosition> {
         if self.excluded(position, name) || self.ignored(position, name, FileKind::Dir) {
             return None;
@@ -132,7 +134,7 @@ impl SearchFilter {
         self.step(position, name)
     }
 
-    /// The same without exclusions and ignore files.
+    /// Like `enter_directory`, but without exclusions and ignore files.
     fn step(&self, position: &WalkPosition, name: &str) -> Option<WalkPosition> {
         let step = |globs: &[Glob], positions: &[GlobMatchState]| -> Vec<GlobMatchState> {
             globs.iter().zip(positions).map(|(glob, at)| glob.next_state(at, name)).collect()
@@ -171,7 +173,7 @@ impl SearchFilter {
             && !self.ignored(position, name, kind)
     }
 
-    /// Whether an entry was left out only because it is ignored.
+    /// Whether an entry was skipped only because it is ignored.
     pub fn is_ignored(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
@@ -188,7 +190,7 @@ impl SearchFilter {
             && (kind != FileKind::Dir || self.step(position, name).is_some())
     }
 
-    /// Whether the query selects the entry, before exclusions.
+    /// Whether the query selects the entry. Exclusions are not considered.
     fn wants(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
             (Some(_), FileKind::Dir) => self.kinds == EntryKindFilter::All,

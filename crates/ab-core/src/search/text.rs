@@ -16,19 +16,20 @@ use super::{
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest pattern.
+/// Maximum length of a pattern in bytes.
 pub(crate) const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
-/// Most bytes of one line in a result.
+/// Maximum number of bytes of one line in a result.
 pub const MAX_SEARCH_LINE_BYTES: usize = 8 * 1024;
-/// Most context lines on each side of a match.
+/// Maximum number of context lines on each side of a match.
 pub const MAX_CONTEXT_LINES: usize = 1000;
-/// Most memory of a compiled pattern.
+/// Maximum memory of a compiled pattern in bytes.
 const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
-/// Most memory for one line. A longer line is reported as a problem of its file.
+/// Maximum memory for one line in bytes. A longer line is reported as a problem of its file.
 const MAX_BUFFER_BYTES: usize = 32 * 1024 * 1024;
 
-/// A shorter file is read at once and searched as a whole. Less than the 64 KiB in which the
-/// searcher looks for zero bytes first, so binary files are detected in the same way.
+/// A file that is shorter than this is read at once and searched as a whole. The value is less than
+/// the 64 KiB in which the searcher first looks for zero bytes, so binary files are detected in the
+/// same way.
 const START_BYTES: usize = 32 * 1024;
 
 /// A compiled text query.
@@ -38,12 +39,12 @@ pub struct TextSearch {
     query: TextQuery,
 }
 
-/// Searches files and reuses its buffers.
+/// Searches files. Its buffers are reused for the next file.
 #[derive(Debug)]
 pub struct FileSearchBuffers {
     searcher: Searcher,
-    /// Holds the beginning of a file, which is often all of it. The searcher itself would read
-    /// three times even for a few bytes.
+    /// A buffer for the beginning of a file, which is often the whole file. The searcher alone
+    /// would read three times even for a few bytes.
     start: Box<[u8]>,
 }
 
@@ -51,9 +52,9 @@ pub struct FileSearchBuffers {
 #[derive(Clone, Debug, Default)]
 pub struct FileMatches {
     pub lines: Vec<SearchLine>,
-    /// The number of matching lines, including those that are not kept.
+    /// The number of matching lines, including those that were not kept.
     pub count: u64,
-    /// The file seems to be binary, so its matches do not count.
+    /// Whether the file seems to be binary. In this case its matches do not count.
     pub binary: bool,
 }
 
@@ -61,7 +62,7 @@ pub struct FileMatches {
 pub struct SearchLine {
     pub line_number: u64,
     pub text: String,
-    /// Length of the whole line in bytes, if `text` is only its beginning.
+    /// The length of the whole line in bytes, if `text` contains only its beginning.
     pub full_line_bytes: Option<u64>,
     pub role: SearchLineRole,
 }
@@ -93,7 +94,7 @@ impl TextSearch {
             .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
             .dot_matches_new_line(text.span == MatchLineMode::MultiLine)
-            // In CRLF mode no pattern can match a line end.
+            // In CRLF mode a pattern cannot match a line end.
             .crlf(text.span == MatchLineMode::SingleLine)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
@@ -163,7 +164,7 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Shortens the multi-line errors of the regex engine to one line.
+/// Shortens an error of the regex engine, which has several lines, to one line.
 fn one_line(text: &str) -> String {
     let reason = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
     reason.unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
-//! Wildcards within one name: `*`, `?`, `[a-z]`, `[!a]`, and `\\` to escape.
+//! Wildcards within a single name: `*`, `?`, `[a-z]` and `[!a]`. `\\` escapes a character.
 //!
-//! Works on characters, not bytes. Backtracking goes only to the last star, so the work for a name
-//! is at most its length times that of the pattern.
+//! Characters are matched, not bytes. Backtracking goes back only to the last star, so the work for
+//! a name is at most the product of the lengths of name and pattern.
 
 /// A compiled pattern without braces or slashes.
 #[derive(Clone, Debug)]
@@ -37,7 +37,8 @@ impl Wildcard {
     pub(super) fn matches(&self, name: &str) -> bool {
         let tokens = &self.0;
         let (mut token, mut rest) = (0, name);
-        // Where to continue after a mismatch: at the last star, one character later.
+        // Where to continue after a mismatch: at the last star, with one more character matched by
+        // it.
         let mut retry: Option<(usize, &str)> = None;
         loop {
             match (tokens.get(token), rest.chars().next()) {
@@ -76,7 +77,8 @@ impl Token {
     }
 }
 
-/// Parses the rest of a class after its opening bracket. A `]` directly after it is a member.
+/// Parses a character class after its opening bracket. A `]` directly after the bracket is a member
+/// of the class.
 fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Token, String> {
     const OPEN: &str = "a bracket is not closed";
     let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();

@@ -1,23 +1,24 @@
-//! Encodes the headers of a tar archive, without input or output.
+//! Encodes the headers of a tar archive. Does no I/O.
 //!
-//! An archive is, for each entry, its [`header`], its content and the [`padding`] after it, and [`END`] after the last
-//! entry. The format is ustar; names that it cannot hold are written in pax records.
+//! An archive consists of the [`header`] of each entry, its content and the [`padding`] after it,
+//! and of [`END`] after the last entry. The format is ustar. Names that ustar cannot represent are
+//! written in pax records.
 
 use super::{BLOCK, TarEntry, TarEntryKind, TarError, checksum, fails};
 
-/// The end of an archive.
+/// The end marker of an archive.
 pub const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Maximum length of a name in a header. Longer ones are written in pax records.
+/// Maximum length in bytes of a name in a header. Longer names are written in pax records.
 const NAME: usize = 100;
-/// The largest size that the octal digits of a header can hold.
+/// The largest size that fits in the octal digits of a header.
 const MAX_OCTAL: u64 = 0o777_7777_7777;
 
-/// The header of an entry, with the extended header before it if its names need one.
+/// The header of an entry. If its names require one, an extended header precedes it.
 ///
 /// # Errors
 ///
-/// A hard link, or a file that is larger than 8 GiB.
+/// Fails for a hard link and for a file that is larger than 8 GiB.
 pub fn header(entry: &TarEntry) -> Result<Vec<u8>, TarError> {
     let (kind, size, link) = match &entry.kind {
         TarEntryKind::File { size } => (b'0', *size, ""),
@@ -48,7 +49,7 @@ pub fn header(entry: &TarEntry) -> Result<Vec<u8>, TarError> {
 
 /// The number of zero bytes after the content of a file of `size` bytes.
 pub fn padding(size: u64) -> usize {
-    // Less than a block.
+    // The value is less than the size of a block.
     super::padding(size) as usize
 }
 
@@ -69,7 +70,7 @@ fn block(name: &str, mode: u32, kind: u8, size: u64, link: &str) -> [u8; BLOCK] 
     block
 }
 
-/// A pax record. Its length counts its own digits too.
+/// A pax record. The length at its start includes the digits of the length itself.
 fn record(key: &str, value: &str) -> String {
     let rest = key.len() + value.len() + 3;
     let mut length = rest;
