@@ -8,16 +8,16 @@ use russh::keys::ssh_key::Algorithm;
 use russh::{MethodKind, MethodSet};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Longest accepted password in bytes. Every comparison takes this many steps.
+/// Maximum length of a password in bytes. Every comparison takes time for this length.
 const LONGEST_PASSWORD: usize = 256;
 
-/// Which users may log in.
+/// Which clients may log in.
 #[derive(Clone, Debug, Default)]
 pub enum SshAccess {
-    /// Accepts every user name and method. Something in front of the server has authenticated the
-    /// client.
+    /// Accepts every user name and every authentication method. Used if something in front of the
+    /// server has already authenticated the client.
     Any,
-    /// Accepts the listed users, by password or key.
+    /// Accepts the listed users, who log in with a password or a key.
     Users(SshUsers),
     /// Refuses every login.
     #[default]
@@ -34,7 +34,8 @@ struct Credentials {
     keys: Vec<PublicKey>,
 }
 
-/// An `authorized_keys` line that cannot be parsed, or a password of invalid length.
+/// The error for an `authorized_keys` line that cannot be parsed, or for a password of invalid
+/// length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidCredential {
     pub what: String,
@@ -70,9 +71,9 @@ impl SshUsers {
         Ok(())
     }
 
-    /// Adds the keys of an `authorized_keys` file for `name` and returns how many there are. Lines
-    /// with options are refused: options restrict a key, and this server would ignore the
-    /// restriction.
+    /// Adds the keys in an `authorized_keys` file for `name`. Returns the number of keys. Lines
+    /// with options are refused, because options restrict a key and this server would ignore the
+    /// restrictions.
     pub fn add_authorized_keys(
         &mut self,
         name: &str,
@@ -101,7 +102,7 @@ impl SshUsers {
 
     fn knows_password(&self, name: &str, password: &str) -> bool {
         let known = self.0.get(name).and_then(|credentials| credentials.password.as_deref());
-        // Compare for unknown names too, so that they take as long as known ones.
+        // Compare for unknown names too, so that they take as long as known names.
         let same = same(known.unwrap_or_default(), password);
         bool::from(same) && known.is_some()
     }
@@ -144,7 +145,7 @@ impl SshAccess {
     }
 
     pub(crate) fn by_key(&self, name: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
-        // Signatures with SHA-1 can be forged.
+        // Refuse signatures with SHA-1, because they can be forged.
         if matches!(algorithm, Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
             return false;
         }
@@ -156,8 +157,8 @@ impl SshAccess {
     }
 }
 
-/// Compares in constant time. The time reveals neither the matching prefix nor the length of
-/// `known`.
+/// Compares in constant time, so that the time reveals neither the matching prefix nor the length
+/// of `known`.
 fn same(known: &str, given: &str) -> Choice {
     fn padded(text: &str) -> [u8; LONGEST_PASSWORD] {
         let mut padded = [0; LONGEST_PASSWORD];

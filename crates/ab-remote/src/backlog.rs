@@ -1,13 +1,13 @@
-//! A stream whose writer does not wait while there is room in a buffer.
+//! A stream with a write buffer. Writers do not wait while there is room in the buffer.
 //!
 //! russh reads and writes in one loop: while it waits to write, it does not read. If both ends wait
-//! to write, neither reads, and the connection deadlocks. It is enough that one of the two always
-//! reads. The windows that a client grants bound what it is sent, so a buffer of about that size
-//! lets this end always read.
+//! to write, neither of them reads, and the connection deadlocks. This cannot happen if one of the
+//! ends always reads. The windows that a client grants limit how much is sent to it, so a buffer of
+//! about this size allows this end to always read.
 //!
-//! The buffer is sent when the stream is read, which the loop does whenever it has nothing else to
-//! do. A flush before that is postponed once: the loop flushes after the first of several messages,
-//! and sending that one alone would wake a reader that waits for all of them.
+//! The buffer is sent when the stream is read. The loop of russh reads whenever it has nothing else
+//! to do. A flush before that is postponed once: the loop flushes after the first of several
+//! messages, and sending this message alone would wake a reader that waits for all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -16,24 +16,24 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may wait for the socket. Beyond them the writer waits. Twice the window of common
-/// clients.
+/// Maximum number of bytes that wait for the socket. If there are more, the writer waits. The value
+/// is twice the window of common clients.
 pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 
-/// Bytes that are collected before they are sent.
+/// Number of bytes that are collected before they are sent.
 const GATHERED: usize = 128 * 1024;
-/// Fewer buffered bytes than this are not worth a write of their own.
+/// If fewer bytes than this are buffered, they are not written separately.
 const SMALL: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Backlog<S> {
     inner: S,
     waiting: BytesMut,
-    /// Most bytes that `waiting` may hold.
+    /// Maximum number of bytes in `waiting`.
     limit: usize,
-    /// The inner stream may hold written bytes that were not flushed.
+    /// Whether the inner stream may contain written bytes that were not flushed.
     unflushed: bool,
-    /// A flush was requested and has not been done.
+    /// Whether a flush was requested and has not been performed.
     postponed: bool,
 }
 
@@ -59,7 +59,7 @@ impl<S: AsyncWrite + Unpin> Backlog<S> {
             self.unflushed = true;
         }
         self.postponed = false;
-        // Free the buffer, so that an idle connection keeps no memory.
+        // Free the buffer, so that an idle connection uses no memory for it.
         self.waiting = BytesMut::new();
         if self.unflushed {
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
@@ -76,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Backlog<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // A peer that takes no more bytes may still send some.
+        // A peer that accepts no more bytes may still send some, so continue to read.
         let _ = this.poll_empty(cx);
         Pin::new(&mut this.inner).poll_read(cx, buf)
     }
@@ -128,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backlog<S> {
             return Poll::Ready(Ok(()));
         }
         match this.poll_empty(cx) {
-            // The next read continues the write.
+            // The write continues when the stream is read the next time.
             Poll::Pending => Poll::Ready(Ok(())),
             done => done,
         }
@@ -156,14 +156,14 @@ mod tests {
         stream.flush().await.unwrap();
         assert!(futures_util::FutureExt::now_or_never(far.read(&mut heard)).is_none());
         stream.write_all(b" two").await.unwrap();
-        // A second flush sends, even though the writer never reads.
+        // A second flush sends the bytes, even if the writer never reads.
         stream.flush().await.unwrap();
         assert_eq!(far.read(&mut heard).await.unwrap(), 7);
         stream.write_all(b"three").await.unwrap();
         stream.flush().await.unwrap();
         assert!(futures_util::FutureExt::now_or_never(stream.read(&mut [0])).is_none());
         assert_eq!(far.read(&mut heard).await.unwrap(), 5);
-        // A large write is sent together with the small one before it, without a flush.
+        // A large write is sent together with the small write before it, without a flush.
         let mut large = vec![0; 2 * GATHERED];
         stream.write_all(b"four").await.unwrap();
         stream.write_all(&large).await.unwrap();

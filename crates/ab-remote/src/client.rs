@@ -1,8 +1,8 @@
-//! The client half: a remote workspace, reached by SSH over any byte stream.
+//! The client side: a workspace on another machine, reached by SSH over any byte stream.
 //!
-//! - [`ClientSettings`] say where the workspace is and how to retry when it cannot be reached.
+//! - [`ClientSettings`] contain the address of the workspace and the rules for reconnecting.
 //! - The link decides when to connect, wait and give up. It performs no I/O itself.
-//! - Dialling makes one connection or returns the reason why it failed.
+//! - The dialler makes one connection, or returns the reason why it failed.
 
 pub mod address;
 mod carrier;

@@ -1,4 +1,4 @@
-//! A command on a channel: its streams, its signals, its exit status.
+//! A command on a channel: its streams, its signals and its exit status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,16 @@ use crate::inbox::Inbox;
 use crate::outlet::{Gone, Outlet};
 use crate::signal;
 
-/// Most bytes of input that are passed to a process in one piece.
+/// Maximum number of bytes of input that are passed to a process in one piece.
 const PIECE: usize = 64 * 1024;
-/// The shell's exit statuses for a command that cannot be run, and for one that is not found.
+/// The exit statuses that a shell uses for a command that cannot be run, and for one that does not
+/// exist.
 const CANNOT_RUN: u32 = 126;
 const NOT_FOUND: u32 = 127;
-/// The shell's exit status for a signal is this plus the signal number.
+/// A shell reports a command that was ended by a signal with this number plus the number of the
+/// signal.
 const KILLED: u32 = 128;
-/// The exit status of a process whose end is unknown.
+/// The exit status that is reported if it is unknown how a process ended.
 const LOST: u32 = 255;
 /// The default terminal type.
 const DEFAULT_TERMINAL: &str = "xterm-256color";
@@ -37,18 +39,18 @@ pub(crate) struct Terminal {
     pub(crate) size: TerminalSize,
 }
 
-/// A command and the conditions it runs under.
+/// A command, and the settings with which it runs.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) line: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) deaths: Deaths,
-    /// Sent or dropped when the command has started or failed to start.
+    /// Sent or dropped when the command has started or could not be started.
     pub(crate) started: oneshot::Sender<()>,
 }
 
-/// How a client is told that a signal ended its command.
+/// How a client is informed that a signal ended its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deaths {
     /// As a signal, by its name.
@@ -58,16 +60,16 @@ pub(crate) enum Deaths {
 }
 
 impl Deaths {
-    /// Decides by the client's identification. ssh2 for Node.js reports no status after a signal,
-    /// and the published clients built on it treat a missing status as success.
+    /// Chooses by the identification of the client. The package ssh2 for Node.js reports no status
+    /// after a signal, and the published clients that use it treat a missing status as success.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
         if client.starts_with(b"ssh2js") { Deaths::Statuses } else { Deaths::Signals }
     }
 }
 
-/// The size of a terminal. Missing values are replaced by the default, and too large ones are
-/// capped.
+/// The size of a terminal. Missing values are replaced by the default. Values that are too large
+/// are reduced to the maximum.
 pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     let clamp = |value: u32, default| match u16::try_from(value) {
         Ok(0) => default,
@@ -80,7 +82,7 @@ pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     }
 }
 
-/// Limits the commands that one connection runs at a time.
+/// Limits the number of commands that one connection runs at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandSlots {
     most: usize,
@@ -93,14 +95,14 @@ impl CommandSlots {
         Self { most, free: Arc::new(Semaphore::new(most)) }
     }
 
-    /// A slot for a command. It is free again when dropped.
+    /// Takes a slot for a command. The slot becomes free when the permit is dropped.
     pub(crate) fn take(&self, command: &str) -> Result<OwnedSemaphorePermit, Error> {
         let slot = self.free.clone().try_acquire_owned();
         slot.map_err(|_| too_many_commands_error(self.most, "connection", command))
     }
 }
 
-/// Runs a command to its end. Dropping the future ends the command.
+/// Runs a command until it ends. Dropping the future ends the command.
 pub(crate) async fn run(
     backend: Backend,
     run: Run,
@@ -110,7 +112,7 @@ pub(crate) async fn run(
     controls: mpsc::Receiver<ProcessControlMessage>,
 ) {
     let deaths = run.deaths;
-    // An error means that the client is gone and needs no answer.
+    // An error means that the client has disconnected and needs no answer.
     let _: Result<(), Gone> = match slots.take(&run.line) {
         Ok(_slot) => match start(&backend, run).await {
             Ok(process) => attend(process, &inbox, outlet, controls, deaths).await,
@@ -162,7 +164,7 @@ async fn attend(
             }
         }
         drop(stdin);
-        // The command takes no more input. Discard the rest so that it does not block the channel.
+        // The command takes no more input. Discard the rest, so that it does not block the channel.
         while inbox.bytes(usize::MAX).await.is_some() {}
     };
     let steering = async {

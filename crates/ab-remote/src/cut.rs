@@ -1,7 +1,7 @@
-//! A stream that can be ended from outside: readers get EOF, writers an error.
+//! A stream that another task can end. Readers then get EOF, and writers get an error.
 //!
-//! russh runs a connection in a task of its own that cannot be cancelled. Ending its stream
-//! reliably ends that task. Before the key exchange, a last message can be written to the stream.
+//! russh runs a connection in its own task, which cannot be cancelled. Ending the stream reliably
+//! ends this task. Before the key exchange, a last message can be written to the stream.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ struct Shared {
     writer: AtomicWaker,
 }
 
-/// Ends its stream, at the latest when it is dropped.
+/// Ends its stream. Dropping it also ends the stream.
 #[derive(Debug)]
 pub(crate) struct StreamCutter(Arc<Shared>);
 
@@ -32,7 +32,7 @@ impl StreamCutter {
         self.0.writer.wake();
     }
 
-    /// Writes `last_message`, then lets readers get EOF.
+    /// Writes `last_message`, and then ends the stream for readers.
     pub(crate) fn part(&self, last_message: Bytes) {
         // Only the first message is sent.
         let _ = self.0.last_message.set(last_message);
@@ -51,7 +51,7 @@ impl Drop for StreamCutter {
 pub(crate) struct Cuttable<S> {
     inner: S,
     shared: Arc<Shared>,
-    /// The unwritten rest of the last message, once there is one.
+    /// The part of the last message that is not written yet. `None` if there is no last message.
     unwritten: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! The key that identifies this server to clients.
+//! The host key, by which clients identify this server.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,10 +10,10 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{HashAlg, PrivateKey};
 
-/// Most bytes that are read of a key file.
+/// Maximum number of bytes that are read of a key file.
 const LONGEST_FILE: u64 = 64 * 1024;
 
-/// An ed25519 key, or any other key from a file.
+/// An ed25519 key, or a key of any type that was read from a file.
 #[derive(Clone)]
 pub struct HostKey {
     key: PrivateKey,
@@ -23,18 +23,20 @@ pub struct HostKey {
 /// Where a host key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyOrigin {
-    /// It was read from the file.
+    /// The key was read from the file.
     Loaded,
-    /// It was created and stored in the file.
+    /// The key was created and stored in the file.
     Created,
-    /// It was created and is lost when this process ends. Clients that remember keys will warn.
+    /// The key was created and is lost when this process ends. Clients that remember keys will then
+    /// show a warning.
     Ephemeral { why: String },
 }
 
 impl HostKey {
-    /// Loads the key from a file, or creates it. If the new key cannot be stored, it is still
-    /// returned, and [`origin`](Self::origin) says why. An existing file that cannot be used is an
-    /// error: with a new key, clients would take this server for another one.
+    /// Loads the key from a file. If the file does not exist, creates a key and stores it. If the
+    /// new key cannot be stored, it is still returned, and [`origin`](Self::origin) contains the
+    /// reason. An existing file that cannot be used is an error, because with a new key, clients
+    /// would take this server for a different one.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(Self { key, origin: HostKeyOrigin::Loaded });
@@ -62,12 +64,13 @@ impl HostKey {
         &self.origin
     }
 
-    /// The fingerprint as `ssh-keygen -l` shows it: `SHA256:…`.
+    /// The fingerprint in the form in which `ssh-keygen -l` prints it: `SHA256:…`.
     pub fn fingerprint(&self) -> String {
         self.key.fingerprint(HashAlg::Sha256).to_string()
     }
 
-    /// The public key, as a line of a `known_hosts` file has it after the name.
+    /// The public key in the form in which a line of a `known_hosts` file contains it after the
+    /// name.
     pub fn public_key(&self) -> String {
         self.key.public_key().to_openssh().unwrap_or_default()
     }
@@ -92,7 +95,7 @@ fn make() -> io::Result<PrivateKey> {
     PrivateKey::new(Ed25519Keypair::from_seed(&seed).into(), "agent-backend").map_err(other)
 }
 
-/// The key in the file, if the file exists.
+/// Reads the key in the file. `None` if the file does not exist.
 fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
     // Check the type first: opening a pipe would block.
     let about = match fs::metadata(path) {
@@ -112,12 +115,13 @@ fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
     russh::keys::decode_secret_key(&text, None).map(Some).map_err(other)
 }
 
-/// Whether the file does not exist, also because a parent is not a directory.
+/// Whether the error means that the file does not exist. This includes the case that a parent is
+/// not a directory.
 fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Writes the whole key or nothing, and never replaces a file.
+/// Stores the complete key or nothing. Never replaces an existing file.
 fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;
@@ -131,7 +135,7 @@ fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     written
 }
 
-/// Creates a temporary file beside `path`. Tries another name if one is taken.
+/// Creates a temporary file next to `path`. If its name exists, tries another name.
 fn draft(path: &Path) -> io::Result<(PathBuf, File)> {
     const TRIES: usize = 16;
     let mut last = None;

@@ -1,10 +1,11 @@
-//! Bytes that a client sent and that were not read yet.
+//! Bytes that a client has sent and that have not been read yet.
 //!
-//! russh grants a client new window as soon as data arrives, even if it is not read. So each
-//! channel counts its unread bytes, and the connection keeps a [`Gauge`] of all of them. A channel
-//! with too many unread bytes is granted two bytes at a time. That holds it back, while the server
-//! still reads from the client: other channels, signals, window adjustments and the end of the
-//! connection still arrive. See [`WindowControl`](crate::window_control::WindowControl).
+//! russh grants a client new window as soon as data arrives, even if the data is not read.
+//! Therefore each channel counts its unread bytes, and a [`Gauge`] counts those of the whole
+//! connection. If a channel has too many unread bytes, it is granted only two bytes at a time. This
+//! holds the channel back, while the server still reads from the client: other channels, signals,
+//! window adjustments and the end of the connection still arrive. See
+//! [`WindowControl`](crate::window_control::WindowControl).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,27 +13,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
-/// The normal window of a channel: bytes that may be in flight.
+/// The normal window of a channel: the number of bytes that may be in flight.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
-/// The window of a new channel. It is small, so that many unread channels use little memory.
+/// The window of a new channel. It is small, so that many channels that are not read use little
+/// memory.
 pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
-/// A channel with more unread bytes than this is held back. New window is granted when half a
-/// window has arrived, so a channel that is read in time is not held back.
+/// If a channel has more unread bytes than this, it is held back. New window is granted when half
+/// of the window has arrived, so a channel that is read in time is not held back.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
-/// Once a connection has this many unread bytes, all its channels are held back. The closer it
-/// gets, the earlier each channel is.
+/// If a connection has this number of unread bytes, all its channels are held back. The closer the
+/// connection is to this number, the earlier each channel is held back.
 pub(crate) const HOLD_ALL: usize = 24 * 1024 * 1024;
-/// One channel may use this fraction of what is left to the connection.
+/// The fraction of the connection's remaining bytes that a single channel may use.
 const PART: usize = 4;
-/// More unread bytes of a connection end it: several full windows.
+/// If a connection has more unread bytes than this, it is ended. The value is several full windows.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024 * 1024;
 
-/// Whether a channel with `own` unread bytes is held back, when the connection has `all`.
+/// Whether a channel with `own` unread bytes is held back if the whole connection has `all` unread
+/// bytes.
 pub(crate) fn is_held(own: usize, all: usize) -> bool {
     own > HOLD_BACK.min(HOLD_ALL.saturating_sub(all) / PART)
 }
 
-/// The unread input bytes of a connection.
+/// Counts the unread input bytes of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     unread: AtomicUsize,
@@ -56,8 +59,8 @@ impl Gauge {
     }
 }
 
-/// The input of one channel. The connection fills it, and the channel's command or subsystem reads
-/// it.
+/// The input of one channel. The connection adds data to it, and the command or subsystem of the
+/// channel reads the data.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -69,12 +72,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     unread: BytesMut,
-    /// The length of `unread` once the expected packet is complete.
+    /// The length that `unread` will have when the expected packet is complete.
     expected: usize,
     ended: bool,
 }
 
-/// The length of a packet exceeds the limit.
+/// The error if a packet is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub(crate) length: u32,
@@ -90,7 +93,7 @@ impl Inbox {
         is_held(self.lock().unread.len(), self.gauge.unread())
     }
 
-    /// Waits until fewer bytes are unread.
+    /// Waits until the number of unread bytes has decreased.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -108,7 +111,8 @@ impl Inbox {
         }
         let length = state.unread.len();
         if state.unread.capacity() - length < bytes.len() {
-            // Reserve a whole packet at once. Otherwise grow by doubling.
+            // Reserve memory for a whole packet at once. Without an expected packet, grow by
+            // doubling.
             let more = state.expected.saturating_sub(length).max(length);
             state.unread.reserve(bytes.len().max(more));
         }
@@ -124,7 +128,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Ends the input and drops unread bytes, because there is no reader any more.
+    /// Ends the input and drops unread bytes. Called when there is no reader any more.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -133,7 +137,7 @@ impl Inbox {
         self.gauge.take(left);
     }
 
-    /// Up to `most` bytes in arrival order; `None` at the end.
+    /// Reads up to `most` bytes in the order of arrival. `None` at the end.
     pub(crate) async fn bytes(&self, most: usize) -> Option<Bytes> {
         loop {
             {
@@ -150,8 +154,8 @@ impl Inbox {
         }
     }
 
-    /// The next length-prefixed packet, without its length; `None` at the end. An incomplete packet
-    /// at the end is dropped.
+    /// Reads the next packet, which has a length prefix. Returns it without the prefix. `None` at
+    /// the end. An incomplete packet at the end is dropped.
     pub(crate) async fn packet(&self, longest: usize) -> Result<Option<Bytes>, TooLong> {
         loop {
             {
@@ -181,7 +185,7 @@ impl Inbox {
         let bytes = state.unread.split_to(length).freeze();
         state.expected = 0;
         if state.unread.is_empty() {
-            // Free the buffer, so that an idle channel keeps no memory.
+            // Free the buffer, so that an idle channel uses no memory for it.
             state.unread = BytesMut::new();
         }
         self.gauge.take(length);

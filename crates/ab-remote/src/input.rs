@@ -1,9 +1,9 @@
-//! Input that waits for a process, in the order in which the client sent it.
+//! A queue of input for a process, in the order in which the client sent it.
 //!
-//! Signals and window updates come on the same channel as input, so the reader of the channel must
-//! not wait for the process to take its input. Instead the queue is bounded, by bytes and by the
-//! number of end-of-input marks. Small pieces are joined, so that the queue needs little more
-//! memory than its bytes.
+//! Signals and window updates arrive on the same channel as input, so the reader of the channel
+//! must not wait for the process to take its input. Instead there is a queue with limits on the
+//! number of bytes and of end-of-input marks. Small pieces are joined, so that the queue needs
+//! little more memory than its bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
-/// Pieces up to this size are joined.
+/// Pieces up to this number of bytes are joined.
 const PIECE: usize = 64 * 1024;
-/// Most end-of-input marks that may wait. A terminal takes several, one for each program that reads
-/// from it.
+/// Maximum number of queued end-of-input marks. A terminal may need several, one for each program
+/// that reads from it.
 const MAX_ENDS: usize = 64;
 
 /// The next input of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Bytes(Bytes),
-    /// End of input. On a terminal more input may follow.
+    /// The end of the input. On a terminal, more input may follow.
     End,
 }
 
-/// The client sent more than the queue can hold.
+/// The error if the client sends more than fits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
 #[derive(Debug)]
 pub(crate) struct InputQueue {
-    /// Most bytes that may wait.
+    /// Maximum number of queued bytes.
     most: usize,
     state: Mutex<State>,
     changed: Notify,
@@ -40,7 +40,7 @@ pub(crate) struct InputQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Bytes that were pushed and not yet taken by the process.
+    /// Number of bytes that were added and have not been taken by the process.
     bytes: usize,
     ends: usize,
     closed: bool,
@@ -92,13 +92,13 @@ impl InputQueue {
         Ok(())
     }
 
-    /// Accepts no more input. Queued input is still returned.
+    /// Closes the queue for new input. Input that is already queued is still returned.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// The next input; `None` once the queue is closed and empty.
+    /// Returns the next input. `None` when the queue is closed and empty.
     pub(crate) async fn next(&self) -> Option<Step> {
         loop {
             {
@@ -117,7 +117,7 @@ impl InputQueue {
         }
     }
 
-    /// Records that the process took `bytes`, which makes room for more.
+    /// Records that the process has taken `bytes` bytes, which makes room for more.
     pub(crate) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.bytes = state.bytes.saturating_sub(bytes);

@@ -1,8 +1,8 @@
 //! Threads for connections. Each connection stays on one thread.
 //!
-//! On a connection a packet comes in, and usually an answer goes out before anything else happens.
-//! With a work-stealing runtime every step may have to wake a thread on another processor. Here one
-//! thread waits for the socket, the tasks and the processes of a connection.
+//! On a connection, a packet arrives, and usually an answer is sent before anything else happens.
+//! With a work-stealing runtime, every step may have to wake a thread on another processor. Here, a
+//! single thread waits for the socket, the tasks and the processes of a connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,9 +16,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A set of threads. Cheap to clone. The threads end with the last clone or on
-/// [`stop`](Self::stop), and everything that runs on them ends too: also processes that were to
-/// outlive their connection.
+/// A set of threads. Cheap to clone. The threads end when the last clone is dropped or
+/// [`stop`](Self::stop) is called. Everything that runs on them then ends too, even processes that
+/// should outlive their connection.
 #[derive(Clone, Debug)]
 pub struct SshConnectionThreads {
     lanes: Arc<[Lane]>,
@@ -27,23 +27,23 @@ pub struct SshConnectionThreads {
 #[derive(Debug)]
 struct Lane {
     runtime: Handle,
-    /// How many futures run on it.
+    /// The number of futures that run on this thread.
     busy: Arc<AtomicUsize>,
-    /// The thread ends when this is true or dropped.
+    /// The thread ends when this becomes `true` or is dropped.
     closed: watch::Sender<bool>,
-    /// Returns an error once the thread has ended.
+    /// Receiving returns an error when the thread has ended.
     ended: Mutex<Receiver<Infallible>>,
 }
 
 impl SshConnectionThreads {
-    /// Starts `count` threads, at least one.
+    /// Starts `count` threads, but at least one.
     pub fn start(count: usize) -> io::Result<SshConnectionThreads> {
         let lanes = (0..count.max(1)).map(|_| Lane::open()).collect::<io::Result<Arc<_>>>()?;
         Ok(SshConnectionThreads { lanes })
     }
 
-    /// Runs a future on the thread with the fewest futures. After a stop the future is dropped
-    /// instead.
+    /// Runs a future on the thread that has the fewest futures. If the threads were stopped, the
+    /// future is dropped.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -57,8 +57,8 @@ impl SshConnectionThreads {
         })
     }
 
-    /// Drops everything that runs on the threads and waits up to `time_limit` for that. Blocks, so it
-    /// must not be called on one of the threads.
+    /// Drops everything that runs on the threads, and waits for that at most for the time
+    /// `timeout`. This blocks, so it must not be called on one of the threads.
     pub fn stop(&self, timeout: Duration) {
         let last = Instant::now().checked_add(timeout);
         for lane in &*self.lanes {
@@ -66,7 +66,7 @@ impl SshConnectionThreads {
         }
         for lane in &*self.lanes {
             let ended = lane.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // The thread has ended, or the time is up.
+            // Either the thread has ended or the timeout is over.
             let left = last.map_or(timeout, |last| last.saturating_duration_since(Instant::now()));
             let _ = ended.recv_timeout(left);
         }
@@ -80,7 +80,7 @@ impl Lane {
         let (tell, told) = mpsc::sync_channel(1);
         let serve = move || {
             let _ends = ends;
-            // Created on the thread that drops it, because dropping a runtime may block.
+            // Create the runtime on the thread that drops it, because dropping a runtime may block.
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(tell.send(Err(error))),
@@ -97,7 +97,7 @@ impl Lane {
     }
 }
 
-/// Counts a future while it exists.
+/// Counts a future as long as it exists.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -1,19 +1,21 @@
-//! Remembers the effect of calls, for clients whose connection ended before the answer came.
+//! Remembers the effects of calls, for clients whose connection ended before the answer arrived.
 //!
-//! Each connection of an agent-backend client has a book, under the number that the client gave it.
-//! A call that changes something is entered when it begins and closed when it is done. A client
-//! that reconnects asks the book of its old connection. If this side does not know yet that the old
-//! connection is dead, it ends it first, so a call that is not in the book by then never happens.
+//! Each connection of an agent-backend client has a book, which is identified by a number that the
+//! client chooses. A call that changes something is entered in the book when it begins, and its
+//! effect is recorded when it is done. A client that reconnects asks for the book of its old
+//! connection. If the server does not know yet that the old connection is dead, it first ends this
+//! connection. A call that is not in the book at that time will therefore never take effect.
 //!
-//! Books are bounded, and those of dead connections expire. The effect of a forgotten call is
-//! unknown, never guessed. So is that of a call that is still running at the end of a long wait.
+//! Books are limited in size, and the books of dead connections expire. The effect of a call that
+//! was dropped from a book is unknown. The effect is also unknown if a call is still running after
+//! a long wait.
 //!
-//! A client may also ask about its own live connection. Channels are served concurrently, so a call
-//! that is not in the book may still be entered. The question waits a little, and then the effect
-//! is unknown.
+//! A client may also ask about a call on the same connection that is still open. Channels are
+//! served concurrently, so a call that is not in the book may still be entered. The server waits
+//! for a short time. If the call is not entered by then, its effect is unknown.
 //!
-//! A connection has one number, which no other connection has. All its channels use the book of
-//! that number.
+//! Each connection has one number, which no other connection has. All channels of the connection
+//! use the book with that number.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
@@ -26,18 +28,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::call::RemoteCallId;
 
-/// Most calls that a book remembers.
+/// Maximum number of calls in a book.
 const MAX_ENTRIES: usize = 4096;
-/// Most books that are kept.
+/// Maximum number of books.
 const MAX_BOOKS: usize = 1024;
 /// How long the book of a dead connection is kept.
 const KEPT: Duration = Duration::from_secs(15 * 60);
-/// How long a question about a call waits for the call to finish.
+/// How long a request about a call waits until the call is done.
 const SETTLING: Duration = Duration::from_secs(15);
-/// How long a question on the same connection waits for the call to be entered.
+/// How long a request about a call on the same connection waits until the call is entered.
 const ENTERING: Duration = Duration::from_secs(1);
 
-/// The books of a server, for its lifetime.
+/// The books of a server. They exist as long as the server.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     incarnation: u128,
@@ -48,26 +50,26 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Book {
     entries: Mutex<Entries>,
-    /// Notified when a call is entered or closed.
+    /// Notified when a call is entered or done.
     changed: Notify,
-    /// How many channels of the connection are served.
+    /// The number of channels of the connection that are being served.
     seats: watch::Sender<usize>,
-    /// Whether the connection is to end.
+    /// Whether the connection must end.
     retired: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// In the order in which they began. `None` while a call is running.
+    /// The calls in the order in which they began. The effect is `None` while a call is running.
     calls: VecDeque<(u32, Option<LostCallEffect>)>,
-    /// Whether some calls were dropped from the book.
+    /// Whether some calls were dropped from the book because it was full.
     forgotten: bool,
-    /// When the last channel ended.
+    /// When the last channel of the connection ended.
     left: Option<Instant>,
 }
 
-/// The client of an SSH connection, once it has sent its connection number. All channels of the
-/// connection share it.
+/// The client of an SSH connection. Its number is set when the client has sent it. All channels of
+/// the connection share this value.
 #[derive(Debug, Default)]
 pub(crate) struct Caller(OnceLock<(u128, Arc<Book>)>);
 
@@ -77,7 +79,8 @@ pub(crate) struct Seat {
     book: Arc<Book>,
 }
 
-/// A running call. If it is dropped without [`done`](Self::done), its effect is unknown.
+/// A running call in a book. If it is dropped without a call of [`done`](Self::done), the effect of
+/// the call is unknown.
 #[derive(Debug)]
 pub(crate) struct Entry {
     book: Arc<Book>,
@@ -88,8 +91,7 @@ pub(crate) struct Entry {
 impl Ledger {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 16];
-        // Without randomness a restarted server could get the same number. Nothing else depends on
-        // it.
+        // If this fails, a restarted server may have the same number. Nothing else depends on it.
         let _ = getrandom::fill(&mut bytes);
         Self { incarnation: u128::from_be_bytes(bytes), books: Mutex::default() }
     }
@@ -98,8 +100,8 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Registers a caller under its number and returns a seat for the channel. `None` if the caller
-    /// has another number already, or another caller has this one.
+    /// Registers a caller under its number, and returns a seat for the channel. `None` if the
+    /// caller already has another number, or if another caller already has this number.
     pub(crate) fn introduce(&self, caller: &Caller, connection: u128) -> Option<Seat> {
         let mut books = lock(&self.books);
         if caller.0.get().is_some() {
@@ -111,7 +113,7 @@ impl Ledger {
             let left = |book: &Book| lock(&book.entries).left;
             let oldest = books.iter().filter(|(_, book)| book.is_over());
             let oldest = oldest.min_by_key(|(_, book)| left(book)).map(|(number, _)| *number);
-            // Books of live connections are bounded by the number of connections.
+            // The number of books of open connections is limited by the number of connections.
             oldest.map(|oldest| books.remove(&oldest));
         }
         let Place::Vacant(place) = books.entry(connection) else { return None };
@@ -120,8 +122,8 @@ impl Ledger {
         Some(Seat::new(book))
     }
 
-    /// The effect of a call. `own` is the connection that asks. A call that does not finish in time
-    /// is unknown; the client may ask again.
+    /// The effect of a call. `own` is the number of the connection on which the client asks. If the
+    /// call is not done in time, its effect is unknown, and the client may ask again.
     pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> LostCallEffect {
         let book = lock(&self.books).get(&call.connection).cloned();
         let Some(book) = book else { return LostCallEffect::Unknown };
@@ -134,7 +136,7 @@ impl Ledger {
 }
 
 impl Caller {
-    /// A seat for another channel of this caller; `None` if that is not its number.
+    /// A seat for another channel of this caller. `None` if the caller has a different number.
     pub(crate) fn seat(&self, connection: u128) -> Option<Seat> {
         let (_, book) = self.0.get().filter(|(number, _)| *number == connection)?;
         Some(Seat::new(book))
@@ -166,12 +168,12 @@ impl Book {
         self.is_over() && left.is_some_and(|left| now.duration_since(left) > KEPT)
     }
 
-    /// The effect of a call, once it is over. Also waits for the end of its connection, unless that
-    /// is the one that asks.
+    /// Waits until a call is done, and returns its effect. Also waits for the end of the call's
+    /// connection, unless it is the connection on which the client asks.
     async fn settled(&self, request: u32, own: bool) -> LostCallEffect {
         if !own {
             let mut seats = self.seats.subscribe();
-            // Cannot fail: the sender is in this book.
+            // This cannot fail, because the sender is a part of this book.
             let _ = seats.wait_for(|seats| *seats == 0).await;
         }
         let entering = sleep(ENTERING);
@@ -184,7 +186,7 @@ impl Book {
                 Found::Closed(effect) => return effect,
                 Found::UnderWay => changed.await,
                 Found::Nothing { forgotten: true } => return LostCallEffect::Unknown,
-                // No more calls are entered.
+                // The connection has ended, so no more calls will be entered.
                 Found::Nothing { forgotten: false } if !own => return LostCallEffect::NotApplied,
                 Found::Nothing { forgotten: false } => tokio::select! {
                     () = changed => {}
@@ -210,7 +212,7 @@ impl Seat {
         Self { book: book.clone() }
     }
 
-    /// Enters a call that begins.
+    /// Enters a call that is about to begin.
     pub(crate) fn begin(&self, request: u32) -> Entry {
         let mut entries = lock(&self.book.entries);
         entries.calls.push_back((request, None));
@@ -223,15 +225,16 @@ impl Seat {
         Entry { book: self.book.clone(), request, effect: LostCallEffect::Unknown }
     }
 
-    /// Whether a client was already told the effects of this connection's calls.
+    /// Whether a client has already asked for the effects of this connection's calls.
     pub(crate) fn is_retired(&self) -> bool {
         *self.book.retired.borrow()
     }
 
-    /// Waits until a client asks for this connection to end.
+    /// Waits until a client asks that this connection be ended.
     pub(crate) async fn retired(&self) {
         let mut retired = self.book.retired.subscribe();
-        // Cannot fail: the sender is in the book that is held here.
+        // This cannot fail, because the sender is a part of the book, which exists as long as this
+        // seat.
         let _ = retired.wait_for(|retired| *retired).await;
     }
 }
@@ -261,7 +264,8 @@ impl Drop for Entry {
     }
 }
 
-/// The effect of a failed call: none, if the error shows that it failed before any change.
+/// The effect of a failed call. There was no effect if the error shows that the call failed before
+/// any change.
 pub(crate) fn effect_of_failure(error: &Error) -> LostCallEffect {
     match error.kind() {
         ErrorKind::NotFound
@@ -337,7 +341,7 @@ mod tests {
         let asking = ledger.outcome(call(1), Some(8));
         let serving = async {
             seat.retired().await;
-            // The call was in flight, and done before the channel ended.
+            // The call was running, and was done before the channel ended.
             seat.begin(1).done(LostCallEffect::Applied);
             drop(seat);
         };
@@ -360,7 +364,7 @@ mod tests {
     async fn what_the_same_connection_may_still_enter_is_not_said_never_to_happen() {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
-        // Another channel enters the call a little later, after another one.
+        // Another channel enters the call a little later, after a different call.
         let entering = async {
             seat.begin(2).done(LostCallEffect::Applied);
             sleep(ENTERING / 2).await;
@@ -370,11 +374,11 @@ mod tests {
         };
         let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
         assert_eq!(effect, LostCallEffect::Applied);
-        // The call may take longer to arrive than the question waits.
+        // The call may arrive later than the request waits.
         let before = Instant::now();
         assert_eq!(ledger.outcome(call(3), Some(7)).await, LostCallEffect::Unknown);
         assert_eq!(before.elapsed(), ENTERING);
-        // Once the connection is over, no calls are in flight.
+        // When the connection has ended, no calls are running.
         drop(seat);
         assert_eq!(ledger.outcome(call(3), Some(8)).await, LostCallEffect::NotApplied);
     }
@@ -421,7 +425,7 @@ mod tests {
         assert!(ledger.introduce(&two, 7).is_none());
         drop(first);
         assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
-        // After the question the number stays taken, and the first caller is retired.
+        // After the request the number stays in use, and the first caller is retired.
         assert!(ledger.introduce(&two, 7).is_none() && two.seat(7).is_none());
         assert!(one.seat(7).unwrap().is_retired());
     }
@@ -431,8 +435,8 @@ mod tests {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
         let entry = seat.begin(1);
-        // A question on another connection waits for this one to end; one on this connection waits
-        // for the call.
+        // A request on another connection waits until this connection has ended. A request on this
+        // connection waits for the call.
         for own in [None, Some(7)] {
             let before = Instant::now();
             assert_eq!(ledger.outcome(call(1), own).await, LostCallEffect::Unknown);

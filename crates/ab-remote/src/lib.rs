@@ -1,13 +1,15 @@
-//! A workspace over any byte stream, both halves: an SSH server with commands and SFTP, backed by a
-//! [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver of a remote workspace.
+//! A workspace over any byte stream. This crate contains both sides: an SSH server with commands
+//! and SFTP, which uses a [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver
+//! of a remote workspace.
 //!
 //! - [`SshServer`] serves one connection over any byte stream. [`serve_ssh_on_listener`] serves TCP
-//!   connections, and [`websocket::WebSocketByteStream`] turns a WebSocket into a byte stream.
-//! - A server with [`SshConnectionThreads`] keeps each connection on one thread. Otherwise connections
-//!   run on the caller's runtime.
-//! - Everything that a connection started ends with it: commands, open files, tasks.
-//! - This crate opens no workspace files and starts no programs. The backend does, with its guards
-//!   and isolation. Host keys and lists of known hosts are the only files that it opens.
+//!   connections, and [`websocket::WebSocketByteStream`] converts a WebSocket to a byte stream.
+//! - A server with [`SshConnectionThreads`] keeps each connection on one thread. Otherwise
+//!   connections run on the caller's runtime.
+//! - Everything that a connection started ends with the connection: commands, open files and tasks.
+//! - This crate opens no workspace files and starts no programs. This is done by the backend, with
+//!   its guards and isolation. The only files that this crate opens are host keys and lists of known
+//!   hosts.
 
 pub mod auth;
 mod backlog;

@@ -1,4 +1,4 @@
-//! SSH on a TCP socket.
+//! Serves SSH on a TCP socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,15 +13,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::server::{SshConnectionEnd, SshServer, closed};
 
-/// Most connections of one listener.
+/// Default of the maximum number of connections of one listener.
 pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 1024;
-/// Most connections of one listener that are not logged in. One more replaces the oldest of them,
-/// so that silent clients cannot keep others out.
+/// Maximum number of connections of one listener that are not logged in. A further connection
+/// replaces the oldest of them, so that silent clients cannot keep others out.
 pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
-/// The delay before the next accept when the system has no sockets left.
+/// The pause before the next accept if the system has no free sockets.
 const RESPITE: Duration = Duration::from_millis(100);
 
-/// Called when a connection ended.
+/// Called when a connection has ended.
 pub type SshConnectionEndObserver = Arc<dyn Fn(SocketAddr, &SshConnectionEnd) + Send + Sync>;
 
 /// Limits of a listener, and the observer of its connections.
@@ -29,7 +29,7 @@ pub type SshConnectionEndObserver = Arc<dyn Fn(SocketAddr, &SshConnectionEnd) + 
 pub struct SshListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
-    /// Called for each connection that ended.
+    /// Called for each connection that has ended.
     pub on_connection_end: SshConnectionEndObserver,
 }
 
@@ -53,7 +53,8 @@ impl std::fmt::Debug for SshListenerOptions {
 }
 
 /// Serves every connection of a socket until the server is shut down. Returns when all of them have
-/// ended. Clients beyond the connection limit wait to be accepted.
+/// ended. If the maximum number of connections is reached, further clients wait until they are
+/// accepted.
 pub async fn serve_ssh_on_listener(
     listener: TcpListener,
     server: SshServer,
@@ -99,7 +100,7 @@ pub async fn serve_ssh_on_listener(
         match lanes.connection_threads() {
             Some(lanes) => {
                 let serving = AbortOnDropHandle::new(lanes.spawn(serving));
-                // The task's panic was reported already.
+                // A panic in the task has already been reported.
                 tasks.spawn(async move { drop(serving.await) })
             }
             None => tasks.spawn(serving),
@@ -110,7 +111,8 @@ pub async fn serve_ssh_on_listener(
     Ok(())
 }
 
-/// Registers the socket with the runtime that serves it, which may differ from the accepting one.
+/// Registers the socket with the runtime that serves it. This may be a different runtime from the
+/// one that accepted it.
 async fn serve_one(
     server: &SshServer,
     socket: io::Result<std::net::TcpStream>,
@@ -127,7 +129,7 @@ async fn serve_one(
     }
 }
 
-/// Connections that are not logged in.
+/// The connections that are not logged in.
 struct Strangers {
     most: usize,
     waiting: Mutex<Waiting>,
@@ -136,11 +138,11 @@ struct Strangers {
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    /// In order of arrival.
+    /// The connections in the order of their arrival.
     places: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
-/// The place of one of them, until it is dropped.
+/// The place of one connection that is not logged in. It is released when the value is dropped.
 struct Stranger {
     strangers: Arc<Strangers>,
     number: u64,
@@ -151,14 +153,14 @@ impl Strangers {
         Self { most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Takes a place. The future resolves when the place is lost to a newer connection.
+    /// Takes a place. The returned future completes if the place is given to a newer connection.
     fn admit(this: &Arc<Self>) -> (Stranger, impl Future<Output = ()> + Send + use<>) {
         let (sender, lost) = oneshot::channel();
         let mut waiting = this.lock();
         while waiting.places.len() >= this.most
             && let Some((_, oldest)) = waiting.places.pop_front()
         {
-            // The receiver is gone if that connection has just ended.
+            // Sending fails if that connection has just ended.
             let _ = oldest.send(());
         }
         let number = waiting.next;
@@ -167,7 +169,7 @@ impl Strangers {
         drop(waiting);
         let lost = async {
             if lost.await.is_err() {
-                // The place was given back by logging in or by ending.
+                // The place was released because the client logged in or the connection ended.
                 std::future::pending::<()>().await;
             }
         };
@@ -185,14 +187,14 @@ impl Drop for Stranger {
     }
 }
 
-/// What an error of the listening socket means.
+/// The meaning of an error of the listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mishap {
-    /// Concerns only the connection that was to be accepted.
+    /// The error affects only the connection that should have been accepted.
     OfOne,
-    /// Temporary: sockets may become free, or the network may come back.
+    /// The error is temporary: sockets may become free, or the network may work again.
     Passing,
-    /// The listening socket is unusable.
+    /// The listening socket can no longer be used.
     Final,
 }
 
@@ -223,7 +225,7 @@ mod tests {
             (24, Mishap::Passing),
             (23, Mishap::Passing),
             (12, Mishap::Passing),
-            // A firewall's refusal, a failed handshake, a network that is down.
+            // A refusal by a firewall, a failed handshake, and a network that is down.
             (1, Mishap::Passing),
             (71, Mishap::Passing),
             (100, Mishap::Passing),

@@ -1,18 +1,20 @@
-//! The output of a channel: data as far as the client's window allows, then the exit status.
+//! The output of a channel: data, as far as the window of the client allows, and then the exit
+//! status.
 
 use bytes::Bytes;
 use russh::server::{Handle, Msg};
 use russh::{ChannelWriteHalf, Sig};
 
-/// The client or the connection is gone.
+/// The error if the client or the connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
 /// The type of extended data for standard error.
 const STDERR: u32 = 1;
 
-/// Waits for window before it passes data to the connection, so that a channel whose client does
-/// not read blocks no other channel. Dropping its task cancels the wait.
+/// The sending side of a channel. It waits until the client's window has room before it passes data
+/// to the connection, so that a channel whose client does not read does not block other channels.
+/// Dropping the task cancels the wait.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     half: ChannelWriteHalf<Msg>,

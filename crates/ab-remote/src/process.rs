@@ -1,7 +1,7 @@
 //! A process of an agent-backend client on its own channel, controlled by frames.
 //!
-//! The server sends no more output than the client's window allows. It reports how much input the
-//! process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
+//! The server sends no more output than the window of the client allows. It reports how much input
+//! the process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,17 +23,17 @@ use crate::wire::frame::{
     encode_frame,
 };
 
-/// Most bytes of output in one frame.
+/// Maximum number of bytes of output in one frame.
 const PIECE: usize = 64 * 1024;
-/// Most bytes of input that may wait. A client that sends more violates the protocol, and its
-/// process ends.
+/// Maximum number of queued bytes of input. A client that sends more violates the protocol, and its
+/// process is ended.
 const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 
-/// How long a process may take to read its remaining input after a release.
+/// How long a process may take to read its remaining input after the client has released it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a channel until its process ends or the client releases it. Dropping the future also
-/// releases it.
+/// Serves a channel until its process ends or the client releases the process. Dropping the future
+/// also releases it.
 pub(crate) async fn serve(
     backend: Backend,
     caller: Arc<Caller>,
@@ -41,13 +41,13 @@ pub(crate) async fn serve(
     inbox: Arc<Inbox>,
     outlet: Outlet,
 ) {
-    // An error means that the client is gone and needs no answer.
+    // An error means that the client has disconnected and needs no answer.
     let _: Result<(), Gone> = match begin(&backend, &caller, &slots, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
         Err(error) => outlet.stdout(encode_frame(&ProcessServerFrame::Refused(error))).await,
     };
-    // Wait for the client to close the channel: russh keeps state of channels that this side
-    // closed.
+    // Wait until the client closes the channel, because russh keeps state for channels that this
+    // side closed first.
     let _ =
         timeout(CLOSE_TIMEOUT, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
     let _ = outlet.exit(0).await;
@@ -57,9 +57,9 @@ pub(crate) async fn serve(
 struct Begun {
     process: Process,
     room: u64,
-    /// The seat in the ledger of the connection that started it.
+    /// The seat in the ledger, for the connection that started the process.
     seat: Option<Seat>,
-    /// Held for a command that the connection started.
+    /// The slot of the command, if this connection started the command.
     _slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -75,7 +75,7 @@ async fn begin(
                 return Err(misplaced("the call has the number of another connection"));
             };
             if seat.is_retired() {
-                // The client was already told that this call never happens.
+                // The client has already been told that this call will never take effect.
                 return Err(misplaced("the client closed the connection"));
             }
             let entry = seat.begin(call.request);
@@ -98,8 +98,8 @@ async fn begin(
     }
 }
 
-/// Only the operator of the server decides which directories outside the workspace commands may
-/// see.
+/// The error for a client that binds host directories. Only the operator of the server decides
+/// which directories outside the workspace are visible to commands.
 fn no_binds(request: &ExecRequest) -> Error {
     let message = "a client cannot bind directories of the server's machine";
     Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
@@ -107,7 +107,7 @@ fn no_binds(request: &ExecRequest) -> Error {
         .with_command(request.command.to_shell_line())
 }
 
-/// The next frame; `None` at the end.
+/// Reads the next frame. `None` at the end.
 async fn frame(inbox: &Inbox) -> Result<Option<ProcessClientFrame>, Error> {
     let packet = inbox.packet(MAX_PROCESS_FRAME_BYTES).await;
     let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
@@ -120,13 +120,13 @@ fn misplaced(message: &str) -> Error {
     Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
 }
 
-/// Sends frames to the client one at a time. Several futures send here, and a frame may have to
-/// wait in its middle for window.
+/// Sends frames to the client one at a time. Several futures send frames, and a frame may have to
+/// wait for window before it is sent completely.
 struct Speech<'a> {
     outlet: &'a Outlet,
     turn: Mutex<()>,
-    /// A frame is being sent. If it is still set at the next turn, its sender was cancelled in the
-    /// middle.
+    /// Whether a frame is being sent. If this is still set when the next frame begins, the sender
+    /// of the previous frame was cancelled before the frame was complete.
     frame_unfinished: AtomicBool,
 }
 
@@ -146,12 +146,12 @@ impl<'a> Speech<'a> {
     }
 }
 
-/// How a client released a process.
+/// How a client has released a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReleaseCause {
     /// By a release frame.
     Asked,
-    /// By the end of its channel, or by a protocol violation.
+    /// By the end of the channel, or by a protocol violation.
     Lost,
 }
 
@@ -183,7 +183,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         }
     };
     let listening = async move {
-        // Treat an invalid frame as the end.
+        // An invalid frame counts as the end.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
                 ProcessClientFrame::Input(bytes) => {
@@ -213,7 +213,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 () = &mut feeding, if !fed_all => fed_all = true,
             }
         };
-        // Input sent before the release still reaches the process.
+        // Input that was sent before the release must still reach the process.
         input.close();
         if left == ReleaseCause::Asked && !fed_all {
             let _ = timeout(CLOSE_TIMEOUT, feeding).await;
@@ -234,7 +234,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         while let Some(output) = process.output.recv().await {
             for piece in pieces(output) {
                 let length = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
-                // The semaphore is never closed.
+                // The semaphore is never closed, so this returns a permit.
                 let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
                 permit.forget();
                 speech.say(&ProcessServerFrame::Output(piece)).await?;
@@ -258,7 +258,7 @@ fn give(space: &Semaphore, bytes: u64) {
     space.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(room));
 }
 
-/// Splits output into pieces that fit into frames.
+/// Splits output into pieces, each of which fits in a frame.
 fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
     let mut left = Some(output);
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Serves one SSH connection, from its first byte to the end of its last task.
+//! Serves one SSH connection from its first byte until its last task has ended.
 
 mod connection;
 mod disconnect_message;
@@ -28,18 +28,18 @@ use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
 use stall_timeout::StallTimeoutStream;
 
-/// How long a client may take to log in.
+/// Default time limit for logging in.
 pub(crate) const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection that was told to end may take.
+/// How long a connection that was asked to end may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The disconnect message at shutdown.
 const SHUTTING_DOWN: &str = "Server shutting down";
-/// Most open channels of one connection.
+/// Default of the maximum number of open channels of one connection.
 pub const DEFAULT_MAX_CHANNELS: usize = 128;
-/// Most concurrent commands of one connection.
+/// Default of the maximum number of concurrent commands of one connection.
 pub(crate) const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
-/// Most channels of one connection that this end closed before the client did. russh keeps about 2
-/// KB of each until the connection ends.
+/// Maximum number of channels of one connection that this side closed before the client did. russh
+/// keeps about 2 KB for each of them until the connection ends.
 pub(crate) const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 
 /// The settings of a server.
@@ -47,24 +47,25 @@ pub(crate) const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 pub struct SshServerSettings {
     pub host_key: HostKey,
     pub access: SshAccess,
-    /// The server's identification after `SSH-2.0-`: printable, without spaces or minus signs.
+    /// The part of the server's identification after `SSH-2.0-`. It must be printable and contain
+    /// no spaces or minus signs.
     pub ident: String,
-    /// Shown to users before they log in.
+    /// A text that is shown to users before they log in.
     pub banner: Option<String>,
     pub login_timeout: Duration,
-    /// How long each refused login attempt takes.
+    /// How long the answer to a refused login attempt is delayed.
     pub refused_login_delay: Duration,
-    /// Refused login attempts after which the connection is closed.
+    /// Number of refused login attempts after which the connection is closed.
     pub max_attempts: usize,
     pub max_channels: usize,
-    /// Most concurrent commands of one connection. One more is refused, and the connection stays
-    /// open.
+    /// Maximum number of concurrent commands of one connection. A further command is refused, and
+    /// the connection stays open.
     pub max_commands: usize,
-    /// Once this end has closed this many channels before the client did, the connection ends when
-    /// the client opens one more and no command runs.
+    /// If this side has closed this number of channels before the client did, the connection is
+    /// ended as soon as the client opens another channel and no command is running.
     pub max_server_closed_channels: usize,
-    /// After how much silence a client is sent a keepalive. Three unanswered ones end the
-    /// connection. `None` disables keepalives.
+    /// If the client is silent for this time, a keepalive is sent. After three unanswered
+    /// keepalives the connection is ended. `None` disables keepalives.
     pub keepalive: Option<Duration>,
 }
 
@@ -86,7 +87,7 @@ impl SshServerSettings {
     }
 }
 
-/// Serves a workspace to any number of connections. Cheap to clone; all clones are the same server.
+/// Serves a workspace to any number of connections. Cheap to clone: all clones are the same server.
 #[derive(Clone)]
 pub struct SshServer {
     shared: Arc<Shared>,
@@ -98,13 +99,13 @@ struct Shared {
     settings: Arc<SshServerSettings>,
     /// Whether the server still accepts connections.
     open: watch::Sender<bool>,
-    /// How many connections there are.
+    /// The number of connections.
     connections: watch::Sender<usize>,
     commons: Commons,
     lanes: Option<SshConnectionThreads>,
 }
 
-/// State shared by all connections, besides the workspace.
+/// State that is shared by all connections, in addition to the workspace.
 #[derive(Clone, Debug)]
 struct Commons {
     ledger: Arc<Ledger>,
@@ -112,12 +113,12 @@ struct Commons {
     making: Arc<Turn>,
 }
 
-/// How a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SshConnectionEnd {
     /// The client disconnected after it had logged in.
     Closed,
-    /// The client never logged in, with the reason if known.
+    /// The client did not log in. Contains the reason, if it is known.
     NotLoggedIn(String),
     /// The server was shut down.
     ShutDown,
@@ -141,20 +142,21 @@ type Tasks = Arc<Mutex<TaskSets>>;
 
 #[derive(Debug, Default)]
 struct TaskSets {
-    /// Cancelled when the connection ends.
+    /// Tasks that are cancelled when the connection ends.
     commands: JoinSet<()>,
-    /// Finish the requests that they have begun.
+    /// Tasks that complete their running requests when the connection ends.
     files: JoinSet<()>,
 }
 
 impl TaskSets {
-    /// Drops finished tasks, so that the sets hold one task per open channel.
+    /// Removes the tasks that have ended, so that the sets contain at most one task for each open
+    /// channel.
     fn sweep(&mut self) {
         while self.commands.try_join_next().is_some() {}
         while self.files.try_join_next().is_some() {}
     }
 }
-/// Why the server disconnected the client, if it did.
+/// The reason why the server disconnected the client, if it did so.
 type SentAway = Arc<OnceLock<Failure>>;
 
 impl SshServer {
@@ -162,8 +164,9 @@ impl SshServer {
         Self::made(backend, settings, None)
     }
 
-    /// A server that serves connections of [`serve_ssh_on_listener`](crate::serve_ssh_on_listener) on these
-    /// threads. Callers of [`serve`](Self::serve) choose the thread themselves.
+    /// Creates a server that serves the connections of
+    /// [`serve_ssh_on_listener`](crate::serve_ssh_on_listener) on these threads. Callers of
+    /// [`serve`](Self::serve) choose the thread themselves.
     pub fn with_threads(
         backend: Backend,
         settings: SshServerSettings,
@@ -203,18 +206,18 @@ impl SshServer {
         &self.shared.settings
     }
 
-    /// The threads for its connections, if it has any.
+    /// The threads on which connections are served, if the server has such threads.
     pub fn connection_threads(&self) -> Option<&SshConnectionThreads> {
         self.shared.lanes.as_ref()
     }
 
-    /// How many connections are being served.
+    /// The number of connections that are being served.
     pub fn connection_count(&self) -> usize {
         *self.shared.connections.borrow()
     }
 
-    /// Serves one connection to its end. Returns when everything that it started has ended.
-    /// Dropping the future also ends it.
+    /// Serves one connection until it ends. Returns when everything that it started has ended.
+    /// Dropping the future also ends the connection.
     pub async fn serve<S>(&self, stream: S) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -222,8 +225,8 @@ impl SshServer {
         self.serve_with_login_hook(stream, || {}).await
     }
 
-    /// Like [`serve`](Self::serve), for a client that may only see `view`, such as a scope of the
-    /// workspace.
+    /// Like [`serve`](Self::serve), for a client that can access only `backend`, such as a scope of
+    /// the workspace.
     pub async fn serve_with_backend<S>(&self, backend: Backend, stream: S) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -231,7 +234,7 @@ impl SshServer {
         self.serve_to(backend, stream, || {}).await
     }
 
-    /// Like [`serve`](Self::serve). Calls `logged_in` once the client is authenticated.
+    /// Like [`serve`](Self::serve), but calls `logged_in` when the client is authenticated.
     pub(crate) async fn serve_with_login_hook<S>(
         &self,
         stream: S,
@@ -278,7 +281,7 @@ impl SshServer {
             greeted = &mut greeting => greeted,
             () = closed(&mut open) => {
                 resources.cutter.part(disconnect_message::in_the_clear(SHUTTING_DOWN));
-                // The session ends at EOF. A client that does not read is dropped after the
+                // The session ends at EOF. If a client does not read, it is dropped after the
                 // timeout.
                 let _ = timeout(CLOSE_TIMEOUT, greeting).await;
                 return SshConnectionEnd::ShutDown;
@@ -329,11 +332,11 @@ impl SshServer {
         ended
     }
 
-    /// Ends every connection and refuses new ones. Returns when none is left.
+    /// Ends every connection and refuses new ones. Returns when all connections have ended.
     pub async fn shut_down(&self) {
         self.shared.open.send_replace(false);
         let mut connections = self.shared.connections.subscribe();
-        // Cannot fail: the sender lives as long as this server.
+        // This cannot fail, because the sender lives as long as this server.
         let _ = connections.wait_for(|count| *count == 0).await;
     }
 
@@ -355,30 +358,30 @@ impl fmt::Debug for SshServer {
 /// The next event of a connection.
 enum Event {
     LoggedIn,
-    /// The client did not log in in time.
+    /// The client did not log in within the time limit.
     TooLate,
     Ended(Result<(), connection::Failure>),
     ShutDown,
 }
 
-/// Waits until the client has logged in, or its time is up.
+/// Waits until the client has logged in or the deadline has passed.
 async fn login(logins: &mut watch::Receiver<bool>, deadline: Instant) -> Event {
     match timeout_at(deadline, logins.wait_for(|known| *known)).await {
         Ok(Ok(_)) => return Event::LoggedIn,
         Ok(Err(_)) => {}
         Err(_) => return Event::TooLate,
     }
-    // The connection has ended, which is reported elsewhere.
+    // The connection has ended. This is reported elsewhere.
     std::future::pending().await
 }
 
 /// Waits until the server is shut down.
 pub(crate) async fn closed(open: &mut watch::Receiver<bool>) {
-    // An error means that the server was dropped, which counts as shut down.
+    // An error means that the server was dropped, which counts as a shutdown.
     let _ = open.wait_for(|open| !*open).await;
 }
 
-/// Sends a disconnect message and waits a little for the client to receive it.
+/// Sends a disconnect message, and waits a short time so that the client can receive it.
 async fn part(handle: &Handle, session: &mut russh::server::RunningSession<Connection>, why: &str) {
     let told = handle.disconnect(Disconnect::ByApplication, why.to_owned(), "en".to_owned());
     let _ = timeout(CLOSE_TIMEOUT, async {
@@ -388,7 +391,7 @@ async fn part(handle: &Handle, session: &mut russh::server::RunningSession<Conne
     .await;
 }
 
-/// Counts a connection while it lives.
+/// Counts a connection as long as it exists.
 struct Counted<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Counted<'a> {
@@ -404,7 +407,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Ends everything that a connection started, even if the serving future is dropped.
+/// Ends everything that a connection started, even if the future that serves it is dropped.
 struct ConnectionResources {
     cutter: StreamCutter,
     tasks: Tasks,
@@ -415,8 +418,8 @@ impl ConnectionResources {
         self.cutter.cut();
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         tasks.commands.shutdown().await;
-        // Finish requests that were sent before the end, so that the client can ask for their
-        // effect later.
+        // Complete requests that were sent before the end of the connection, so that the client can
+        // later ask for their effects.
         let _ = timeout(CLOSE_TIMEOUT, async { while tasks.files.join_next().await.is_some() {} })
             .await;
         tasks.files.shutdown().await;

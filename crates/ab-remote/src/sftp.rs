@@ -1,9 +1,9 @@
-//! SFTP version 3 over one channel. Requests start in order, run concurrently, and are answered as
-//! they finish.
+//! SFTP version 3 on one channel. Requests start in order, run concurrently, and are answered when
+//! they are done.
 //!
-//! - Everything runs in the one task of the channel and ends with it.
-//! - Each request takes bytes from a budget when it begins and returns them when its answer is
-//!   passed to the connection. So the server does no more work for a client that does not read.
+//! - Everything runs in the single task of the channel and ends with this task.
+//! - Each request takes bytes from a budget when it begins, and returns them when its answer is passed
+//!   to the connection. If a client does not read, the server therefore stops working for it.
 //! - An invalid packet ends the channel. An invalid request is refused.
 
 mod attributes;
@@ -52,15 +52,15 @@ use crate::ledger::{Caller, Ledger, Seat, effect_of_failure};
 use crate::outlet::Outlet;
 use crate::wire;
 
-/// Most requests of one channel that run at a time.
+/// Maximum number of requests of one channel that run at the same time.
 const MAX_TOGETHER: usize = 64;
-/// Memory of a request besides its data, for the budget.
+/// Number of bytes that a request counts towards the budget in addition to its data.
 const OVERHEAD: usize = 512;
-/// Bytes of an answer that are sent together with its head.
+/// Maximum number of bytes of an answer that are sent together with its head.
 const FIRST: usize = 32 * 1024;
 
-/// Serializes the creation of directories over all channels of a server: checking and creating are
-/// two calls, and clients use directories as locks.
+/// A lock for the creation of directories on all channels of a server. The check and the creation
+/// are two calls, and clients use directories as locks.
 pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// The state of one channel.
@@ -70,18 +70,19 @@ pub(crate) struct Session {
     pub(crate) allowance: Arc<Allowance>,
     pub(crate) links: LinkOrder,
     handles: Handles,
-    /// Whether the client receives complete errors, not only a status code.
+    /// Whether the client receives complete errors and not only status codes.
     exact: AtomicBool,
-    /// The same workspace for the calls of our own client, and the scopes of it that were used.
+    /// The same workspace for the calls of agent-backend clients, and the scopes of it that have
+    /// been used.
     views: Backend,
     scopes: Mutex<HashMap<String, Backend>>,
     ledger: Arc<Ledger>,
     caller: Arc<Caller>,
-    /// The connection's number and its seat in the ledger, after a hello.
+    /// The number of the connection and its seat in the ledger. Set by a hello.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
     making: Arc<Turn>,
-    /// The calls that can be cancelled.
+    /// The running calls that can be cancelled.
     calls: Mutex<HashMap<SftpRequestId, AbortHandle>>,
 }
 
@@ -126,7 +127,8 @@ impl Session {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the client asks on another connection for the effect of this connection's calls.
+    /// Waits until the client asks for the effects of this connection's calls on another
+    /// connection.
     async fn retired(&self) {
         match self.seat.get() {
             Some((_, seat)) => seat.retired().await,
@@ -139,7 +141,7 @@ impl Session {
     }
 }
 
-/// The answer to a request, with its share of the budget.
+/// The answer to a request, and the bytes that it has taken from the budget.
 struct Reply {
     head: Bytes,
     body: Bytes,
@@ -148,9 +150,9 @@ struct Reply {
 
 /// Answers on their way from the working half of the task to the sending half.
 ///
-/// The sending half is always polled after the working half, so no wake-up is needed. A task that
-/// wakes itself would be queued behind the connection that has just received the answer, and
-/// another thread would be woken to share that queue.
+/// The sending half is always polled after the working half, so it need not be woken. If the task
+/// woke itself, it would be queued behind the connection that has just received the answer, and
+/// another thread would be woken to work on that queue.
 #[derive(Default)]
 struct Replies(Mutex<ReplyQueue>);
 
@@ -192,19 +194,19 @@ enum Outcome {
     Done,
     Data(Bytes),
     Packet(SshFieldWriter),
-    /// A packet that continues with these bytes.
+    /// A packet that is followed by these bytes.
     Parts(SshFieldWriter, Bytes),
 }
 
-/// A running request: its flight number, its lane, its answer.
+/// A running request. Returns its flight number, its lane and its answer.
 type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
 
-/// How a channel ended.
+/// How a channel has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SftpEnded {
-    /// The client closed its end.
+    /// The client closed its side.
     ByClient,
-    /// The client sent something that is not SFTP.
+    /// The client sent something that is not valid SFTP.
     Garbage(&'static str),
     Gone,
 }
@@ -224,11 +226,11 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
         replies.end();
         Ok(ended)
     };
-    // `Replies` depends on this order.
+    // `Replies` depends on this order of polling.
     let ended = match tokio::try_join!(biased; working, sending) {
         Ok((ended, ())) | Err(ended) => ended,
     };
-    // An error means that the client is gone and needs no answer.
+    // An error means that the client has disconnected and needs no answer.
     let _ = match ended {
         SftpEnded::ByClient => outlet.exit(0).await,
         SftpEnded::Garbage(what) => {
@@ -248,7 +250,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     let ended = 'serving: loop {
         let packet = tokio::select! {
             biased;
-            // The client was told that requests which have not begun never happen.
+            // The client was told that requests which have not begun will never take effect.
             () = session.retired() => break SftpEnded::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));
@@ -311,7 +313,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     ended
 }
 
-/// Runs one request and records its effect in the ledger.
+/// Performs one request and records its effect in the ledger.
 async fn fly(
     session: Arc<Session>,
     id: SftpRequestId,
@@ -370,7 +372,7 @@ fn reply(
 }
 
 /// Splits a packet in two. The first piece contains the head and as much data as most clients read
-/// at once, because a head of its own would cost them one more read.
+/// at once. If the head were sent alone, clients would need an additional read.
 fn together(head: &[u8], mut body: Bytes) -> (Bytes, Bytes) {
     let along = body.split_to(body.len().min(FIRST.saturating_sub(head.len())));
     (Bytes::from([head, &along[..]].concat()), body)

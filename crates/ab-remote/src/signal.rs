@@ -1,8 +1,9 @@
-//! Signals: names on the wire, numbers for processes.
+//! Converts between names of signals in packets and their numbers.
 
 use russh::Sig;
 
-/// Further signals that programs use, with their Linux numbers. All others are ignored.
+/// Further signals that programs use, with their numbers on Linux. Signals that are not listed are
+/// ignored.
 const OTHERS: &[(&str, i32)] = &[
     ("TRAP", 5),
     ("BUS", 7),

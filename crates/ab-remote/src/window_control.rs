@@ -1,20 +1,21 @@
 //! Decides how much window the channels of a connection are granted.
 //!
 //! russh has one window size for all channels of a connection. When a channel has used half of its
-//! window, russh grants it the current size, and only then asks for the new size. So the size that
-//! is returned for one channel is granted to the next channel that sends. That may be a channel
-//! that is held back and must not get it.
+//! window, russh grants it the current size, and only then asks for the new size. The size that is
+//! returned for one channel is therefore granted to the next channel that sends. This may be a
+//! channel that is held back and must not get it.
 //!
-//! - While no channel is held back, every channel gets the whole window.
-//! - While one is, the size is two bytes. A channel whose window is used up gets two bytes, sends
-//!   them, and waits for the next grant. Clients send in the order of their grants. So if the next
-//!   channel to send is one that waits and is not held back, the size is raised for it.
-//! - A channel that is held back may have window left from before. Until it has used that, no
+//! - While no channel is held back, every channel gets the full window.
+//! - While a channel is held back, the size is two bytes. A channel whose window is used up gets two
+//!   bytes, sends them, and waits for the next grant. Clients send in the order of their grants. If
+//!   the next channel to send is one that waits and is not held back, the size is raised for it.
+//! - A channel that is held back may have window left from before. Until it has used this window, no
 //!   larger window is granted, because this channel would get it.
-//! - A channel that is held back may have nothing to send. After some silence it is ignored.
+//! - A channel that is held back may have nothing to send. After some time without data, it is no
+//!   longer considered.
 //!
-//! A client that sends in another order gets some window for a channel that is held back, so the
-//! total of all channels is limited too.
+//! If a client sends in a different order, a channel that is held back may get some window.
+//! Therefore the total of all channels is limited too.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use crate::inbox::WINDOW;
 pub(crate) const HELD_WINDOW: u32 = 2;
 /// The window of other channels while some are held back.
 const SHARED_WINDOW: u32 = 1024 * 1024;
-/// After this time without data, a channel is no longer waited for.
+/// If a channel sends no data for this time, it is no longer waited for.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The state of a channel that was just granted window.
@@ -44,7 +45,7 @@ pub(crate) enum Pace {
 
 #[derive(Debug, Default)]
 pub(crate) struct WindowControl {
-    /// The channels that are expected to send next, in this order.
+    /// The channels that are expected to send next, in order.
     due: VecDeque<Due>,
 }
 
@@ -53,13 +54,13 @@ pub(crate) struct WindowControl {
 struct Due {
     channel: u32,
     held: bool,
-    /// Whether it was granted more than two bytes.
+    /// Whether the channel was granted more than two bytes.
     much: bool,
     at: Instant,
 }
 
 impl WindowControl {
-    /// The window size from now on, after `channel` was granted `granted` bytes.
+    /// Returns the new window size. `channel` was just granted `granted` bytes.
     pub(crate) fn next(&mut self, channel: u32, granted: u32, pace: Pace, now: Instant) -> u32 {
         if pace == Pace::Free {
             self.due.clear();
@@ -68,7 +69,7 @@ impl WindowControl {
         let much = granted > HELD_WINDOW;
         let held = pace != Pace::AmongHeld;
         if much && held && self.due.front().is_some_and(|first| !first.held) {
-            // The expected channel sent nothing, and this one got its window.
+            // The expected channel has sent nothing, and this channel got its window.
             self.due.pop_front();
         }
         let is_silent = |due: &Due| now.duration_since(due.at) > SILENCE;
@@ -96,19 +97,19 @@ mod tests {
     /// A simulated client.
     #[derive(Clone, Copy, Debug)]
     struct Client {
-        /// Round trip time in microseconds.
+        /// The round-trip time in microseconds.
         way: u64,
-        /// How often it handles what has arrived, in microseconds.
+        /// The interval at which the client handles received packets, in microseconds.
         tick: u64,
         /// The channel that it answers first.
         first: usize,
-        /// How many bytes it sends on each channel that is not read.
+        /// The number of bytes that the client sends on each channel that is not read.
         input: usize,
-        /// How many such channels there are.
+        /// The number of channels that are not read.
         stalled: usize,
     }
 
-    /// Simulates one connection. The client sends as much as its windows allow; only the last two
+    /// Simulates one connection. The client sends as much as its windows allow. Only the last two
     /// channels are read.
     struct Model {
         client: Client,
@@ -117,7 +118,7 @@ mod tests {
         begun: Instant,
         /// Microseconds since `begun`.
         clock: u64,
-        /// Packets in flight, by arrival time.
+        /// Packets in flight, sorted by their arrival time.
         coming: BTreeMap<(u64, bool, usize), (usize, u32)>,
         sent: usize,
         windows: Vec<u32>,

@@ -1,10 +1,10 @@
-//! The encoding of the protocol between our client and our server.
+//! The encoding of the protocol between agent-backend clients and servers.
 //!
-//! It uses the field types of SFTP: `u8`, `u32` and `u64` in network order, and strings with a
-//! length prefix. A value of a closed list is encoded by its number (`numbers`). An optional value
-//! begins with 0 or 1, and a list with its count. Every type decodes what it encodes. Decoding
-//! never reads past the packet and trusts no count; a property test and a fuzz target check that.
-//! Pure.
+//! It uses the field types of SFTP: `u8`, `u32` and `u64` in network byte order, and strings with a
+//! length prefix. A value of a closed list is encoded as its number (see `numbers`). An optional
+//! value begins with 0 or 1, and a list begins with its count. Every type can decode what it
+//! encodes. Decoding never reads beyond the packet and does not trust any count, which a property
+//! test and a fuzz target check. No I/O is done here.
 
 pub mod call;
 mod error;
@@ -23,15 +23,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::sftp::packet::{SshFieldReader, TruncatedField};
 use numbers::Numbered;
 
-/// Most scope roots of one path, which limits the nesting of scopes.
+/// Maximum number of scope roots of one path. This limits the nesting of scopes.
 const MAX_SCOPE_ROOTS: usize = 64;
-/// Most sets of access rules of one path, one for each restricted handle on the way.
+/// Maximum number of sets of access rules of one path. There is one set for each restricted handle
+/// on the way.
 const MAX_RULE_SETS: usize = 64;
-/// A flag in the number of scope roots: access rules follow the path.
+/// A flag in the number of scope roots. If it is set, access rules follow the path.
 const HAS_RULES: u32 = 1 << 31;
 const MAX_COUNT: u32 = HAS_RULES - 1;
 
-/// Why bytes cannot be decoded.
+/// The error for bytes that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// A field is incomplete.
@@ -61,14 +62,14 @@ pub fn encode(value: &impl WireCodec) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a value that fills all of `bytes`.
+/// Decodes a value. It must use all of `bytes`.
 pub fn decode<T: WireCodec>(bytes: Bytes) -> DecodeResult<T> {
     let mut fields = SshFieldReader::new(bytes);
     let value = T::decode_from(&mut fields)?;
     if fields.is_empty() { Ok(value) } else { Err(DecodeError::Invalid) }
 }
 
-/// Writes the number of a value of a closed list.
+/// Writes the number of a value from a closed list.
 pub(crate) fn put_number<T: Numbered>(out: &mut BytesMut, value: T) {
     out.put_u8(value.number());
 }
@@ -155,7 +156,7 @@ impl WireCodec for usize {
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
-        // On a 32-bit machine larger values are capped.
+        // On a 32-bit machine, larger values are reduced to the maximum.
         Ok(usize::try_from(fields.read_u64()?).unwrap_or(usize::MAX))
     }
 }
@@ -205,7 +206,7 @@ impl<T: WireCodec> WireCodec for Vec<T> {
         if count > fields.max_remaining_items(1) {
             return Err(DecodeError::Truncated);
         }
-        // Memory is allocated as items are read, because the count is not trusted.
+        // The count is not trusted, so memory is allocated as items are read.
         let mut items = Vec::with_capacity(count.min(1024));
         for _ in 0..count {
             items.push(T::decode_from(fields)?);
@@ -242,7 +243,7 @@ impl WireCodec for Duration {
 }
 
 impl WireCodec for SystemTime {
-    /// Whether it is before 1970, and the distance.
+    /// Writes whether the time is before 1970, and its distance from 1970.
     fn encode_to(&self, out: &mut BytesMut) {
         match self.duration_since(SystemTime::UNIX_EPOCH) {
             Ok(after) => (false, after).encode_to(out),
@@ -262,7 +263,8 @@ impl WireCodec for SystemTime {
 }
 
 impl WireCodec for WsPath {
-    /// The parts that end in a scope root, then the rest of the path, then the access rules, if any.
+    /// Writes the parts that end at scope roots, then the rest of the path, and then the access
+    /// rules, if there are any.
     fn encode_to(&self, out: &mut BytesMut) {
         let scope_roots = self.scope_root_parts();
         let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
@@ -304,7 +306,8 @@ impl WireCodec for AccessRulesBelowPrefix {
     fn encode_to(&self, out: &mut BytesMut) {
         self.prefix_bytes.encode_to(out);
         match self.pattern {
-            // A filter cannot be sent. The peer refuses to hide a whole workspace, so no call passes without the filter.
+            // A filter cannot be sent, so hide the whole workspace instead. The peer refuses that,
+            // so no call is performed without the filter.
             Some(_) => vec![String::new()].encode_to(out),
             None => self.hidden.encode_to(out),
         }
@@ -318,7 +321,7 @@ impl WireCodec for AccessRulesBelowPrefix {
     }
 }
 
-/// Paths relative to the root of a handle; empty for that root.
+/// Reads paths that are relative to the root of a handle. The empty path stands for this root.
 fn paths(fields: &mut SshFieldReader) -> DecodeResult<Vec<String>> {
     let count = fields.read_u32()? as usize;
     if count > MAX_PATH_RESTRICTIONS {

@@ -1,6 +1,7 @@
-//! URLs of remote workspaces. They are parsed once, here, and errors say what is wrong.
+//! URLs of remote workspaces. They are parsed once, in this module, and errors say what is wrong
+//! with them.
 //!
-//! No error and no `Display` output repeats the secret parts of a URL: a password, or a query with
+//! No error and no `Display` output contains the secret parts of a URL: a password, or a query with
 //! a token.
 
 use std::fmt;
@@ -19,7 +20,7 @@ const SSH_PORT: u16 = 22;
 /// A host name or IP address with a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// In lower case, and without the brackets of an IPv6 address.
+    /// The name in lower case. An IPv6 address has no brackets.
     name: String,
     port: u16,
 }
@@ -38,8 +39,8 @@ impl HostPort {
         self.port
     }
 
-    /// Whether this is the local machine: a loopback address or a `localhost` name, without a DNS
-    /// lookup.
+    /// Whether the host is the local machine: a loopback address, or a `localhost` name. No DNS
+    /// lookup is made.
     pub fn is_loopback(&self) -> bool {
         let name = self.name.trim_end_matches('.');
         let address = name.parse::<IpAddr>().map(|address| address.to_canonical());
@@ -48,7 +49,7 @@ impl HostPort {
             || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// The host as `known_hosts` files write it.
+    /// The host in the form in which `known_hosts` files contain it.
     pub(crate) fn known_as(&self) -> String {
         match self.port {
             SSH_PORT => self.name.clone(),
@@ -84,14 +85,15 @@ pub struct WebSocketUrl {
 }
 
 impl WebSocketUrl {
-    /// Parses a URL such as `wss://host/ssh`. `http` and `https` are accepted for `ws` and `wss`.
+    /// Parses a URL such as `wss://host/ssh`. `http` and `https` are accepted in place of `ws` and
+    /// `wss`.
     pub fn parse(url: &str) -> Result<Self> {
         let uri = uri(url)?;
         let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
         Self::of(&scheme, &uri).unwrap_or_else(|| Err(foreign(&scheme)))
     }
 
-    /// Returns `None` if the scheme is not one of a WebSocket.
+    /// Parses a URL with this scheme. Returns `None` if it is not the scheme of a WebSocket.
     fn of(scheme: &str, uri: &Uri) -> Option<Result<Self>> {
         let (cover, default) = match scheme {
             "ws" | "http" => (TransportSecurity::Plain, 80),
@@ -160,7 +162,7 @@ impl fmt::Debug for WebSocketUrl {
     }
 }
 
-/// Parses the URL of a workspace into its endpoint and its root directory there.
+/// Parses the URL of a workspace. Returns its endpoint and the root directory on the server.
 pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     let uri = uri(url)?;
     let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
@@ -188,7 +190,8 @@ pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     Ok((RemoteEndpoint::Ssh(ssh), root(uri.path())?))
 }
 
-/// The root directory that a URL path names. A path after `/~` is relative to the user's home.
+/// The root directory in the path of a URL. A path that begins with `/~` is relative to the user's
+/// home.
 fn root(path: &str) -> Result<Option<String>> {
     let path = decoded(path)?;
     let path = path.as_str();
@@ -242,7 +245,7 @@ const EXAMPLES: &str =
 const TOKEN_ELSEWHERE: &str =
     "remove it from the URL, and pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN";
 
-/// The kind of secret in a query, if one of its fields holds one.
+/// The kind of secret in a query. `None` if no field of the query contains a secret.
 fn secret_in(query: &str) -> Option<&'static str> {
     query.split(['&', ';']).find_map(|field| {
         let name = field.split_once('=').map_or(field, |(name, _)| name);

@@ -1,4 +1,4 @@
-//! The sending side of a connection, shared by all its channels.
+//! The sending side of a connection. All channels of the connection use it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use russh::{ChannelId, ChannelOpenFailure, ChannelWriteHalf};
 
 use super::dial::Client;
 
-/// Sends on any channel of a connection. Each piece is sent whole or not at all, even if the
-/// caller's future is dropped meanwhile.
+/// Sends data on any channel of a connection. Each piece is sent completely or not at all, even if
+/// the caller drops its future.
 #[derive(Clone)]
 pub(crate) struct Carrier {
     handle: Arc<Handle<Client>>,
@@ -22,7 +22,7 @@ impl Carrier {
         Self { handle: Arc::new(handle) }
     }
 
-    /// Queues a piece for sending. Returns it as the error if the connection is closed.
+    /// Queues a piece for sending. If the connection is closed, returns the piece as the error.
     pub(crate) async fn data(&self, channel: ChannelId, bytes: Bytes) -> Result<(), Bytes> {
         self.handle.data(channel, bytes).await
     }
@@ -32,8 +32,8 @@ impl Carrier {
             russh::Error::ChannelOpenFailure(why) => Unopened::Refused(why),
             _ => Unopened::Gone,
         })?;
-        // `Lines` receives incoming data. The read half has its own queue, which would fill and
-        // block the connection.
+        // Incoming data is received by `Lines`. The queue of the read half would fill and block the
+        // connection.
         let (_, half) = channel.split();
         Ok(HalfChannel(half))
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for Carrier {
     }
 }
 
-/// Why a channel could not be opened.
+/// The reason why a channel could not be opened.
 #[derive(Clone, Debug)]
 pub(crate) enum Unopened {
     Refused(ChannelOpenFailure),
@@ -74,13 +74,13 @@ impl HalfChannel {
         self.0.id()
     }
 
-    /// Requests a subsystem. A refusal arrives on the channel.
+    /// Requests a subsystem. If the server refuses, the channel reports it.
     pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), Unopened> {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
-    /// Requests that the server run a command line. A refusal arrives on the channel. On an error
-    /// nothing was sent.
+    /// Requests that the server run a command line. If the server refuses, the channel reports it.
+    /// If this returns an error, nothing was sent.
     pub(crate) async fn exec(&self, line: &str) -> Result<(), Unopened> {
         self.0.exec(true, line).await.map_err(|_| Unopened::Gone)
     }
@@ -96,11 +96,12 @@ impl HalfChannel {
     }
 
     pub(crate) async fn resize(&self, size: TerminalSize) {
-        // Fails only if the connection is closed; then there is no terminal to resize.
+        // This fails only if the connection is closed. In that case there is no terminal to resize.
         let _ = self.0.window_change(size.columns.into(), size.rows.into(), 0, 0).await;
     }
 
-    /// Sends the bytes, and waits while the server's window is full. Returns whether all were sent.
+    /// Sends the bytes, and waits while the window of the server is full. Returns whether all bytes
+    /// were sent.
     pub(crate) async fn say(&self, bytes: Bytes) -> bool {
         self.0.data_bytes(bytes).await.is_ok()
     }
@@ -110,7 +111,7 @@ impl HalfChannel {
     }
 
     pub(crate) async fn close(self) {
-        // Fails only if the connection is closed, which closed the channel too.
+        // This fails only if the connection is closed, which has closed the channel too.
         let _ = self.0.close().await;
     }
 }

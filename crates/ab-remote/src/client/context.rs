@@ -1,13 +1,13 @@
 //! The state of one call: its deadline, and whether it has changed anything.
 //!
-//! A call has one deadline, set when it is made. It covers waiting for its turn, the connection and
-//! the answer. A call with several answers may go on while they arrive: each of them
-//! [moves](CallContext::moved) the deadline. So a transfer is not cut while it makes progress, and
-//! a call that waits behind transfers waits as long as one of them makes progress.
+//! The deadline is set when the call is made. It covers waiting for a permit, for the connection
+//! and for the answer. If a call has several answers, each of them [moves](CallContext::moved) the
+//! deadline. A transfer is therefore not interrupted while it makes progress, and a call that waits
+//! behind transfers waits as long as one of them makes progress.
 //!
-//! A call of several requests [records](CallContext::record_change) each that changes something and
-//! may have reached the server. If a call then loses its connection or times out, its effect is
-//! unknown. A call that recorded nothing had no effect.
+//! If a call consists of several requests, it [records](CallContext::record_change) each request
+//! that changes something and may have reached the server. If the call then loses its connection or
+//! times out, its effect is unknown. If it has recorded nothing, it had no effect.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use ab_core::{Error, ErrorKind, LostCallEffect, Result};
 use tokio::time::{Instant, timeout_at};
 
-/// The last time that any call of a backend received a partial answer.
+/// The last time at which any call of a backend received a partial answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastProgress(Arc<Mutex<Option<Instant>>>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Creates the deadline of a call that is made now and may take `whole`.
+    /// Creates the deadline of a call that is made now and may take the time `whole`.
     pub(crate) fn new(whole: Duration, last_progress: &LastProgress) -> Self {
         let end = Mutex::new(later(Instant::now(), whole));
         Self { whole, end, last_progress: last_progress.clone() }
@@ -50,14 +50,15 @@ impl Deadline {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the deadline to `whole` after `moment`, if that is later than it was.
+    /// Moves the deadline to the time `whole` after `moment`, if that is later than the current
+    /// deadline.
     fn after(&self, moment: Instant) {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         *end = (*end).max(later(moment, self.whole));
     }
 }
 
-/// `moment` plus `time`. `time` is capped at 30 years, so that the addition cannot overflow.
+/// `moment` plus `time`. `time` is limited to 30 years, so that the addition cannot overflow.
 pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     moment + time.min(FAR)
@@ -67,7 +68,7 @@ pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
 #[derive(Debug, Default)]
 pub(crate) struct Changes(AtomicBool);
 
-/// The call that a request belongs to. Passed to everything that waits for the server.
+/// The call to which a request belongs. It is passed to everything that waits for the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallContext<'a> {
     deadline: Option<&'a Deadline>,
@@ -83,7 +84,8 @@ enum Recording {
 }
 
 impl CallContext<'static> {
-    /// Requests outside of a call. Each may take as long as a whole call.
+    /// The context of requests that do not belong to a call. Each of them may take as long as a
+    /// whole call.
     pub(crate) const NONE: Self = Self { deadline: None, changes: None, recording: Recording::On };
 }
 
@@ -92,18 +94,19 @@ impl<'a> CallContext<'a> {
         Self { deadline: Some(deadline), ..CallContext::NONE }
     }
 
-    /// The same call, with `changes` as its record of changes.
+    /// The same call, with `changes` to record its changes.
     pub(crate) fn with_changes(self, changes: &'a Changes) -> Self {
         Self { changes: Some(changes), ..self }
     }
 
-    /// The same call, for requests whose changes are not visible in the workspace.
+    /// The same call, without recording. Used for requests whose changes are not visible in the
+    /// workspace.
     pub(crate) fn without_recording(self) -> Self {
         Self { recording: Recording::Off, ..self }
     }
 
-    /// Waits for a part of the call until its deadline, or for `time_limit` outside of a call. `None`
-    /// after a timeout.
+    /// Waits for a part of the call until the deadline of the call. Outside of a call, waits at
+    /// most `time_limit`. Returns `None` after a timeout.
     pub(crate) async fn within<T>(
         self,
         time_limit: Duration,
@@ -123,14 +126,14 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The deadline of the call, for a part that runs in another task; outside of a call,
+    /// The deadline of the call, for a part of it that runs in another task. Outside of a call,
     /// `time_limit` from now.
     pub(crate) fn until(self, time_limit: Duration) -> Instant {
         self.deadline.map_or_else(|| later(Instant::now(), time_limit), Deadline::end)
     }
 
-    /// Waits for the call's turn. As [`within`](Self::within), but waits longer while other calls
-    /// make progress.
+    /// Waits for a permit for the call. Like [`within`](Self::within), but waits longer while other
+    /// calls make progress.
     pub(crate) async fn turn<T>(
         self,
         time_limit: Duration,
@@ -172,8 +175,8 @@ impl<'a> CallContext<'a> {
         self.changes.is_some_and(|changes| changes.0.load(Ordering::Relaxed))
     }
 
-    /// Adds the known effect to the error of a failed call. A refusal implies that there was no
-    /// effect.
+    /// Adds what is known about the effect to the error of a failed call. A call that was refused
+    /// had no effect.
     pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Timeout => {
@@ -216,7 +219,7 @@ mod tests {
         };
         let (took, answers) = timed(parts).await;
         assert_eq!((took.as_secs(), answers), (WHOLE.as_secs(), (Some(()), None)));
-        // Outside of a call each request has its own deadline.
+        // Outside of a call, each request has its own deadline.
         let alone = CallContext::NONE.within(WHOLE, pending::<()>());
         assert_eq!(timed(alone).await.0.as_secs(), WHOLE.as_secs());
     }
@@ -259,7 +262,7 @@ mod tests {
         };
         let (took, (turn, ())) = timed(async { tokio::join!(waiting, others) }).await;
         assert_eq!((took.as_secs(), turn), (190, None));
-        // Old progress does not extend the deadline.
+        // Earlier progress does not extend the deadline.
         advance(WHOLE).await;
         let waits = Deadline::new(WHOLE, &last_progress);
         let waiting = CallContext::new(&waits).turn(WHOLE, pending::<()>());

@@ -1,5 +1,5 @@
-//! Makes one connection: a byte stream, the SSH handshake, the check of the host key, the login.
-//! Fails within a bounded time and leaves nothing open.
+//! Makes one connection: opens a byte stream, performs the SSH handshake, checks the host key and
+//! logs in. If it fails, it fails within a limited time and leaves nothing open.
 
 mod client;
 mod failure;
@@ -30,7 +30,7 @@ use super::lines::Lines;
 use super::settings::ClientSettings;
 use crate::cut::StreamCutter;
 
-/// The user name for clients that authenticate with the daemon's token.
+/// The user name of clients that authenticate with the daemon's token.
 const USER: &str = "agent";
 
 /// A connection that is logged in.
@@ -38,11 +38,11 @@ pub(crate) struct Dialled {
     pub(crate) handle: Handle<Client>,
     /// Receives the data of each channel.
     pub(crate) lines: Arc<Lines>,
-    /// The name of the server in messages.
+    /// The name of the server in error messages.
     pub(crate) who: String,
-    /// Receives exactly one value, when the connection ends.
+    /// Receives exactly one value when the connection ends.
     pub(crate) gone: oneshot::Receiver<Gone>,
-    /// Ends the connection, at the latest when it is dropped.
+    /// Closes the connection. Dropping it also closes the connection.
     pub(crate) cut: StreamCutter,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct Dialled {
 #[derive(Clone, Debug)]
 pub(crate) struct Gone {
     pub(crate) error: Error,
-    /// The server refused the client, as opposed to a broken connection.
+    /// Whether the server refused the client. If `false`, the connection broke.
     pub(crate) refused: bool,
 }
 
-/// Connects and logs in. One attempt.
+/// Connects and logs in, in a single attempt.
 pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectError> {
     let time_limit = TimeLeft::new(settings.connect_timeout);
     match &settings.endpoint {
@@ -64,23 +64,24 @@ pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectEr
     }
 }
 
-/// Checks that a workspace can be reached and entered: connects, logs in and disconnects.
+/// Checks that a workspace can be reached: connects, logs in and disconnects.
 pub async fn check_connection(settings: &ClientSettings) -> Result<(), ConnectError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
         let _ = gone.await;
     };
-    // A server that does not answer in time is disconnected without a goodbye.
+    // If the server does not answer in time, the connection is closed without an orderly
+    // disconnect.
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, leaving).await;
     drop(cut);
     Ok(())
 }
 
-/// Longest time for an orderly disconnect.
+/// Time limit for an orderly disconnect.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens a daemon's WebSocket as a byte stream, without SSH on it yet.
+/// Opens the WebSocket of a daemon as a byte stream. No SSH handshake is made.
 pub async fn open_websocket(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,
@@ -88,7 +89,8 @@ pub async fn open_websocket(
     websocket::open(endpoint, TimeLeft::new(timeout)).await
 }
 
-/// Opens the stream on which a daemon answers HTTP, through the proxy and TLS of the endpoint.
+/// Opens a stream to the HTTP server of a daemon, with the proxy and the TLS settings of the
+/// endpoint.
 pub async fn open_daemon_http_stream(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,

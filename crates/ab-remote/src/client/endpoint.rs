@@ -1,4 +1,4 @@
-//! Where a workspace is, and how its host and its user are authenticated.
+//! The address of a workspace, and how its host and its user are authenticated.
 
 use std::fmt;
 use std::io;
@@ -19,18 +19,18 @@ use super::secret::SecretText;
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
 pub enum RemoteEndpoint {
-    /// A daemon, by SSH over its WebSocket.
+    /// A daemon, reached by SSH over its WebSocket.
     WebSocket(WebSocketEndpoint),
-    /// Any SSH server, also one that is not agent-backend.
+    /// Any SSH server, even one that is not agent-backend.
     Ssh(SshEndpoint),
-    /// A server behind any byte stream. It accepts every client that holds the stream.
+    /// A server behind any byte stream. The server accepts every client that has the stream.
     Stream(Arc<dyn Connector>),
 }
 
 /// Whether a token may be sent to another host without TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CleartextTokenPolicy {
-    /// The token is not sent, and the call fails with an error.
+    /// The token is not sent, and an error is returned.
     #[default]
     Refused,
     Accepted,
@@ -41,9 +41,9 @@ pub enum CleartextTokenPolicy {
 pub struct WebSocketEndpoint {
     pub address: WebSocketUrl,
     pub token: Option<SecretText>,
-    /// Whether the token may be sent without TLS.
+    /// Whether the token may be sent to another host without TLS.
     pub token_in_clear: CleartextTokenPolicy,
-    /// Sent with the request that opens the WebSocket.
+    /// Headers of the request that opens the WebSocket.
     pub headers: RequestHeaders,
     pub proxy: Option<Proxy>,
     /// The certificate authorities that are trusted for a `wss` server.
@@ -52,16 +52,17 @@ pub struct WebSocketEndpoint {
 }
 
 impl WebSocketEndpoint {
-    /// The WebSocket at a URL, with defaults for the other fields.
+    /// The WebSocket at a URL. The other fields have their default values.
     pub fn new(url: &str) -> Result<Self> {
         Ok(Self::from_url(WebSocketUrl::parse(url)?))
     }
 
-    /// Refuses to send a token, or credentials in the headers, to another machine without TLS.
+    /// Fails if a token, or credentials in the headers, would be sent to another machine without
+    /// TLS.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid), unless [`token_in_clear`](Self::token_in_clear)
-    /// accepts it.
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid), unless
+    /// [`token_in_clear`](Self::token_in_clear) allows this.
     pub fn check_cleartext_credentials(&self) -> Result<()> {
         let secret =
             self.token.is_some() || self.headers.as_header_map().contains_key(AUTHORIZATION);
@@ -92,18 +93,18 @@ impl WebSocketEndpoint {
     }
 }
 
-/// An SSH server reached by TCP.
+/// An SSH server that is reached by TCP.
 #[derive(Clone, Debug)]
 pub struct SshEndpoint {
     pub host: HostPort,
     pub user: String,
-    /// Tried in this order.
+    /// The credentials, in the order in which they are tried.
     pub credentials: Vec<Credential>,
     pub host_key: HostKeyCheck,
 }
 
 impl SshEndpoint {
-    /// A user on a host, at port 22, with defaults for the other fields.
+    /// A user on a host at port 22. The other fields have their default values.
     pub fn new(user: impl Into<String>, host: &str) -> Self {
         Self {
             host: HostPort::new(host, 22),
@@ -118,18 +119,18 @@ impl SshEndpoint {
 #[derive(Clone, Debug)]
 pub enum Credential {
     Password(SecretText),
-    /// A private key: the text of its file.
+    /// A private key, as the text of its file.
     Key {
         text: SecretText,
         passphrase: Option<SecretText>,
     },
-    /// Every key of an SSH agent.
+    /// All keys of an SSH agent.
     SshAgent {
         socket: PathBuf,
     },
 }
 
-/// Opens streams to one server, one for each connection.
+/// Opens streams to one server. Each connection uses its own stream.
 #[async_trait]
 pub trait Connector: fmt::Debug + Send + Sync {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
@@ -143,12 +144,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 /// The certificate authorities that are trusted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// Those that the system trusts.
+    /// The certificate authorities that the system trusts.
     #[default]
     System,
-    /// The system's, and these certificates in PEM.
+    /// Those that the system trusts, and these certificates in PEM format.
     SystemAnd(String),
-    /// Only these certificates in PEM.
+    /// Only these certificates in PEM format.
     Only(String),
 }
 
@@ -166,7 +167,7 @@ impl fmt::Debug for TrustRoots {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     pub host: HostPort,
-    /// User name and password.
+    /// The user name and the password.
     pub credentials: Option<(String, SecretText)>,
 }
 
@@ -181,11 +182,11 @@ impl Proxy {
     }
 }
 
-/// Request headers. `Debug` does not show their values.
+/// Headers of a request. `Debug` does not print their values.
 #[derive(Clone, Default)]
 pub struct RequestHeaders(HeaderMap);
 
-/// Headers that the WebSocket handshake sets itself.
+/// The names of headers that the WebSocket handshake sets itself.
 const RESERVED: [HeaderName; 8] = [
     http::header::HOST,
     http::header::CONNECTION,
@@ -198,7 +199,7 @@ const RESERVED: [HeaderName; 8] = [
 ];
 
 impl RequestHeaders {
-    /// Adds a header, and replaces one of the same name.
+    /// Adds a header. Replaces a header with the same name.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<()> {
         let Ok(key) = name.parse::<HeaderName>() else {
             return Err(invalid(format!("'{}' is not a valid header name", printable(name))));
@@ -277,7 +278,7 @@ mod tests {
             };
             assert!(check(far, &by_header).is_err(), "{far}");
         }
-        // With a remote proxy the token leaves this machine, even if the host is local.
+        // With a proxy on another machine, the token leaves this machine even if the host is local.
         let proxy = |url: &'static str| {
             move |socket: &mut WebSocketEndpoint| socket.proxy = Some(Proxy::parse(url).unwrap())
         };

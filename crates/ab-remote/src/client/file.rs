@@ -1,4 +1,4 @@
-//! A file that is open on the server, valid while the connection lives.
+//! A file that is open on the server. It is valid as long as the connection exists.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 use crate::wire::call::RemoteCall;
 
-/// Most requests of one read or write that are in flight at a time.
+/// Maximum number of requests of one read or write that are in flight at the same time.
 const TOGETHER: usize = 32;
 
 /// An open file. Dropping it closes it.
@@ -35,7 +35,7 @@ impl RemoteFile {
         Self { session, handle, place }
     }
 
-    /// Runs an operation on this file and adds the file's path to its errors.
+    /// Runs an operation on this file. Adds the path of the file to errors.
     async fn within<T>(&self, verb: Verb, future: impl Future<Output = Result<T>>) -> Result<T> {
         let done = future.await.map_err(|error| match error.path() {
             Some(_) => self.place.error(error),
@@ -44,14 +44,14 @@ impl RemoteFile {
         done.map_err(|error| error.with_verb(verb))
     }
 
-    /// The file's path in the form that the server uses in its answers.
+    /// The path of the file in the form in which the server's answers contain it.
     fn behind(&self) -> ab_core::WsPath {
         let rest = self.place.path.split_at_scope_roots().rest;
         let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
-    /// [`read_at`](File::read_at) as part of a call.
+    /// Like [`read_at`](File::read_at), as part of a call.
     pub(crate) async fn read_in(
         &self,
         context: CallContext<'_>,
@@ -61,13 +61,13 @@ impl RemoteFile {
         self.within(Verb::Read, self.stretch(context, offset, length)).await
     }
 
-    /// [`stat`](File::stat) as part of a call.
+    /// Like [`stat`](File::stat), as part of a call.
     pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
         let call = RemoteCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await
     }
 
-    /// Reads a range in as many requests as needed.
+    /// Reads a range with as many requests as necessary.
     pub(crate) async fn stretch(
         &self,
         context: CallContext<'_>,
@@ -87,20 +87,21 @@ impl RemoteFile {
             let expected = most.min(length - whole.len());
             whole.extend_from_slice(&piece);
             if piece.len() < expected {
-                // The file ended here when this piece was read. Later pieces do not adjoin it.
+                // The file ended here when this piece was read. Later pieces would not directly
+                // follow it.
                 break;
             }
         }
         Ok(whole.freeze())
     }
 
-    /// Reads a range that fits one request. Returns fewer bytes only at the end of the file.
+    /// Reads a range that fits in one request. Returns fewer bytes only at the end of the file.
     async fn piece(&self, context: CallContext<'_>, offset: u64, length: usize) -> Result<Bytes> {
         let mut got = self.read_once(context, offset, length).await?;
         if got.is_empty() || got.len() >= length {
             return Ok(got);
         }
-        // A server may return less than was asked for before the end.
+        // Before the end of the file, a server may return fewer bytes than requested.
         let mut whole = BytesMut::from(&got[..]);
         loop {
             got =
@@ -127,7 +128,7 @@ impl RemoteFile {
             Reply::Data(data) if data.len() > length as usize => {
                 Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
             }
-            // The end of a file is reported by a status, not by empty data.
+            // A server must report the end of a file by a status and not by empty data.
             Reply::Data(data) if data.is_empty() && length > 0 => {
                 Err(self.session.wrong(Verb::Read, "with no bytes, and not that the file ends"))
             }
@@ -138,7 +139,7 @@ impl RemoteFile {
         }
     }
 
-    /// Writes a range in as many requests as needed.
+    /// Writes a range with as many requests as necessary.
     pub(crate) async fn fill(
         &self,
         context: CallContext<'_>,
@@ -146,7 +147,7 @@ impl RemoteFile {
         bytes: Bytes,
     ) -> Result<()> {
         if bytes.is_empty() {
-            // Send an empty write too: the server decides whether the file is writable.
+            // Send an empty write too, so that the server decides whether the file is writable.
             return self.write_once(context, offset, bytes).await;
         }
         let most = self.session.data_limit();
@@ -161,7 +162,7 @@ impl RemoteFile {
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
         written.map_err(|(later, error)| match error.lost_call_effect() {
-            // The outcome of one piece says nothing about the others.
+            // The outcome of one piece does not determine the outcomes of the others.
             Some(effect)
                 if bytes.len() > most && (later || effect != LostCallEffect::NotApplied) =>
             {
@@ -185,7 +186,7 @@ impl RemoteFile {
         &self.handle
     }
 
-    /// Drops the file without closing its handle, which is no longer valid.
+    /// Drops the file without closing its handle. Used if the handle is no longer valid.
     pub(crate) fn forget(mut self) {
         self.handle = Bytes::new();
     }

@@ -1,6 +1,6 @@
 //! Checks the key of a host.
 //!
-//! A refusal names the host, the key and what the user can do.
+//! If a key is refused, the error contains the host, the key and what the user can do.
 
 use std::fmt;
 use std::io;
@@ -16,21 +16,21 @@ use super::known_hosts::{KnownHosts, Standing, learn, line};
 /// How the key of a host is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyCheck {
-    /// The key must be listed for the host.
+    /// The key must be listed for this host.
     KnownHosts(KnownHosts),
     /// The key must have this fingerprint.
     Pin(HostKeyFingerprint),
-    /// The first key is trusted and stored in this file in `known_hosts` format. Later keys must
-    /// equal it.
+    /// The first key is trusted and stored in this file, in the format of `known_hosts`. Later keys
+    /// must be the same.
     TrustOnFirstUse(PathBuf),
-    /// The key must be listed for the host. A key of an unlisted host is trusted and added to the
-    /// first file.
+    /// The key must be listed for this host. If the host is not listed, its key is trusted and
+    /// added to the first file.
     AcceptNew(KnownHosts),
-    /// Every key is accepted. Something else authenticates the host.
+    /// Every key is accepted. Used if something else authenticates the host.
     Unchecked,
 }
 
-/// The digest of a key, as `ssh-keygen -l` shows it: `SHA256:…`.
+/// The digest of a key in the form in which `ssh-keygen -l` prints it: `SHA256:…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HostKeyFingerprint([u8; 32]);
 
@@ -38,7 +38,7 @@ impl HostKeyFingerprint {
     fn of(key: &PublicKey) -> Self {
         match key.fingerprint(HashAlg::Sha256) {
             ssh_key::Fingerprint::Sha256(digest) => Self(digest),
-            // Cannot happen, since SHA-256 was requested. Zeros match no key.
+            // This cannot happen, because SHA-256 was requested. No key has a digest of zeros.
             _ => Self([0; 32]),
         }
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for HostKeyFingerprint {
 }
 
 impl HostKeyCheck {
-    /// The key types to request from a host first. Reads files.
+    /// The key types to request from a host, the preferred ones first. Reads files.
     pub(crate) fn algorithms(&self, host: &HostPort) -> Result<Vec<Algorithm>> {
         let known = match self {
             HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known) => known.load(),
@@ -79,7 +79,7 @@ impl HostKeyCheck {
         known.map(|lines| lines.algorithms(host)).map_err(|error| unreadable(host, error))
     }
 
-    /// Refuses a key that is not the host's. Reads files, and may store a new key.
+    /// Fails if the key is not a key of the host. Reads files, and may store a new key.
     pub(crate) fn judge(&self, host: &HostPort, key: &PublicKey) -> Result<()> {
         let (standing, store) = match self {
             HostKeyCheck::Unchecked => return Ok(()),
@@ -180,7 +180,7 @@ mod tests {
         check.judge(&HostPort::new("box", 2222), &key(text))
     }
 
-    /// The message and the hint of a refused key.
+    /// The message and the hint if a key is refused.
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
         assert_eq!((error.code(), error.kind()), (ErrorCode::AuthFailed, ErrorKind::Denied));
@@ -275,7 +275,7 @@ mod tests {
         judged(&check, ONE).unwrap();
         assert_eq!(std::fs::read_to_string(&own).unwrap(), format!("[box]:2222 {ONE}\n"));
         assert!(refusal(&check, TWO).0.contains("has changed"));
-        // There is no file to store the key in.
+        // There is no file in which the key could be stored.
         let (message, _) = refusal(&HostKeyCheck::AcceptNew(KnownHosts::default()), ONE);
         assert!(message.contains("is not known"), "{message}");
     }

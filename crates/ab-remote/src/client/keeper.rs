@@ -1,5 +1,5 @@
-//! The task that owns the link. It connects, notices losses, waits and retries, as the [state
-//! machine](super::link) decides.
+//! The task that owns the link. It connects, notices the loss of a connection, waits and retries,
+//! as the [state machine](super::link) decides.
 
 use std::future::pending;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,7 +21,7 @@ use super::settings::ClientSettings;
 type Waiter = oneshot::Sender<Result<Arc<Session>>>;
 type Attempt = Pin<Box<dyn Future<Output = Result<Made, ConnectError>> + Send>>;
 
-/// A new connection and the receiver that reports its end.
+/// A new connection, and a receiver that is notified of its end.
 struct Made {
     session: Session,
     gone: oneshot::Receiver<Gone>,
@@ -37,7 +37,8 @@ enum Told {
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
-    /// Why no attempt to connect is under way; `None` while one is, or while connected.
+    /// The reason why there is no connection and no attempt to connect. `None` while there is one
+    /// of them.
     given_up: watch::Receiver<Option<Error>>,
     task: JoinHandle<()>,
 }
@@ -87,7 +88,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for a connection, and starts an attempt if none is under way.
+    /// Waits for a connection. Starts an attempt if there is none.
     pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
         let (waiter, answer) = oneshot::channel();
         let destroyed = || Error::for_destroyed_backend(verb);
@@ -95,7 +96,7 @@ impl Keeper {
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
 
-    /// Ends the link for good. Returns when the connection is closed.
+    /// Ends the link permanently. Returns when the connection is closed.
     pub(crate) async fn destroy(&self) {
         let (done, ended) = oneshot::channel();
         if self.told.send(Told::Destroy(done)).is_ok() {
@@ -106,7 +107,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // The task owns the connection, which ends with it.
+        // The task owns the connection, so aborting the task closes it.
         self.task.abort();
     }
 }
@@ -122,7 +123,7 @@ struct Keeping {
     attempt: Option<(Generation, Attempt)>,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: Vec<Waiter>,
-    /// The last error.
+    /// The most recent error.
     reason: Option<Error>,
 }
 
@@ -188,7 +189,8 @@ impl Keeping {
         }
     }
 
-    /// Handles a loss that a caller may have seen before the report of it arrives here.
+    /// Handles the loss of a connection that a caller may have noticed before the report about it
+    /// arrives.
     fn notice_loss(&mut self) {
         let Some((generation, session, gone)) = &mut self.connection else { return };
         if session.is_over() {
@@ -305,7 +307,7 @@ fn number() -> u128 {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_be_bytes(bytes),
-        // The fallback is as random as the seeds of hash maps.
+        // Fallback: this is as random as the seeds of hash maps.
         Err(_) => {
             let random = || u128::from(RandomState::new().build_hasher().finish());
             (random() << 64) | random()

@@ -1,10 +1,10 @@
 //! Host keys in the format of OpenSSH's `known_hosts`: patterns, hashed names, ports, several keys
-//! for a host, and revoked keys.
+//! for one host, and revoked keys.
 //!
-//! - A line that cannot be parsed is ignored, as OpenSSH does.
+//! - A line that cannot be parsed is ignored, as in OpenSSH.
 //! - Host certificates are not supported, so `@cert-authority` lines are ignored.
-//! - If a host has only other keys, its key has changed, even if the new key has another type.
-//!   Otherwise an attacker could pass the check with a key of a type that is not listed.
+//! - If all listed keys of a host are different, the key of the host has changed, even if the new key
+//!   is of another type. Otherwise an attacker could pass the check with a key of an unlisted type.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,15 +18,16 @@ use russh::keys::{Algorithm, PublicKey};
 
 use super::address::HostPort;
 
-/// Largest file in bytes. Loading a larger one is an error.
+/// Maximum size of a file in bytes. Loading a larger file is an error.
 const LONGEST_FILE: u64 = 16 * 1024 * 1024;
 
-/// Where keys are looked up: given lines first, then files.
+/// Where keys are looked up: first in the given lines, and then in files.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KnownHosts {
-    /// Lines in `known_hosts` format.
+    /// Lines in the format of `known_hosts`.
     pub text: String,
-    /// Missing files count as empty. New keys are added to the first.
+    /// Files in the format of `known_hosts`. A missing file counts as empty. New keys are added to
+    /// the first file.
     pub files: Vec<PathBuf>,
 }
 
@@ -73,7 +74,7 @@ impl fmt::Debug for KnownHosts {
 pub(crate) enum Standing {
     Known,
     Unknown,
-    /// The host has other keys, such as this one.
+    /// The host has different keys, such as this one.
     Changed {
         known: Box<PublicKey>,
         place: Place,
@@ -83,7 +84,7 @@ pub(crate) enum Standing {
     },
 }
 
-/// The position of a line.
+/// The position of a line, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Option<PathBuf>,
@@ -99,14 +100,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// The lines that could be parsed.
+/// The lines that could be parsed, with their positions.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Vec<(Place, Entry)>);
 
 impl Lines {
     fn add(&mut self, file: Option<&Path>, text: &str) {
         for (number, line) in text.lines().enumerate() {
-            // The parser expects single spaces.
+            // The parser expects that words are separated by single spaces.
             let words: Vec<&str> = line.split_whitespace().collect();
             let line = words.join(" ");
             if !line.starts_with('#')
@@ -118,8 +119,8 @@ impl Lines {
         }
     }
 
-    /// Looks up a key for a host. An entry without a port also applies: it makes the key known if
-    /// the port has no entries of its own, and revoked in any case.
+    /// Looks up a key for a host. An entry without a port applies too: if the port has no entries
+    /// of its own, the entry can make the key known. It can always make a key revoked.
     pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
         match self.standing_as(host.host(), key) {
@@ -151,7 +152,7 @@ impl Lines {
         }
     }
 
-    /// The key types that are known for a host, so that the client can request one of them.
+    /// The key types that are known for a host. The client requests one of them.
     pub(crate) fn algorithms(&self, host: &HostPort) -> Vec<Algorithm> {
         let name = host.known_as();
         let entries = self.of(&name).filter(|(_, entry)| entry.marker().is_none());
@@ -163,7 +164,8 @@ impl Lines {
     }
 }
 
-/// Adds a key, unless the host has got one meanwhile. Returns what is known about the key now.
+/// Adds a key, unless a key was added for this host in the meantime. Returns what is now known
+/// about the key.
 pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result<Standing> {
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
@@ -174,7 +176,7 @@ pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result
     }
     let mut file =
         OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-    // Two processes that meet a host for the first time must not store different keys.
+    // Two processes that connect to a host for the first time must not store different keys.
     file.lock()?;
     let text = limited(&file)?;
     let mut lines = Lines::default();
@@ -189,7 +191,7 @@ pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result
     Ok(Standing::Known)
 }
 
-/// The line that makes a key known.
+/// The line with which a file lists a key.
 pub(crate) fn line(host: &HostPort, key: &PublicKey) -> String {
     let key = PublicKey::new(key.key_data().clone(), "");
     format!("{} {}", host.known_as(), key.to_openssh().unwrap_or_default())
@@ -200,7 +202,7 @@ fn read(path: &Path) -> io::Result<String> {
     limited(&File::open(path)?)
 }
 
-/// Refuses pipes and devices, which may block or never end.
+/// Refuses pipes and devices, because reading them may block or never end.
 fn refuse_special(path: &Path) -> io::Result<()> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
@@ -241,11 +243,11 @@ fn matches(patterns: &HostPatterns, name: &str) -> bool {
     }
 }
 
-/// Matches a name against a pattern with `*` and `?`, in at most pattern length times name length
-/// steps.
+/// Whether a name matches a pattern with `*` and `?`. The number of steps is at most the product of
+/// the two lengths.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);
-    // The last star, and the end of the text that it matched so far.
+    // The position of the last star, and the end of the text that it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while in_name < name.len() {
         match pattern.get(at) {
@@ -299,7 +301,7 @@ mod tests {
             ("[box]:2222", "box", 2222, true),
             ("[box]:2222", "box", 22, false),
             ("[box]:2222", "box", 2223, false),
-            // OpenSSH also accepts a key that is known for the host's default port.
+            // OpenSSH also accepts a key that is known for the default port of the host.
             ("box", "box", 2222, true),
             ("*.example", "a.example", 22, true),
             ("*.example", "example", 22, false),
@@ -378,7 +380,7 @@ mod tests {
         let wrong = KnownHosts::from_files([directory.path()]).load().unwrap_err();
         assert!(wrong.to_string().starts_with("read "), "{wrong}");
         assert!(KnownHosts::from_files(["/dev/null"]).load().unwrap().0.is_empty());
-        // The pipe has no writer. Loading must not block on it.
+        // The pipe has no writer. Loading it must not block.
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let wrong = KnownHosts::from_files([&pipe]).load().unwrap_err();

@@ -1,4 +1,4 @@
-//! The channels of a connection, and the receiver of each channel's data.
+//! The channels of a connection, and the receiver of each channel.
 //!
 //! russh calls the receivers from the loop that also reads the socket, so they must not block.
 
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use russh::ChannelId;
 
-/// Receives what arrives on a channel.
+/// Receives the messages of a channel.
 pub(crate) trait Line: Send + Sync {
     fn data(&self, bytes: &[u8]);
-    /// Output of a command on standard error.
+    /// Called for output of a command on standard error.
     fn complaint(&self, _: &[u8]) {}
-    /// The exit status of a command.
+    /// Called for the exit status of a command.
     fn exit(&self, _: Exited) {}
-    /// The server refused the requested command or subsystem.
+    /// Called if the server refuses the requested command or subsystem.
     fn refused(&self);
-    /// The channel is closed. No more data will come.
+    /// Called when the channel is closed. No more data will arrive.
     fn over(&self);
 }
 
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Lines {
-    /// Registers `line` for the data of a channel.
+    /// Registers `line` as the receiver of a channel.
     pub(crate) fn add(&self, channel: ChannelId, line: Arc<dyn Line>) {
         let mut state = self.lock();
         if state.over {
@@ -55,7 +55,7 @@ impl Lines {
         self.lock().open.get(&channel).cloned()
     }
 
-    /// Ends a channel and tells its line.
+    /// Ends a channel and notifies its receiver.
     pub(crate) fn end(&self, channel: ChannelId) {
         let line = self.lock().open.remove(&channel);
         if let Some(line) = line {
@@ -63,12 +63,12 @@ impl Lines {
         }
     }
 
-    /// Whether the connection is over. True before the lines are told.
+    /// Whether the connection has ended. `true` before the receivers are notified.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// Ends the connection and tells all lines.
+    /// Ends the connection and notifies all receivers.
     pub(crate) fn end_all(&self) {
         let mut state = self.lock();
         state.over = true;

@@ -1,18 +1,19 @@
-//! The state machine of a link: when to connect, wait and give up. It has no clock and performs no
-//! I/O.
+//! The state machine of a link: decides when to connect, wait and give up. It has no clock and
+//! performs no I/O.
 //!
-//! The owner of the link passes in each [`Input`] and carries out the returned [`Effect`]s in
-//! order. The link starts [disconnected](ConnectionStatus::Disconnected).
+//! The owner of the link passes in each [`Input`] and performs the returned [`Effect`]s in order.
+//! The link starts in the status [disconnected](ConnectionStatus::Disconnected).
 //!
-//! - Every attempt has a number, its generation, and so has the connection that it makes. Inputs
-//!   about an earlier generation are ignored, so one loss counts once, whichever layer sees it
-//!   first.
-//! - There is at most one attempt and at most one timer, and never both.
-//! - Calls that want the link wait until all of them are admitted or failed together. Calls that
-//!   were sent are pending, and are rejected when the connection is lost.
-//! - A failed first attempt is not repeated. Attempts after a loss are, with growing waits. A
-//!   failure that only the user can fix, such as a wrong token, is not retried.
-//! - [Destroyed](ConnectionStatus::Destroyed) is final.
+//! - Every attempt has a number, its generation. The connection that results from the attempt has the
+//!   same generation. Inputs about an earlier generation are ignored. A loss is therefore handled
+//!   only once, no matter which layer reports it first.
+//! - There is at most one attempt or one timer at any time, and never both.
+//! - Calls that need the link wait until all of them are admitted or failed together. Calls that were
+//!   sent are pending, and are rejected when the connection is lost.
+//! - If the first attempt fails, it is not repeated. Attempts after a loss are repeated, with
+//!   increasing pauses. If a failure can be fixed only by the user, such as a wrong token, no further
+//!   attempt is made.
+//! - The status [destroyed](ConnectionStatus::Destroyed) is final.
 
 #[cfg(test)]
 mod tests;
@@ -23,15 +24,14 @@ use ab_core::ConnectionStatus;
 
 use super::settings::ReconnectPolicy;
 
-/// The number of an attempt and of its connection.
+/// The number of an attempt and of the connection that results from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u64);
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A call, or `connect`, needs the link. It counts as waiting until an effect admits or fails
-    /// it.
+    /// A call, or `connect`, needs the link. It waits until an effect admits or fails it.
     Wanted,
     AttemptSucceeded(Generation),
     AttemptFailed {
@@ -44,22 +44,22 @@ pub(crate) enum Input {
     Destroy,
 }
 
-/// An action for the owner of the link.
+/// An action that the owner of the link must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Tell every subscriber.
+    /// Report the status to every subscriber.
     Report(ConnectionStatus),
     StartAttempt(Generation),
     /// Set the timer.
     Schedule(Duration),
     CancelTimer,
-    /// Cancel the attempt under way and ignore its outcome.
+    /// Cancel the running attempt and ignore its outcome.
     CancelAttempt,
-    /// Fail every call that was sent, and forget the state of the connection.
+    /// Fail every call that was sent, and discard the state of the connection.
     RejectPending,
     /// Let the calls that wait for the link continue.
     AdmitWaiting,
-    /// Fail the calls that wait for the link, with the last reported reason.
+    /// Fail the calls that wait for the link, with the reason that was reported last.
     FailWaiting,
     CloseConnection,
 }
@@ -69,7 +69,7 @@ enum State {
     Disconnected,
     Connecting(Generation),
     Connected(Generation),
-    /// A timer runs before attempt number `attempt`.
+    /// A timer is running. After it, the attempt with the number `attempt` starts.
     Waiting {
         attempt: u32,
     },
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Applies an input and returns the effects to carry out, in order.
+    /// Applies an input. Returns the effects that must be performed, in order.
     #[must_use = "what is not done does not happen"]
     pub(crate) fn apply(&mut self, input: Input) -> Vec<Effect> {
         match input {
@@ -122,7 +122,7 @@ impl Link {
                 self.state = State::Connecting(generation);
                 vec![Effect::Report(ConnectionStatus::Connecting), Effect::StartAttempt(generation)]
             }
-            // The call waits for the attempt that is under way or scheduled.
+            // The call waits for the attempt that is running or scheduled.
             State::Connecting(_) | State::Waiting { .. } | State::Retrying { .. } => Vec::new(),
             State::Connected(_) => vec![Effect::AdmitWaiting],
             State::Destroyed => vec![Effect::FailWaiting],
@@ -168,7 +168,7 @@ impl Link {
                 }
                 effects
             }
-            // The connection was lost before its attempt was reported as successful.
+            // The connection was lost before the success of its attempt was reported.
             State::Connecting(current) | State::Retrying { generation: current, .. }
                 if current == generation =>
             {
@@ -204,7 +204,8 @@ impl Link {
         effects
     }
 
-    /// Waits before attempt number `attempt`, or gives up if no more are allowed.
+    /// Schedules the attempt with the number `attempt`, or gives up if no more attempts are
+    /// allowed.
     fn again(&mut self, attempt: u32) -> Vec<Effect> {
         if !self.reconnection.allows_attempt(attempt) {
             return self.give_up();
@@ -218,7 +219,7 @@ impl Link {
         vec![Effect::Report(ConnectionStatus::Disconnected), Effect::FailWaiting]
     }
 
-    /// The attempt that is under way.
+    /// The attempt that is currently running.
     fn attempt(&self) -> Option<Generation> {
         match self.state {
             State::Connecting(generation) | State::Retrying { generation, .. } => Some(generation),

@@ -1,4 +1,4 @@
-//! A workspace behind an agent-backend server. Each call is one round trip, and fails with the
+//! A workspace on an agent-backend server. Each call is one round trip. If it fails, it returns the
 //! error of the server.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::sftp::packet::{MAX_PACKET_DATA_BYTES, SshFieldReader};
 use crate::wire::WireCodec;
 use crate::wire::call::{self, RemoteCall, RemoteCallId, RemoteWriteBody};
 
-/// How many times a file that changes during the read is read again.
+/// How often a file is read again if it changes during the read.
 const READ_AGAIN: usize = 8;
 
 pub(super) async fn stat(
@@ -84,7 +84,8 @@ pub(super) async fn search(
     Ok(found)
 }
 
-/// Compiles patterns that are too long for one request, so that they fail with the server's error.
+/// Compiles patterns that are too long for one request, so that an invalid pattern fails with the
+/// same error as on the server.
 fn makes_sense(query: &SearchQuery) -> Result<()> {
     let pattern = match &query.target {
         SearchTarget::Names { glob, .. } => glob,
@@ -132,7 +133,8 @@ pub(super) async fn read(
     Err(Error::for_path(Verb::Read, path, ErrorKind::Conflict, message))
 }
 
-/// Reads a file that is too long for one answer. Returns `None` if it changed meanwhile.
+/// Reads a file that is too long for one answer. Returns `None` if the file has changed in the
+/// meantime.
 async fn read_open(
     file: &RemoteFile,
     context: CallContext<'_>,
@@ -190,7 +192,7 @@ async fn stage(
     let handle: u32 = session.call(context, Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
-    // The workspace changes only after all of the content has arrived.
+    // The workspace is changed only after the complete content has arrived.
     let filled = place.shown(file.fill(context, 0, content).await);
     filled.map_err(|error| match error.lost_call_effect() {
         Some(_) => error.with_lost_call_effect(LostCallEffect::NotApplied, None),

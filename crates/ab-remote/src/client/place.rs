@@ -1,35 +1,36 @@
-//! Translates paths between the client's workspace and the server's.
+//! Translates paths between the workspace of the client and that of the server.
 //!
-//! The server resolves the part of a path behind its scope roots as a workspace of its own, and its
-//! answers are relative to that.
+//! The server resolves the part of a path behind its scope roots as if this were a workspace of its
+//! own, and its answers are relative to this part.
 
 use ab_core::metadata::WalkProblem;
 use ab_core::{Error, PathParser, Result, WsPath};
 
-/// The path of a call, as client and server see it.
+/// The path of a call, in the forms that the client and the server use.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The path that is sent to the server.
     pub(crate) path: WsPath,
-    /// The directory that the server's answers are relative to.
+    /// The directory to which the paths in the server's answers are relative.
     behind: WsPath,
     base: WsPath,
 }
 
 impl Place {
-    /// `base` is the client's workspace inside the server's.
+    /// Creates the place of a call. `base` is the position of the client's workspace in the
+    /// server's workspace.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
         let behind = plain(&path.split_at_scope_roots().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 
-    /// For answers that are relative to the root of the server's workspace.
+    /// The place for answers whose paths are relative to the root of the server's workspace.
     pub(crate) fn whole(base: &WsPath) -> Self {
         Self { path: base.clone(), behind: WsPath::root(), base: base.clone() }
     }
 
-    /// Translates a path in the server's answer to a path of the client's workspace.
+    /// Translates a path in the server's answer to a path in the client's workspace.
     pub(crate) fn inward(&self, path: &WsPath) -> WsPath {
         let path = self.behind.join(path);
         path.strip_prefix(&self.base).unwrap_or(path)

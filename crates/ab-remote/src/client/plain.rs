@@ -1,10 +1,11 @@
-//! A workspace behind a plain SSH server, which only offers SFTP version 3 and commands.
+//! A workspace on a plain SSH server, which supports only SFTP version 3 and commands.
 //!
-//! Such a server has no jail, no file versions and few error codes. The client makes up for some of
-//! it. It looks up names one by one, so that it can refuse links that leave the workspace and find
-//! the kind of an error. It replaces files by a rename. Its file versions distinguish all changes
-//! made through this connection. [`Plain::capabilities`] and [`Plain::effective_policy`] report the
-//! rest: the server's files may change between a check and the operation that follows.
+//! Such a server has no jail, no file versions and only a few error codes. The client makes up for
+//! some of this. It looks up names one by one, so that it can refuse links that lead out of the
+//! workspace, and can determine the kind of an error. It replaces files by a rename. Its file
+//! versions distinguish all changes that are made through this connection. The remaining
+//! limitations are reported by [`Plain::capabilities`] and [`Plain::effective_policy`]: files on
+//! the server may change between a check and the operation that follows.
 
 mod act;
 mod change;
@@ -45,20 +46,20 @@ use super::session::Session;
 pub(crate) use self::act::refusal;
 pub(crate) use self::lacks::keeps_nothing;
 
-/// Most commands that run at a time. OpenSSH allows ten channels by default; one is for files and
-/// one for signals.
+/// Maximum number of commands that run at the same time. OpenSSH allows ten channels by default,
+/// one of which is for files and one for signals.
 const COMMANDS: usize = 8;
 
 /// The state of a connection to a plain server.
 #[derive(Debug)]
 pub(crate) struct Plain {
-    /// The server's path of the root; empty for `/`.
+    /// The path of the root on the server. Empty for `/`.
     root: String,
-    /// The root as written in the settings, if that text differs.
+    /// The root as written in the settings, if this text is different.
     alias: Option<String>,
     can: Extensions,
     data_limit: usize,
-    /// Whether the server runs commands. Unset until it has answered.
+    /// Whether the server can run commands. Not set until the server has answered.
     runs: OnceCell<bool>,
     marks: Marks,
     turns: Turns,
@@ -108,7 +109,8 @@ impl Plain {
             empty_dirs: true,
             jail: false,
             atomic_write: self.can.posix_rename,
-            // The kind of an error is looked up after the failure, when the file may have changed.
+            // The kind of an error is determined after the failure, when the file may have changed
+            // again.
             exact_kinds: false,
         }
     }
@@ -125,8 +127,8 @@ impl Plain {
         })
     }
 
-    /// Whether the server runs commands. The first caller asks the server, and concurrent callers
-    /// wait for the same answer. A failed question is repeated by the next caller.
+    /// Whether the server can run commands. The first caller asks the server, and concurrent
+    /// callers wait for the same answer. If asking fails, the next caller asks again.
     async fn runs(&self, session: &Session, context: CallContext<'_>) -> Result<bool> {
         let asking = self.runs.get_or_try_init(|| own_command::can_run(session));
         match context.within(session.time_limit, asking).await {
@@ -148,7 +150,7 @@ impl Plain {
         Act { session, context, plain: self, verb, path }
     }
 
-    /// The server's path of a file in the workspace.
+    /// The path on the server of a file in the workspace.
     fn at(&self, real: &str) -> String {
         match (real.is_empty(), self.root.is_empty()) {
             (true, true) => "/".to_owned(),

@@ -1,10 +1,10 @@
-//! Processes on the server, controlled from here.
+//! Processes on the server, controlled by this client.
 //!
-//! Each has its own channel, and a task that carries its output, input and end. A detached process
-//! continues when the connection is lost. On the next connection its output is read on from the
-//! same offset, so that no byte is lost or repeated. The end of its input and the size of its
-//! terminal are sent again. Signals and input are not resent after a reconnect; the first copy may
-//! have arrived.
+//! Each process has its own channel, and a task that handles its output, input and end. A detached
+//! process continues when the connection is lost. On the next connection, its output is read from
+//! the same offset, so that no byte is lost or repeated. The end of its input and the size of its
+//! terminal are sent again. Signals and input are not sent again after a reconnect, because the
+//! first copy may have arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,13 +33,13 @@ use crate::wire::frame::{
     ProcessServerFrame, encode_frame,
 };
 
-/// Most bytes of output that are in flight or wait for the reader.
+/// Maximum number of bytes of output that are in flight or wait for the reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
-/// Most empty pieces, which report lost output, that may wait for the reader.
+/// Maximum number of queued pieces without bytes. Such pieces report lost output.
 const LOSSES: u64 = 1024;
-/// How long an orderly release may take.
+/// Time limit for an orderly release of a process.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of input in one frame.
+/// Maximum number of bytes of input in one frame.
 const PIECE: usize = 64 * 1024;
 
 /// The tasks of the processes.
@@ -63,7 +63,7 @@ impl Processes {
         tasks.spawn(task);
     }
 
-    /// Releases all processes. Returns when their tasks are done.
+    /// Releases all processes. Returns when their tasks have ended.
     pub(crate) async fn end(&self) {
         self.ended.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -74,7 +74,7 @@ impl Processes {
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.subscribe();
         async move {
-            // A dropped sender also means that the backend is destroyed.
+            // If the sender was dropped, the backend is destroyed too.
             let _ = ended.wait_for(|ended| *ended).await;
         }
     }
@@ -115,23 +115,23 @@ pub(crate) async fn begin(
     Ok(process)
 }
 
-/// The state that the task of a process keeps.
+/// The state that the task of a process keeps across connections.
 struct Held {
     id: ProcessId,
     lifetime: ProcessLifetime,
     /// The offset of the next byte of output.
     next: u64,
     wishes: Wishes,
-    /// The connection on which the server last closed this process's channel.
+    /// The number of the connection on which the server last closed the channel of this process.
     let_go: Option<u128>,
 }
 
-/// State that is sent again on the next connection after a loss.
+/// State that is sent again after a reconnect.
 #[derive(Default)]
 struct Wishes {
     size: Option<TerminalSize>,
     input_ended: bool,
-    /// Input that was not yet sent.
+    /// Input that has not been sent yet.
     unsent: Bytes,
 }
 
@@ -147,8 +147,8 @@ struct Channel {
     mail: Arc<Mail>,
 }
 
-/// Buffers what arrives until the reader takes it. A correct server never sends more than the
-/// window allows. More bytes than that are discarded.
+/// Buffers incoming data until the reader takes it. A correct server never sends more than the
+/// window allows. Bytes beyond the window are discarded.
 struct Mail {
     inbox: Inbox,
     gauge: Arc<Gauge>,
@@ -162,7 +162,7 @@ impl Mail {
         Self { inbox, gauge, flooded: AtomicBool::new(false) }
     }
 
-    /// The server exceeded its window. Stops accepting data.
+    /// The server has exceeded its window. Stops accepting data.
     fn flood(&self) {
         self.flooded.store(true, Ordering::Release);
         self.inbox.close();
@@ -286,7 +286,8 @@ enum Heard {
 }
 
 impl Channel {
-    /// Releases the process in an orderly way: earlier frames still reach it.
+    /// Releases the process in an orderly way, so that frames that were sent earlier still reach
+    /// it.
     async fn leave(self) {
         let leaving = async {
             let mut heard = self.say(encode_frame(&ProcessClientFrame::Release)).await;
@@ -299,7 +300,7 @@ impl Channel {
                 };
             }
         };
-        // A server that does not answer in time is dropped.
+        // If the server does not answer in time, the channel is dropped.
         let _ = timeout(CLOSE_TIMEOUT, leaving).await;
     }
 }
@@ -326,7 +327,7 @@ fn unsure(
 
 /// Why a channel is no longer needed.
 enum Left {
-    /// The process ended and all output was delivered.
+    /// The process has ended, and all output was delivered.
     Over,
     /// The caller dropped the process.
     HandleDropped,
@@ -334,7 +335,7 @@ enum Left {
     Lost,
 }
 
-/// Carries a process to its end, over as many connections as needed.
+/// Handles a process until it ends, over as many connections as necessary.
 async fn carry(
     shared: Arc<Shared>,
     mut channel: Channel,
@@ -422,8 +423,8 @@ fn lost(ending: Option<ProcessExitSender>, why: Error) {
     }
 }
 
-/// Attaches to the process again, on the next connection. If only the channel ended, the same
-/// connection is tried once. Fails with the reason if that is impossible.
+/// Attaches to the process again on the next connection. If only the channel has ended, one attempt
+/// is made on the same connection. Fails with the reason if it is impossible.
 async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<Channel> {
     let mut session = last.session.clone();
     let mut lives = !session.is_over();
@@ -440,24 +441,24 @@ async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<
             Err(error) if error.kind() == ErrorKind::Disconnected || session.is_over() => {
                 lives = false
             }
-            // The server was restarted, or lost this process.
+            // The server was restarted, or has lost this process.
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The error for a server that closed only the channel of the process.
+/// The error if the server closed only the channel of the process.
 fn let_go(session: &Session, verb: Verb) -> Error {
     let message = format!("{} closed the channel of the process, which is lost", session.who);
     Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_verb(verb)
 }
 
-/// The client's ends of the channels of a process.
+/// The ends of a process's channels that the task uses.
 struct Ends<'a> {
     output: &'a mpsc::Sender<OutputChunk>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
     control: &'a mut mpsc::Receiver<ProcessControlMessage>,
-    /// `None` once the exit was reported.
+    /// The sender of the exit. `None` after the exit was reported.
     ending: &'a mut Option<ProcessExitSender>,
     resources: &'a mut oneshot::Receiver<()>,
 }
@@ -517,7 +518,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
         while let Some(piece) = waiting.recv().await {
             let length = piece.bytes.len() as u64;
             *next = piece.next_offset();
-            // If the reader is gone, discard the output so that the process does not block.
+            // If the reader is gone, the output is discarded, so that the process does not block.
             let _ = output.send(piece).await;
             match length {
                 0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
@@ -528,7 +529,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
             }
         }
     };
-    // Deliver what arrived before the loss first, then ask for more.
+    // First deliver the output that arrived before the loss, and then request more.
     let hearing = async { tokio::join!(listening, delivering).0 };
     let stdin = &mut *ends.stdin;
     let feeding = async {
@@ -551,7 +552,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         }
                     }
                 },
-                // Send earlier input first.
+                // Send the earlier input first.
                 () = no_more_input.notified() => {
                     let _ = channel.say(encode_frame(&ProcessClientFrame::Control(ProcessControlMessage::CloseStdin))).await;
                 }
@@ -591,12 +592,12 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     }
 }
 
-/// Sends input while the window has room. The rest stays in `unsent`.
+/// Sends input while there is room in the window. The rest remains in `unsent`.
 async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
     while !unsent.is_empty() {
         let length = unsent.len().min(PIECE);
         let permits = u32::try_from(length).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
+        // The semaphore is never closed, so this returns a permit.
         let Ok(permit) = room.acquire_many(permits).await else { return };
         permit.forget();
         let part = unsent.split_to(length);
@@ -629,7 +630,7 @@ mod tests {
         for _ in 0..=MAX_UNREAD / piece.len() {
             mail.data(&piece);
         }
-        // Exactly this much is allowed; one byte more is not.
+        // Exactly this number of bytes is allowed. One more byte is not.
         assert!(!mail.flooded.load(Ordering::Acquire));
         mail.data(&[0]);
         assert!(mail.flooded.load(Ordering::Acquire));

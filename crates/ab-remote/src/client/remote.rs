@@ -1,8 +1,8 @@
 //! The driver of a remote workspace.
 //!
-//! It starts disconnected and connects on first use. Calls in flight fail at once when the
-//! connection is lost, with their known effect. Guards and isolation are applied by the server,
-//! where the files are.
+//! It starts disconnected and connects with its first call. If the connection is lost, calls in
+//! flight fail at once, with an error that says what is known about their effect. Guards and
+//! isolation are applied by the server, where the files are.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     /// Limits the concurrent calls.
     turns: Semaphore,
     last_progress: LastProgress,
-    /// The capabilities of the server at the last connection.
+    /// The capabilities of the server on the last connection.
     met: Mutex<Option<Capabilities>>,
     pub(crate) processes: Processes,
 }
@@ -78,7 +78,7 @@ impl RemoteDriver {
         Deadline::new(self.shared.settings.operation_timeout, &self.shared.last_progress)
     }
 
-    /// Waits for a permit and for the connection.
+    /// Waits for a permit and for a connection.
     async fn turn(&self, context: CallContext<'_>, verb: Verb) -> Result<Turn<'_>> {
         let ClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
         let permit = context.turn(operation_timeout, self.shared.turns.acquire()).await;
@@ -88,7 +88,7 @@ impl RemoteDriver {
             );
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };
-        // The semaphore is never closed.
+        // This fails only if the backend was destroyed.
         let Ok(permit) = permit else { return Err(Error::for_destroyed_backend(verb)) };
         let session = self.shared.session(context, verb).await?;
         Ok(Turn { session, _permit: permit })
@@ -129,8 +129,8 @@ impl Shared {
         Ok(session)
     }
 
-    /// Waits for a connection other than `last`. Fails with the reason once no attempt to connect
-    /// is under way.
+    /// Waits for a connection other than `last`. If there is no attempt to connect any more, fails
+    /// with the reason.
     pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Result<Arc<Session>> {
         let mut watch = self.keeper().watch();
         let given_up = self.keeper().given_up();
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// Adds the path to the error of a call that got no answer, if the error has none.
+/// If a call got no answer, adds the path to its error, unless the error already has one.
 fn lost_at<T>(path: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| match (error.kind(), error.path()) {
         (ErrorKind::Disconnected | ErrorKind::Timeout, None) => error.with_path(path.to_string()),
@@ -178,7 +178,7 @@ fn capabilities(session: &Session) -> Capabilities {
     }
 }
 
-/// Assumed before the first connection: an agent-backend server.
+/// The capabilities that are assumed before the first connection: those of an agent-backend server.
 const EXPECTED: Capabilities = Capabilities {
     exec: true,
     detached: true,
@@ -392,7 +392,7 @@ impl Driver for RemoteDriver {
             Speech::Ours(ours) => ours::exec(&self.shared, &session, context, ours, request).await,
             Speech::Plain(plain) => {
                 let started = plain.exec(&self.shared, &session, context, request).await;
-                // The server may only now have shown whether it runs commands.
+                // Only this call may have shown whether the server can run commands.
                 *self.shared.met() = Some(plain.capabilities());
                 started
             }
@@ -438,7 +438,7 @@ impl Driver for RemoteDriver {
         match &session.speech {
             Speech::Ours(_) => ours::effective_policy(&session, context).await,
             Speech::Plain(plain) => {
-                // Release the permit: file calls must not wait for this question.
+                // Release the permit, so that file calls do not have to wait for this request.
                 drop(permit);
                 let policy = plain.effective_policy(&session, context).await;
                 *self.shared.met() = Some(plain.capabilities());
@@ -465,7 +465,7 @@ impl Driver for RemoteDriver {
     }
 
     async fn connect(&self) -> Result<()> {
-        // The attempt has its own timeout, which may be longer than that of calls.
+        // The attempt has its own time limit, which may be longer than that of calls.
         let ClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let time_limit = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {

@@ -1,4 +1,4 @@
-//! Parses the answers of an SFTP server. Pure: an invalid packet is an error.
+//! Parses the answers of an SFTP server. An invalid packet is an error. Does no I/O.
 
 use ab_core::Error;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{SshFieldReader, TruncatedField, kind};
 use crate::wire;
 
-/// Most names that are read from one READDIR answer, even if its count is higher.
+/// Maximum number of names that are read from one READDIR answer, even if its count is larger.
 const MAX_NAMES: usize = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) enum Reply {
 pub(crate) struct Status {
     pub(crate) code: u32,
     pub(crate) message: String,
-    /// The complete error, if an agent-backend server sent it.
+    /// The complete error, if the server is an agent-backend server and has sent it.
     pub(crate) error: Option<Error>,
 }
 
@@ -48,14 +48,14 @@ impl Version {
             .any(|(known, its)| known == name.as_bytes() && its == version.as_bytes())
     }
 
-    /// The version of an extension, if the server offers it.
+    /// The version of an extension. `None` if the server does not offer it.
     pub(crate) fn of(&self, name: &str) -> Option<String> {
         let mut named = self.extensions.iter().filter(|(known, _)| known == name.as_bytes());
         named.next().map(|(_, its)| String::from_utf8_lossy(its).into_owned())
     }
 }
 
-/// A parsed packet. The input has no length prefix.
+/// A parsed packet. The parser's input does not include the length prefix.
 pub(crate) enum Arrived {
     Version(Version),
     Reply(u32, Reply),
@@ -84,7 +84,7 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
             let mut names = Vec::with_capacity(count.min(1024));
             for _ in 0..count {
                 let (name, _long) = (fields.read_string()?, fields.read_string()?);
-                // Copy the name, so that it does not keep the whole packet in memory.
+                // Copy the name, so that it does not keep the memory of the whole packet alive.
                 let name = Bytes::copy_from_slice(&name);
                 names.push(Name { name, attributes: SftpAttributes::decode(fields)? });
             }
@@ -99,7 +99,7 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
 
 fn status(fields: &mut SshFieldReader) -> Result<Status, TruncatedField> {
     let code = fields.read_u32()?;
-    // Some old servers leave out the rest.
+    // Some old servers omit the remaining fields.
     let text = |fields: &mut SshFieldReader| fields.read_string().unwrap_or_default();
     let message = String::from_utf8_lossy(&text(fields)).into_owned();
     let _language = text(fields);

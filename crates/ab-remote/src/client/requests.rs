@@ -1,8 +1,9 @@
-//! Requests in flight over one SFTP channel.
+//! Requests in flight on one SFTP channel.
 //!
-//! Any number of callers may ask at once; each answer is matched to its caller by its number. A
-//! caller may drop its future before the answer comes. When the channel ends, all waiting callers
-//! fail at once and learn whether their request was sent.
+//! Any number of callers may send requests at the same time. Each answer is matched to its caller
+//! by the number of the request. A caller may drop its future before the answer arrives. When the
+//! channel ends, all waiting callers fail at once, and their errors say whether the request was
+//! sent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +17,7 @@ use super::carrier::Carrier;
 use super::lines::Line;
 use super::reply::{self, Arrived, Reply, Version};
 
-/// Longest accepted packet, without its length prefix.
+/// Maximum length of a packet in bytes, without its length prefix.
 const LONGEST: usize = 2 * 1024 * 1024;
 
 pub(crate) struct Requests {
@@ -34,7 +35,7 @@ struct State {
     over: bool,
 }
 
-/// The channel ended before the answer came.
+/// The error if the channel ended before the answer arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
     pub(crate) number: u32,
@@ -43,7 +44,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Requests {
-    /// Also returns a receiver for the server's first packet.
+    /// Creates the state of a channel. Also returns a receiver for the first packet of the server.
     pub(crate) fn new(
         carrier: Carrier,
         channel: ChannelId,
@@ -54,12 +55,12 @@ impl Requests {
         (Arc::new(Self { carrier, channel, next, state: Mutex::new(state) }), version)
     }
 
-    /// Whether the channel has ended, so that no more answers will come.
+    /// Whether the channel has ended, so that no more answers will arrive.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// A new number for a request, or for anything else that needs a distinct one.
+    /// A new number for a request, or for anything else that needs a unique number.
     pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -91,7 +92,7 @@ impl Requests {
     }
 }
 
-/// Removes its entry from the waiting requests when the caller stops waiting.
+/// Removes the request from the table of waiting requests when its caller stops waiting.
 struct Waiting<'a> {
     requests: &'a Requests,
     number: u32,
@@ -109,7 +110,7 @@ impl Line for Requests {
         if state.over {
             return;
         }
-        // Most answers arrive in one piece, and then nothing is buffered.
+        // Most answers arrive in one piece. In this case nothing is buffered.
         let mut whole;
         let unread: &mut BytesMut = if state.unread.is_empty() {
             whole = BytesMut::from(bytes);

@@ -1,8 +1,8 @@
-//! Text that must never be shown: a token, a password, a passphrase, a private key.
+//! Secret text, such as a token, a password, a passphrase or a private key.
 
 use std::fmt;
 
-/// Text that no log, error or `Debug` output repeats.
+/// A text that is not included in any log, error or `Debug` output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -11,7 +11,7 @@ impl SecretText {
         Self(text.into())
     }
 
-    /// The text itself, for sending it.
+    /// The text itself. Used to send it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

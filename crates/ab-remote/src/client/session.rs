@@ -1,4 +1,4 @@
-//! One connection to a workspace: what kind of server it is, and how requests are sent to it.
+//! One connection to a workspace: the kind of its server, and functions to send requests to it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -33,14 +33,14 @@ pub(crate) struct Session {
     /// The number that identifies this connection on an agent-backend server.
     pub(crate) number: u128,
     pub(crate) speech: Speech,
-    /// The name of the server in messages.
+    /// The name of the server in error messages.
     pub(crate) who: String,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub(crate) time_limit: Duration,
-    /// Packets that are sent without waiting for an answer.
+    /// The queue of packets that are sent without waiting for an answer.
     later: mpsc::UnboundedSender<Later>,
     sender: JoinHandle<()>,
-    /// Why the connection ended, once it has.
+    /// Why the connection ended. Not set while it is open.
     pub(crate) over: OnceLock<Error>,
     cut: StreamCutter,
 }
@@ -49,26 +49,27 @@ pub(crate) struct Session {
 pub(crate) enum Speech {
     /// An agent-backend server.
     Ours(Ours),
-    /// A server that only offers SFTP and commands.
+    /// A server that supports only SFTP and commands.
     Plain(Box<Plain>),
 }
 
-/// State of a connection to an agent-backend server.
+/// The state of a connection to an agent-backend server.
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) info: BackendInfo,
-    /// The client's workspace inside the server's, with a scope root at its end.
+    /// The position of the client's workspace in the server's workspace, with a scope root at its
+    /// end.
     pub(crate) base: WsPath,
 }
 
-/// What is sent after a caller dropped its future or a handle.
+/// A message that is sent after a caller dropped its future or a handle.
 pub(crate) enum Later {
     Packet(Bytes),
     Close(HalfChannel),
 }
 
 impl Session {
-    /// Performs the greeting on a new connection.
+    /// Exchanges the first messages on a new connection.
     pub(crate) async fn open(
         settings: &ClientSettings,
         dialled: Dialled,
@@ -112,7 +113,8 @@ impl Session {
 
     async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
         if !version.has(call::REMOTE_CALL_EXTENSION_NAME, call::REMOTE_CALL_EXTENSION_VERSION) {
-            // Treating a daemon of another version as a plain server would silently lose features.
+            // If a daemon of another version were treated as a plain server, features would
+            // silently be missing.
             if let Some(theirs) = version.of(call::REMOTE_CALL_EXTENSION_NAME) {
                 return Err(apart(&self.who, &theirs));
             }
@@ -132,7 +134,7 @@ impl Session {
         self.over.get().is_some() || self.requests.is_over() || self.lines.is_over()
     }
 
-    /// The most bytes that one request or answer can hold.
+    /// Maximum number of bytes that fit in one request or answer.
     pub(crate) fn data_limit(&self) -> usize {
         match &self.speech {
             Speech::Ours(_) => MAX_PACKET_DATA_BYTES,
@@ -140,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Sends a call to an agent-backend server and decodes its answer.
+    /// Sends a call to an agent-backend server and decodes the answer.
     pub(crate) async fn call<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
@@ -151,8 +153,8 @@ impl Session {
         wire::decode(body).map_err(|_| self.nonsense(verb))
     }
 
-    /// Sends a call whose answer may come in parts. The total size is limited by what the call can
-    /// need.
+    /// Sends a call whose answer may consist of several parts. The total size is limited to what
+    /// the call can need.
     pub(crate) async fn call_in_parts<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
@@ -181,13 +183,13 @@ impl Session {
         wire::decode(part.bytes).map_err(|_| self.nonsense(verb))
     }
 
-    /// Closes a handle that is not used any more.
+    /// Closes a handle that is no longer used.
     fn forget(&self, handle: call::RemoteFileHandle) {
         let request = SftpRequest::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
-    /// Sends a call and returns the bytes of its answer. If the caller drops the future, the call
+    /// Sends a call and returns the bytes of the answer. If the caller drops the future, the call
     /// is cancelled.
     pub(crate) async fn call_raw(
         &self,
@@ -220,7 +222,7 @@ impl Session {
         }
     }
 
-    /// Sends a standard SFTP request. A call may need many of them.
+    /// Sends a standard SFTP request. One call may need many of them.
     pub(crate) async fn ask(
         &self,
         context: CallContext<'_>,
@@ -244,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Sends a request that is answered by a status.
+    /// Sends a request whose answer is a status.
     pub(crate) async fn ask_for_done(
         &self,
         context: CallContext<'_>,
@@ -259,11 +261,11 @@ impl Session {
     }
 
     pub(crate) fn later(&self, what: Later) {
-        // A connection that has ended has nothing open to close.
+        // Sending fails if the connection has ended. In that case there is nothing to close.
         let _ = self.later.send(what);
     }
 
-    /// The error for a status.
+    /// The error for a status of the server.
     pub(crate) fn refusal(&self, verb: Verb, status: Status) -> Error {
         match (status.error, &self.speech) {
             (Some(error), _) => error,
@@ -274,7 +276,7 @@ impl Session {
         }
     }
 
-    /// The error for a connection that ended before the answer came.
+    /// The error if the connection ended before the answer arrived.
     pub(crate) fn unanswered(&self, verb: Verb, lost: Unanswered, modifies: bool) -> Error {
         let error = self.lost(verb);
         match (modifies, lost.sent) {
@@ -295,7 +297,7 @@ impl Session {
         }
     }
 
-    /// The error for a connection that has ended.
+    /// The error if the connection has ended.
     pub(crate) fn lost(&self, verb: Verb) -> Error {
         let message = match self.over.get() {
             Some(error) => error.message().to_owned(),
@@ -304,7 +306,7 @@ impl Session {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_verb(verb)
     }
 
-    /// The error for an answer that did not come in time.
+    /// The error if the answer did not arrive in time.
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.time_limit);
         let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
@@ -319,7 +321,7 @@ impl Session {
         self.wrong(verb, "with an invalid message")
     }
 
-    /// The error for an answer that violates the protocol.
+    /// The error if an answer violates the protocol.
     pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
         Error::new(verb.default_error_code(), ErrorKind::Io, message).with_verb(verb)
@@ -327,7 +329,7 @@ impl Session {
 
     /// Ends the connection.
     pub(crate) fn end(&self, why: &Error) {
-        // Keep the first reason.
+        // The first reason is kept.
         let _ = self.over.set(why.clone());
         self.cut.cut();
         self.lines.end_all();
@@ -348,7 +350,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Cancels a request on drop unless its answer came.
+/// Cancels a request when it is dropped, unless the answer has arrived.
 struct Leaving<'a> {
     session: &'a Session,
     number: u32,
@@ -383,7 +385,7 @@ async fn send_later(
     }
 }
 
-/// The path of the server's directory `root` inside its workspace.
+/// The path of the server's directory `root` in the server's workspace.
 fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     let root = root.trim_end_matches('/');
     let below = info.root_aliases.iter().find_map(|alias| {
@@ -406,9 +408,9 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     }
 }
 
-/// The error for a daemon with another protocol version.
+/// The error if a daemon uses another version of the protocol.
 fn apart(who: &str, theirs: &str) -> Error {
-    // The text comes from the server and may have any length.
+    // The text comes from the server and can have any length, so it is truncated.
     let theirs: String = ab_core::error::escape_unprintable(theirs).chars().take(20).collect();
     let message = format!(
         "{who} speaks version '{theirs}' of the protocol, but this client speaks version '{}'",
@@ -424,7 +426,7 @@ fn unready(who: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// Wraps an extended request of OpenSSH.
+/// Wraps an extended request as a standard SFTP request.
 pub(crate) fn extended(request: &ExtendedRequest) -> SftpRequest {
     let (name, body) = request.encode();
     SftpRequest::Extended { name: Bytes::from_static(name.as_bytes()), body }

@@ -8,21 +8,21 @@ use super::address::{HostPort, parsed};
 use super::endpoint::RemoteEndpoint;
 use super::secret::SecretText;
 
-/// How long a call may take.
+/// Default time limit of a call.
 pub(crate) const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long connecting and logging in may take, all steps together.
+/// Default time limit of connecting and logging in, for all steps together.
 pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most concurrent calls on one connection. Further calls wait.
+/// Default maximum number of concurrent calls on one connection. Further calls wait.
 pub(crate) const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 
 /// All settings of a remote backend, with these defaults:
 ///
 /// | setting | default |
 /// | --- | --- |
-/// | `endpoint` | none: it has to be given |
+/// | `endpoint` | none: required |
 /// | `root` | the server's own root |
 /// | `reconnection.enabled` | yes |
-/// | `reconnection.max_retries` | 5; 0 is without end |
+/// | `reconnection.max_retries` | 5; 0 means no limit |
 /// | `reconnection.initial` | 1000 ms |
 /// | `reconnection.max` | 30000 ms |
 /// | `reconnection.multiplier` | 2 |
@@ -34,10 +34,10 @@ pub(crate) const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 /// | `mcp` | none: there is no MCP |
 /// | a WebSocket's `token`, `headers`, `proxy` | none |
 /// | a WebSocket's `roots` | those of the system |
-/// | a WebSocket's `host_key` | unchecked: its token and TLS say who is who |
+/// | a WebSocket's `host_key` | unchecked: the token and TLS authenticate the two sides |
 /// | an SSH host's `port` | 22 |
 /// | an SSH host's `credentials` | none |
-/// | an SSH host's `host_key` | must be known, and none is |
+/// | an SSH host's `host_key` | must be a known host; the list of known hosts is empty |
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     pub endpoint: RemoteEndpoint,
@@ -65,12 +65,12 @@ impl ClientSettings {
         }
     }
 
-    /// Settings from a URL, with defaults for the rest:
+    /// Settings from a URL. The other settings have their default values.
     ///
-    /// - `ws://host:port/ssh` and `wss://host/ssh`: a daemon; the path is that of its WebSocket.
-    /// - `http://host` and `https://host`: the same, at `/ssh` unless there is a path.
-    /// - `ssh://user@host:port/path`: an SSH server; the path is the root, and one that begins
-    ///   with `/~/` is below the user's home.
+    /// - `ws://host:port/ssh` and `wss://host/ssh`: a daemon. The path is that of its WebSocket.
+    /// - `http://host` and `https://host`: a daemon. If there is no path, it is `/ssh`.
+    /// - `ssh://user@host:port/path`: an SSH server. The path is the root. A path that begins with `/~/`
+    ///   is relative to the user's home.
     pub fn parse(url: &str) -> Result<Self> {
         let (endpoint, root) = parsed(url)?;
         Ok(Self { root, ..Self::new(endpoint) })
@@ -119,13 +119,13 @@ impl ClientSettings {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReconnectPolicy {
     pub enabled: bool,
-    /// Most failed attempts in a row; 0 means no limit.
+    /// Maximum number of consecutive failed attempts. 0 means no limit.
     pub max_retries: u32,
-    /// The delay before the first attempt.
+    /// The pause before the first attempt.
     pub initial_delay: Duration,
-    /// The longest delay.
+    /// The maximum pause.
     pub max_delay: Duration,
-    /// The factor by which each delay grows.
+    /// The factor by which the pause grows with each attempt.
     pub multiplier: f64,
 }
 
@@ -142,7 +142,7 @@ impl Default for ReconnectPolicy {
 }
 
 impl ReconnectPolicy {
-    /// The delay before an attempt. The first attempt is 0.
+    /// The pause before an attempt. The first attempt has the number 0.
     pub(crate) fn delay_before_attempt(&self, attempt: u32) -> Duration {
         let power = i32::try_from(attempt).unwrap_or(i32::MAX);
         let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(power);
@@ -153,18 +153,18 @@ impl ReconnectPolicy {
         }
     }
 
-    /// Whether an attempt is made. The first attempt is 0.
+    /// Whether the attempt with this number is made. The first attempt has the number 0.
     pub(crate) fn allows_attempt(&self, attempt: u32) -> bool {
         self.enabled && (self.max_retries == 0 || attempt < self.max_retries)
     }
 }
 
-/// How a dead peer is detected.
+/// How a peer that no longer answers is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// After how much silence the peer is sent a keepalive.
+    /// If the peer is silent for this time, a keepalive is sent.
     pub interval: Duration,
-    /// How many keepalives may stay unanswered.
+    /// Maximum number of unanswered keepalives. After that the connection is considered dead.
     pub max_missed: usize,
 }
 
@@ -182,7 +182,7 @@ pub struct McpEndpoint {
 }
 
 impl ClientSettings {
-    /// The host name and port of the server, if the endpoint has them.
+    /// The host name and port of the server. `None` if the endpoint has none.
     pub(crate) fn host(&self) -> Option<HostPort> {
         match &self.endpoint {
             RemoteEndpoint::WebSocket(socket) => Some(socket.address.host().clone()),

@@ -1,7 +1,8 @@
 //! The russh handler of one connection.
 //!
-//! russh calls it from the loop that also reads the socket, so it does not wait for a command, a
-//! file or the client. The one exception is the short time that a command usually takes to start.
+//! russh calls the handler from the loop that also reads the socket, so the handler must not wait
+//! for a command, a file or the client. The only exception is the short time that a command usually
+//! takes to start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -31,35 +32,37 @@ use crate::signal;
 use crate::window_control::{HELD_WINDOW, Pace, WindowControl};
 use crate::wire::frame;
 
-/// How long each packet of a channel that is held back delays the connection.
+/// How long each packet on a channel that is held back delays the connection.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a command may take to start before the client is answered anyway.
+/// How long to wait for the start of a command. After this time the client is answered even if the
+/// command has not started.
 const HEAD_START: Duration = Duration::from_millis(5);
-/// Most signals and terminal sizes that wait for a command.
+/// Maximum number of queued signals and terminal sizes for a command.
 const CONTROLS: usize = 16;
-/// Most variables that a client may set for a command.
+/// Maximum number of environment variables that a client may set for a command.
 const MAX_VARIABLES: usize = 256;
-/// Most bytes of all of them, with their names.
+/// Maximum total number of bytes of these variables, including their names.
 const MAX_ENVIRONMENT: usize = 256 * 1024;
-/// Most bytes of variables on all channels of a connection where nothing runs yet.
+/// Maximum total number of bytes of the variables on all channels of a connection on which nothing
+/// is running yet.
 const MAX_ENVIRONMENTS: usize = 1024 * 1024;
-/// Longest command line.
+/// Maximum length of a command line in bytes.
 const MAX_LINE: usize = 1024 * 1024;
-/// Runs when a client asks for a shell.
+/// The command that is run when a client requests a shell.
 const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
 
-/// Why a connection ends.
+/// Why the server ends a connection.
 #[derive(Debug)]
 pub(super) enum Failure {
     Protocol(russh::Error),
     /// The client ignored its window and sent too much.
     Flooded,
-    /// The connection has used all the channels that it may.
+    /// The connection has used the maximum number of channels.
     UsedUp,
 }
 
 impl Failure {
-    /// Whether this only means that the client disconnected abruptly.
+    /// Whether the failure only means that the client disconnected without a close.
     pub(super) fn is_departure(&self) -> bool {
         matches!(
             self,
@@ -106,14 +109,14 @@ pub(super) struct Connection {
     caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
     commands: CommandSlots,
-    /// Channels that this end closed first.
+    /// The number of channels that this side closed first.
     closed: usize,
     sent_away: SentAway,
 }
 
 /// A channel.
 enum Line {
-    /// Nothing runs on it yet.
+    /// Nothing is running on the channel yet.
     Idle(Box<Idle>),
     Busy(Busy),
 }
@@ -126,7 +129,7 @@ impl Line {
         }
     }
 
-    /// Whether its task is done, including the exit status.
+    /// Whether the task of the channel is done, and the exit status was sent.
     fn is_over(&self) -> bool {
         match self {
             Line::Idle(_) => false,
@@ -151,8 +154,8 @@ struct Idle {
 }
 
 impl Idle {
-    /// Stores a variable. `room` is what the connection has left, in bytes. Returns `false` if a
-    /// limit is exceeded.
+    /// Stores a variable. `room` is the number of bytes that the connection may still use. Returns
+    /// `false` if a limit is exceeded.
     fn keep(&mut self, name: &str, value: &str, room: usize) -> bool {
         let before = self.env.get(name).map_or(0, |value| name.len() + value.len());
         let more = name.len() + value.len();
@@ -174,7 +177,7 @@ struct Busy {
     inbox: Arc<Inbox>,
     controls: mpsc::Sender<ProcessControlMessage>,
     task: AbortHandle,
-    /// Could be restarted on another connection without harm.
+    /// Whether it could be started again on another connection without harm.
     restful: bool,
 }
 
@@ -204,10 +207,10 @@ impl Connection {
         }
     }
 
-    /// Disconnects the client with a reason.
+    /// Disconnects the client and tells it the reason.
     fn send_away(&self, session: &mut Session, why: Failure) -> Done {
         session.disconnect(Disconnect::ByApplication, &why.to_string(), "en")?;
-        // Keep the first reason.
+        // The first reason is kept.
         let _ = self.sent_away.set(why);
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Runs something on an idle channel. Returns `false` if something runs there already.
+    /// Starts something on an idle channel. Returns `false` if something is already running on it.
     fn occupy(&mut self, channel: ChannelId, session: &Session, what: What) -> bool {
         let Some(Line::Idle(_)) = self.lines.get(&channel) else { return false };
         let Some(Line::Idle(idle)) = self.lines.remove(&channel) else { return false };
@@ -274,21 +277,22 @@ impl Connection {
         true
     }
 
-    /// Starts a command, and answers once it runs: an earlier answer would make the client send
-    /// more, which delays the start. The whole connection waits meanwhile. So the answer is sent
-    /// early if the start takes long, for example because of an approval, or if other commands run.
+    /// Starts a command, and answers the client when it is running. An earlier answer would make
+    /// the client send more, which would delay the start. The whole connection waits in the
+    /// meantime. Therefore the answer is sent early if the start takes long, for example because of
+    /// an approval, or if other commands are running.
     async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
         let alone = !self.lines.values().any(Line::runs_a_command);
         let (starts, started) = oneshot::channel();
         let taken = self.occupy(channel, session, What::Command(line.to_owned(), starts));
         if taken && alone {
-            // A dropped sender also means that the wait is over.
+            // If the sender is dropped, the wait is over too.
             let _ = timeout(HEAD_START, started).await;
         }
         answer(session, channel, taken)
     }
 
-    /// The state of a channel's input, in relation to the other channels.
+    /// The state of a channel's input, compared with that of the other channels.
     fn pace(&self, channel: ChannelId) -> Pace {
         let is_held = |line: &Line| match line {
             Line::Idle(_) => false,
@@ -302,22 +306,24 @@ impl Connection {
         }
     }
 
-    /// Accepts or refuses a user who has proved their name. Their name is the actor of the
-    /// connection from then on. Where any name is accepted, the name proves nothing and the actor
-    /// stays that of the handle, which the surface in front has bound.
+    /// Accepts or refuses a user who has proved their name. If the user is accepted, the name
+    /// becomes the actor of the connection. If the server accepts any name, the name proves
+    /// nothing, and the actor of the handle is kept, which the surface in front of this server has
+    /// set.
     fn let_in_as(&mut self, user: &str, yes: bool) -> Auth {
         if yes && !self.settings.access.without_credentials() {
             let person = Principal::new(PrincipalKind::Person, user);
             match self.backend.narrow(NarrowOptions::for_actor(person)) {
                 Ok(backend) => self.backend = backend,
-                // Only a destroyed workspace cannot be narrowed. Refuse the login.
+                // Narrowing fails only if the workspace was destroyed. Refuse the login.
                 Err(_) => return self.let_in(false),
             }
         }
         self.let_in(yes)
     }
 
-    /// A refused user may retry with any method. By default russh offers each method only once.
+    /// The answer to a login attempt. A refused user may try again with any method. By default
+    /// russh would offer each method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
         if yes {
@@ -329,7 +335,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Requests in progress are finished. No more will come.
+    /// Running requests are completed. No more requests will arrive.
     fn drop(&mut self) {
         for line in self.lines.values() {
             if let Line::Busy(busy) = line {
@@ -339,9 +345,10 @@ impl Drop for Connection {
     }
 }
 
-/// What a channel is used for.
+/// What runs on a channel.
 enum What {
-    /// The sender is used or dropped when the command has started or failed to start.
+    /// A command line, and a sender that is used or dropped when the command has started or could
+    /// not be started.
     Command(String, oneshot::Sender<()>),
     Sftp,
     Process,
@@ -392,7 +399,7 @@ impl Handler for Connection {
         _user: &str,
         _certificate: &Certificate,
     ) -> Result<Auth, Failure> {
-        // No certificate authority is trusted.
+        // Certificates are not accepted, because no certificate authority is trusted.
         Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
@@ -411,8 +418,8 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Done {
-        // russh does not report the client's answer to a close from this end, so finished channels
-        // are removed here.
+        // If this side closes a channel, russh does not report the client's answer. Therefore
+        // remove finished channels here.
         let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
         self.closed += before - self.lines.len();
@@ -425,7 +432,7 @@ impl Handler for Connection {
             return Ok(());
         }
         let id = channel.id();
-        // The read half is not used: russh passes incoming data to the methods below.
+        // The read half is not needed, because russh passes incoming data to the methods below.
         let (_, half) = channel.split();
         let idle = Idle { half, env: BTreeMap::new(), env_size: 0, terminal: None };
         self.lines.insert(id, Line::Idle(Box::new(idle)));
@@ -456,7 +463,7 @@ impl Handler for Connection {
             return self.send_away(session, Failure::Flooded);
         }
         if data.len() <= HELD_WINDOW as usize && busy.inbox.is_held() {
-            // Packets of two bytes cost time, not memory, so delay them.
+            // Packets of two bytes cost processing time and not memory, so they are delayed.
             let _ = timeout(PAUSE, busy.inbox.room()).await;
         }
         Ok(())
@@ -512,9 +519,10 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        // A variable that loads code is kept here. The command is checked with it at its start and
-        // refused if it is not isolated. Refusing this request would pass unnoticed, since OpenSSH's
-        // client does not wait for an answer to it.
+        // A variable that loads code is stored here. When the command starts, it is checked
+        // together with the variable, and is refused if it is not isolated. If this request were
+        // refused instead, the refusal would not be noticed, because the client of OpenSSH does not
+        // wait for the answer.
         let taken = ab_core::environment::check_env_variable(
             name,
             value,
@@ -570,7 +578,7 @@ impl Handler for Connection {
             Some(Line::Idle(idle)) => {
                 idle.terminal.as_mut().map(|terminal| terminal.size = size).is_some()
             }
-            // Resizes beyond the queue's capacity are dropped.
+            // If the queue is full, a change of the terminal size is dropped.
             Some(Line::Busy(busy)) => {
                 busy.controls.try_send(ProcessControlMessage::Resize(size)).is_ok()
             }

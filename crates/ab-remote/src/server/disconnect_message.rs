@@ -1,15 +1,16 @@
-//! The disconnect message for a client before encryption starts.
+//! The disconnect message for a client whose connection is not encrypted yet.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// `SSH_MSG_DISCONNECT`, and the reason "by application".
+/// The number of the message `SSH_MSG_DISCONNECT`, and the code of the reason "by application".
 const DISCONNECT: u8 = 1;
 const BY_APPLICATION: u32 = 11;
-/// Unencrypted packets are a multiple of this long.
+/// The length of an unencrypted packet is a multiple of this.
 const BLOCK: usize = 8;
 const LEAST_PADDING: usize = 4;
 
-/// A complete unencrypted packet. Valid only directly after our identification line.
+/// A complete unencrypted packet with the message. It is valid only directly after the
+/// identification line of this server.
 pub(super) fn in_the_clear(why: &str) -> Bytes {
     let mut payload = BytesMut::new();
     payload.put_u8(DISCONNECT);

@@ -1,4 +1,4 @@
-//! The configuration of russh: algorithms, sizes, timeouts.
+//! The configuration of russh: algorithms, sizes and timeouts.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
 use super::SshServerSettings;
 use crate::inbox::FIRST_WINDOW;
 
-/// Largest packet. Some clients refuse larger ones.
+/// Maximum packet size. Some clients refuse larger packets.
 const PACKET: u32 = 65_535;
-/// Messages of channels that may wait for the connection, of at most one packet each. russh
-/// encrypts all waiting messages before it sends any. With few of them, a client starts to read a
-/// long answer while the rest is still being prepared. The end of a command takes three.
+/// Maximum number of queued messages from channels, each of at most one packet. russh encrypts all
+/// queued messages before it sends any of them. If the number is small, a client starts to read a
+/// long answer while the rest of it is still being prepared. The end of a command needs three
+/// messages.
 const OUTGOING: usize = 3;
-/// The capacity of russh's queue for each channel. It is not used here.
+/// The capacity of russh's queue for each channel. These queues are not used here.
 const UNUSED: usize = 1;
-/// Keys are renewed after this many bytes, or after this time.
+/// Keys are renewed after this number of bytes, or after this time.
 const REKEY_BYTES: usize = 1 << 30;
 const REKEY_TIME: Duration = Duration::from_secs(3600);
 
-/// The fastest safe cipher first: AES-GCM is more than twice as fast as ChaCha20 on current
+/// Safe ciphers, the fastest first. AES-GCM is more than twice as fast as ChaCha20 on current
 /// processors.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
@@ -64,7 +65,8 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
         server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
         methods: settings.access.methods(),
         auth_rejection_time: settings.refused_login_delay,
-        // Many clients first ask for the available methods. That is not a failed attempt.
+        // Many clients first ask for the available methods. This does not count as a failed
+        // attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![settings.host_key.key().clone()],
         limits: Limits::new(REKEY_BYTES, REKEY_BYTES, REKEY_TIME),
@@ -81,7 +83,8 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
             ..Preferred::default()
         },
         max_auth_attempts: settings.max_attempts,
-        // A client may be silent. `StallTimeoutStream` ends connections of clients that do not read.
+        // A client may be silent. Connections of clients that do not read are ended by
+        // `StallTimeoutStream`.
         inactivity_timeout: None,
         keepalive_interval: settings.keepalive,
         keepalive_max: 3,

@@ -1,7 +1,7 @@
-//! A stream that fails when its peer stops reading, or does not close when it should.
+//! A stream that fails if its peer stops reading, or does not close the connection when it should.
 //!
-//! A client may be silent as long as it likes. One that does not read its answers, or keeps its end
-//! open after the connection was closed, only holds memory and a connection slot.
+//! A client may be silent for any time. But a client that does not read its answers, or keeps its
+//! side open after the connection was closed, only occupies memory and a connection slot.
 
 use std::future::Future;
 use std::io;
@@ -14,13 +14,13 @@ use tokio::time::{Sleep, sleep};
 
 /// How long a peer may leave pending data unread.
 pub(crate) const UNREAD: Duration = Duration::from_secs(300);
-/// How long it may stay after the connection was closed.
+/// How long a peer may keep its side open after the connection was closed.
 const LEAVING: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct StallTimeoutStream<S> {
     inner: S,
-    /// When the stream fails. Set only while it waits for the peer.
+    /// The timer after which the stream fails. Set only while the stream waits for the peer.
     end: Option<Pin<Box<Sleep>>>,
     leaving: bool,
 }
@@ -30,12 +30,12 @@ impl<S> StallTimeoutStream<S> {
         Self { inner, end: None, leaving: false }
     }
 
-    /// Whether the time is up. Otherwise registers the waker for that moment.
+    /// Whether the timer has expired. If not, registers the waker for that time.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready())
     }
 
-    /// Starts or stops the timer, depending on whether the peer took something.
+    /// Starts or stops the timer, depending on whether the peer has accepted data.
     fn heed<T>(&mut self, cx: &mut Context<'_>, taken: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if self.leaving {
             return taken;
@@ -117,7 +117,7 @@ mod tests {
         let (read, ()) = tokio::join!(stream.read(&mut byte), speaking);
         assert_eq!((read.unwrap(), begun.elapsed()), (1, UNREAD * 100));
 
-        // A slow reader is tolerated too.
+        // A peer that reads slowly is tolerated too.
         let mut taken = [0; 10];
         let reading = async {
             for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! SFTP file attributes, and their conversion from and to those of a workspace.
+//! File attributes of SFTP, and their conversion to and from those of a workspace.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ const PERMISSIONS: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 0x8000_0000;
 
-/// Permission bits for workspaces that have none.
+/// The permission bits that are reported for workspaces without permission bits.
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
@@ -21,9 +21,9 @@ const DIR_MODE: u32 = 0o755;
 pub struct SftpAttributes {
     pub size: Option<u64>,
     pub owner: Option<(u32, u32)>,
-    /// Type and permission bits, as in `st_mode`.
+    /// The file type and the permission bits, as in `st_mode`.
     pub mode: Option<u32>,
-    /// Access and modification time, in seconds.
+    /// The access time and the modification time, in seconds since 1970.
     pub times: Option<(u32, u32)>,
 }
 
@@ -44,7 +44,8 @@ impl SftpAttributes {
             attributes.times = Some((fields.read_u32()?, fields.read_u32()?));
         }
         if flags & EXTENDED != 0 {
-            // No extensions are known. Skip them; the packet bounds their number.
+            // No extensions are supported, so skip them. Their number is limited by the length of
+            // the packet.
             for _ in 0..fields.read_u32()? {
                 fields.read_string()?;
                 fields.read_string()?;
@@ -97,19 +98,19 @@ impl SftpAttributes {
     }
 }
 
-/// Type and permission bits, as in `st_mode`.
+/// The file type and the permission bits, as in `st_mode`.
 fn mode(stat: &Stat) -> u32 {
     let (kind, default) = match stat.kind {
         FileKind::File => (0o100_000, FILE_MODE),
         FileKind::Dir => (0o040_000, DIR_MODE),
         FileKind::Symlink => (0o120_000, 0o777),
-        // Report other kinds as a FIFO: clients do not touch those.
+        // Other kinds are reported as a FIFO, because clients do not open FIFOs.
         FileKind::Other => (0o010_000, FILE_MODE),
     };
     kind | stat.mode.unwrap_or(default)
 }
 
-/// Seconds since 1970, capped to the 32 bits of version 3.
+/// Seconds since 1970, limited to the 32 bits of SFTP version 3.
 pub(super) fn seconds(time: SystemTime) -> u32 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX)

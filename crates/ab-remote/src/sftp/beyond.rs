@@ -11,14 +11,14 @@ use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
 
-/// The block size reported to clients.
+/// The block size that is reported to clients.
 const BLOCK: u64 = 4096;
 const LONGEST_NAME: u64 = 255;
 
 type Done = Result<Outcome, Refusal>;
 
-/// The paths that a request touches. Our own client waits for an answer before it sends a request
-/// that depends on it, so its calls have no footprint.
+/// The paths that a request uses. Agent-backend clients wait for an answer before they send a
+/// request that depends on it, so their calls have an empty footprint.
 pub(super) fn footprint(
     session: &Session,
     request: &ExtendedRequest,
@@ -39,7 +39,7 @@ pub(super) fn footprint(
     })
 }
 
-/// Most bytes that the answer may take.
+/// Maximum number of bytes of the answer.
 pub(super) fn cost(request: &ExtendedRequest) -> usize {
     match request {
         ExtendedRequest::Call(call) => calls::cost(call),

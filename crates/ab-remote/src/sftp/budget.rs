@@ -1,16 +1,18 @@
-//! Limits the bytes of requests until their answers are sent, for each channel and for all channels
-//! of a connection.
+//! Limits the memory of requests until their answers are sent, for each channel and for all
+//! channels of a connection together.
 //!
-//! The only request of a channel does not need the shared budget. Otherwise channels whose client
-//! does not read would block those whose client does.
+//! If a channel has only one request, this request does not use the shared budget. Otherwise
+//! channels whose client does not read would block channels whose client reads.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most bytes of the requests of one channel, with their answers, until those are sent.
+/// Maximum number of bytes of the requests of one channel, including their answers, until the
+/// answers are sent.
 pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
-/// Most bytes for all channels of a connection, besides one request of each.
+/// Maximum number of bytes for all channels of a connection together, not counting one request of
+/// each channel.
 const SHARED: usize = 16 * 1024 * 1024;
 
 /// The shared budget of all channels of a connection.
@@ -30,7 +32,7 @@ pub(super) struct Budget {
     shared: SharedBudget,
 }
 
-/// Bytes taken from a budget, returned on drop.
+/// Bytes that were taken from a budget. They are returned when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
     _own: OwnedSemaphorePermit,
@@ -42,11 +44,11 @@ impl Budget {
         Self { own: Arc::new(Semaphore::new(BUDGET)), shared: shared.clone() }
     }
 
-    /// Takes bytes, at most [`BUDGET`]. Only one caller may wait here at a time.
+    /// Takes bytes from the budget, at most [`BUDGET`]. Only one caller may wait here at any time.
     pub(super) async fn take(&self, bytes: usize) -> Taken {
         let bytes = bytes.min(BUDGET);
         let own = acquire(&self.own, bytes).await;
-        // The whole rest is available if no other request is running.
+        // The whole rest of the budget is available if no other request is running.
         let alone = acquire(&self.own, BUDGET - bytes);
         let shared = tokio::select! {
             biased;
@@ -61,7 +63,7 @@ async fn acquire(permits: &Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     match permits.clone().acquire_many_owned(count).await {
         Ok(permit) => permit,
-        // The semaphores are never closed. If one were, waiting would be correct.
+        // The semaphores are never closed.
         Err(_) => std::future::pending().await,
     }
 }
@@ -84,9 +86,9 @@ mod tests {
                 taken.push(piece);
             }
         }
-        // One request of each, and the shared budget.
+        // One request of each channel, and the requests in the shared budget.
         assert_eq!(taken.len(), 20 + SHARED / PIECE);
-        // Another channel continues, one request at a time.
+        // Another channel can continue, with one request at a time.
         let other = Budget::new(&shared_budget);
         for _ in 0..3 {
             let first = other.take(PIECE).now_or_never().unwrap();

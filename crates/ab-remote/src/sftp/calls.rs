@@ -1,4 +1,4 @@
-//! Performs the calls of our own client. Each is one operation on the workspace.
+//! Performs the calls of agent-backend clients. Each call is one operation on the workspace.
 
 use ab_core::metadata::RemoveOutcome;
 use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
@@ -17,17 +17,17 @@ use super::{Outcome, Session};
 use crate::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply, RemoteReadReply};
 use crate::wire::{self, WireCodec};
 
-/// Bytes of an answer in one packet. The client asks for the rest.
+/// Number of bytes of an answer that are sent in one packet. The client requests the rest.
 const PART: usize = 1024 * 1024;
-/// Most scopes of one channel whose handles are cached.
+/// Maximum number of scopes of one channel whose handles are cached.
 const MAX_SCOPES: usize = 64;
-/// The highest limits that a search may ask for.
+/// The highest limits that a search can request.
 const MOST: SearchLimits =
     SearchLimits { matches: 1_000_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(120) };
 
 type Done = Result<Outcome, Refusal>;
 
-/// Most bytes that the answer may take.
+/// Maximum number of bytes of the answer.
 pub(super) fn cost(call: &RemoteCall) -> usize {
     match call {
         RemoteCall::List { .. }
@@ -153,7 +153,8 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
     }
 }
 
-/// From now on the client receives complete errors, and its calls are entered in the ledger.
+/// Introduces the client. From now on it receives complete errors, and its calls are entered in the
+/// ledger.
 fn hello(session: &Session, connection: u128) -> Done {
     let Some(seat) = session.ledger.introduce(&session.caller, connection) else {
         return Err(Refusal::new(FAILURE, "the number in this hello is not this connection's"));
@@ -166,13 +167,13 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&RemoteHelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
-/// A handle with the scope roots and rules of a path, and the rest of the path below it.
+/// Returns a handle with the scope roots and rules of a path, and the rest of the path below it.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
     let confined = path.split_at_scope_roots();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
 }
 
-/// A handle for two paths, with the scope roots that both have in common.
+/// Returns a handle for two paths, with the scope roots that both paths have in common.
 fn places(
     session: &Session,
     one: &WsPath,
@@ -186,7 +187,7 @@ fn places(
         let parts: Vec<&str> = scope_roots.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    // One handle could not apply rules behind a scope root that only one of the paths has.
+    // A single handle could not apply rules behind a scope root that only one of the paths has.
     let apart = one.scopes.len() != common || other.scopes.len() != common;
     if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
@@ -199,8 +200,8 @@ fn or_root(path: &str) -> String {
     if path.is_empty() { ".".to_owned() } else { path.to_owned() }
 }
 
-/// A handle for the workspace behind these scope roots and rules. Handles are cached, because each
-/// remembers that its directory exists.
+/// Returns a handle for the workspace behind these scope roots and rules. Handles are cached,
+/// because each of them remembers that its directory exists.
 fn within(
     session: &Session,
     path: &WsPath,
@@ -218,7 +219,7 @@ fn within(
             path.access_rules_if_path_is_scope_root()
         );
     }
-    // Rules below the end of the path apply relative to the scope root.
+    // Rules that begin at the end of the path apply relative to the scope root.
     let at_end = path
         .access_rules_if_path_is_scope_root()
         .iter()
@@ -241,7 +242,8 @@ fn within(
     Ok(backend)
 }
 
-/// Applies the client's access rules to a handle. Their paths are relative to its root.
+/// Applies the access rules of the client to a handle. The paths in the rules are relative to the
+/// root of the handle.
 fn restricted(mut backend: Backend, sets: Vec<AccessRulesBelowPrefix>) -> Result<Backend, Refusal> {
     let rules = PathParser::lenient().allow_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
@@ -266,7 +268,7 @@ fn bounded(query: SearchQuery) -> SearchQuery {
     SearchQuery { limits, ..query }
 }
 
-/// Returns short content at once. Opens a long file, which the client then reads in pieces.
+/// Returns short content directly. Opens a long file, which the client then reads in pieces.
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {
@@ -304,7 +306,7 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }
 
-/// An answer that may take several packets.
+/// Returns an answer that may need several packets.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
         return answered(&RemoteCallReplyPart { next_part: None, bytes });

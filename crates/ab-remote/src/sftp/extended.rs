@@ -1,5 +1,6 @@
-//! Extended requests: some of OpenSSH's, and the one of our own client, whose body is a
-//! [`RemoteCall`]. Invalid fields are refused like an invalid packet. Pure: only decodes and encodes.
+//! Extended requests: some of OpenSSH's, and the request of agent-backend clients, whose body is a
+//! [`RemoteCall`]. Invalid fields are refused like an invalid packet. This module only decodes and
+//! encodes.
 
 use bytes::{Bytes, BytesMut};
 
@@ -18,10 +19,10 @@ pub enum ExtendedRequest {
     Call(Box<RemoteCall>),
 }
 
-/// Why an extended request cannot be decoded.
+/// Why an extended request could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedRequestError {
-    /// The name is unknown.
+    /// The name of the request is unknown.
     UnknownName,
     /// A field is incomplete.
     Truncated,
@@ -44,7 +45,7 @@ impl From<wire::DecodeError> for ExtendedRequestError {
     }
 }
 
-/// The supported names with the version reported for each.
+/// The names of the supported extensions, and the version that is reported for each.
 pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
@@ -55,7 +56,7 @@ pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
 ];
 
 impl ExtendedRequest {
-    /// Decodes the fields of the request called `name`.
+    /// Decodes the fields of the request with this name.
     pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedRequestError> {
         let mut fields = SshFieldReader::new(body);
         let fields = &mut fields;
@@ -75,7 +76,8 @@ impl ExtendedRequest {
         })
     }
 
-    /// The name and the fields, in the form that [`decode`](Self::decode) takes.
+    /// Encodes the request. Returns its name and its fields in the form that
+    /// [`decode`](Self::decode) accepts.
     pub fn encode(&self) -> (&'static str, Bytes) {
         let mut out = BytesMut::new();
         let name = match self {

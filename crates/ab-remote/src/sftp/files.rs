@@ -20,11 +20,11 @@ use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
 use super::{Outcome, Session, SftpAttributes};
 
-/// Bits that new files and directories never get. Most clients ask for all bits and rely on the
-/// server's umask.
+/// Permission bits that new files and directories never get. Most clients request all bits and rely
+/// on the umask of the server.
 const UMASK: u32 = 0o022;
 
-/// The mode of a listed name that is not UTF-8: a file without permissions.
+/// The mode that is reported for a name that is not UTF-8: a file without permissions.
 const STRANGER: u32 = 0o100_000;
 
 type Done = Result<Outcome, Refusal>;
@@ -49,7 +49,7 @@ pub(super) async fn by_path(session: &Session, request: SftpRequest) -> Done {
         SftpRequest::Lstat { path } => stat(backend, text(&path)?, LinkHandling::NoFollow).await,
         SftpRequest::SetStat { path, attributes } => {
             let path = text(&path)?;
-            // Check everything before the first change.
+            // Check everything before anything is changed.
             let wanted = wanted(backend, &attributes)?;
             if let Some(size) = attributes.size {
                 let options = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
@@ -198,7 +198,7 @@ async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> 
     Ok(backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await?)
 }
 
-/// The attributes to change besides the size, if any.
+/// The attributes to change, except the size. `None` if there are none.
 fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wanted>, Refusal> {
     if attributes.owner.is_some() {
         return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
@@ -207,8 +207,8 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
         return Err(Refusal::new(UNSUPPORTED, "there are no permission bits here"));
     }
     let (accessed, modified) = attributes.wanted_times();
-    // The higher bits are the file type and the setuid, setgid and sticky bits, which are ignored:
-    // a client that copies a file with its mode must not fail because of them.
+    // The higher bits are the file type and the setuid, setgid and sticky bits. They are ignored,
+    // so that a client can copy a file together with its mode.
     let mode = attributes.mode.map(|mode| mode & 0o777);
     let wanted = Wanted { mode, accessed, modified };
     Ok((wanted != Wanted::default()).then_some(wanted))
@@ -287,15 +287,16 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     }
 }
 
-/// The names that are not UTF-8, converted lossily.
+/// The names that are not UTF-8. Invalid bytes are replaced.
 fn strangers(problems: &[WalkProblem]) -> Vec<String> {
     let unnamed = problems.iter().filter(|problem| problem.error.kind() == ErrorKind::InvalidPath);
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     unnamed.map(|problem| name(&problem.path)).collect()
 }
 
-/// Lists a name that is not UTF-8 as a file. A client that copies the directory then tries to open
-/// it and gets an error. If it were left out, it would be missing silently.
+/// Adds a name that is not UTF-8 to a listing, as a file. A client that copies the directory then
+/// tries to open this file and gets an error. If the name were omitted, the file would be missing
+/// in the copy without an error.
 fn add_stranger(answer: &mut SshFieldWriter, name: &str) {
     let attributes = SftpAttributes { mode: Some(STRANGER), ..SftpAttributes::default() };
     let times = Times { modified: 0, now: 0 };

@@ -1,4 +1,4 @@
-//! The open files and directories of a client, with limits.
+//! The open files and directories of a client, and their limits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -15,20 +15,20 @@ use super::budget::SharedBudget;
 use super::staging::{Stage, StagingShare};
 use super::status::{FAILURE, Refusal};
 
-/// Most files and directories that one connection may have open.
+/// Maximum number of files and directories that one connection may have open.
 pub(super) const MAX_HANDLES: usize = 1000;
-/// Most directory entries that one connection may have listed and not yet read.
+/// Maximum number of directory entries that one connection may have requested and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
-/// Most bytes of answers that one connection may have requested and not yet read.
+/// Maximum number of bytes of answers that one connection may have requested and not yet read.
 pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_CALL_REPLY_BYTES;
 
-/// Most concurrent listings of one connection. The size of a listing is known only when it is
-/// complete.
+/// Maximum number of concurrent listings of one connection. The limit is needed because the size of
+/// a listing is known only when it is complete.
 const MAX_LISTINGS: usize = 2;
-/// Most concurrent searches of one connection, for the same reason.
+/// Maximum number of concurrent searches of one connection, for the same reason.
 const MAX_SEARCHES: usize = 4;
 
-/// What is left of the limits, for all channels of a connection.
+/// What all channels of a connection may still use of the limits.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     handles: AtomicUsize,
@@ -37,7 +37,7 @@ pub(crate) struct Allowance {
     listings: Semaphore,
     searches: Semaphore,
     shared_budget: SharedBudget,
-    /// Room for staged content.
+    /// The connection's share of the memory for staged content.
     pub(super) staging: StagingShare,
 }
 
@@ -50,7 +50,7 @@ impl Default for Allowance {
     }
 }
 
-/// A share of an allowance, returned on drop.
+/// A part that was taken from an allowance. It is returned when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     allowance: Arc<Allowance>,
@@ -83,17 +83,19 @@ impl Allowance {
         Some(Share { allowance: self.clone(), what, amount })
     }
 
-    /// The shared budget for the requests of all channels.
+    /// The budget that the requests of all channels share.
     pub(super) fn shared_budget(&self) -> &SharedBudget {
         &self.shared_budget
     }
 
-    /// A permit to list, held until the share of the listing was taken.
+    /// Waits for a permit to list a directory. It is held until the size of the listing has been
+    /// taken from the allowance.
     pub(super) async fn listing(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.listings).await
     }
 
-    /// A permit to search, likewise.
+    /// Waits for a permit to search. It is held until the size of the result has been taken from
+    /// the allowance.
     pub(super) async fn search(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.searches).await
     }
@@ -144,19 +146,19 @@ pub(super) enum Open {
         appends: bool,
     },
     Directory(AsyncMutex<Directory>),
-    /// Content that is staged for a write.
+    /// Content that has been staged for a write.
     Staged(Stage),
-    /// The rest of an answer.
+    /// The remaining bytes of an answer.
     Answer(Mutex<Bytes>),
 }
 
-/// How far a directory was read.
+/// How much of a directory was read.
 #[derive(Debug)]
 pub(super) enum Directory {
     Unread,
     Reading {
         entries: vec::IntoIter<DirEntry>,
-        /// Names that are not UTF-8.
+        /// The names that are not UTF-8.
         strangers: vec::IntoIter<String>,
         cut: bool,
         _share: Share,
@@ -196,7 +198,7 @@ impl Handles {
     }
 }
 
-/// The number of a handle on the wire.
+/// The number of a handle in its form in a packet.
 pub(super) fn number(handle: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(handle.try_into().ok()?))
 }

@@ -1,4 +1,4 @@
-//! Formats an entry like `ls -l`, which version 3 requires beside the attributes.
+//! Formats an entry like `ls -l`. SFTP version 3 requires this text in addition to the attributes.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use ab_core::metadata::FileKind;
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// Times that are older than this, or in the future, are shown with their year.
+/// Times that are older than this number of seconds, or in the future, are shown with their year.
 const RECENT: u64 = 182 * 24 * 3600;
 
 pub(super) fn long_name(name: &str, kind: FileKind, mode: u32, size: u64, times: Times) -> String {
@@ -40,7 +40,8 @@ pub(super) struct Times {
     pub(super) now: u64,
 }
 
-/// Converts days since 1970 to year, month (from 0) and day, by Howard Hinnant's algorithm.
+/// Converts days since 1970 to year, month (counted from 0) and day. This is Howard Hinnant's
+/// algorithm.
 fn date(days: u64) -> (u64, usize, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
@@ -60,7 +61,7 @@ mod tests {
 
     #[test]
     fn reads_like_ls() {
-        // 2026-11-16 03:40:05 UTC.
+        // The time 2026-11-16 03:40:05 UTC.
         let now = 1_794_800_405;
         let line = |kind, mode, size, modified| {
             long_name("a b", kind, mode, size, Times { modified, now })

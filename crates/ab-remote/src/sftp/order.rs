@@ -1,34 +1,36 @@
 //! Decides which requests may run concurrently.
 //!
-//! A client may send many requests before the first is answered, and expects them to take effect in
-//! order. That matters only if they touch the same path: then the later one waits.
+//! A client may send many requests before the first one is answered, and expects that they take
+//! effect in order. The order matters only for requests that use the same path. In this case the
+//! later request waits.
 //!
-//! Answers about one handle are sent in the order of their requests. Version 3 does not require
-//! that, but `scp` relies on it: it truncates a file at the first answer that arrives out of order.
+//! Answers to requests about the same handle are sent in the order of the requests. SFTP version 3
+//! does not require this, but `scp` relies on it: if answers arrive out of order, it truncates the
+//! file at the first such answer.
 
 use std::collections::{HashMap, VecDeque};
 
 use ab_core::WsPath;
 
-/// How a request touches a path.
+/// How a request uses a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// Reads it or its contents.
+    /// The request reads the file or directory at the path.
     Look,
-    /// Writes this byte range of a file; the end is exclusive.
+    /// The request writes this range of bytes of a file. The end is exclusive.
     Write(u64, u64),
-    /// Any other change.
+    /// The request makes any other change.
     Change,
 }
 
-/// The paths that a request touches.
+/// The paths that a request uses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Footprint {
     places: Vec<(WsPath, Touch)>,
 }
 
 impl Footprint {
-    /// A request that conflicts with no other.
+    /// The footprint of a request that conflicts with no other request.
     pub(super) fn none() -> Self {
         Self::default()
     }
@@ -58,7 +60,7 @@ fn collide(one: &(WsPath, Touch), two: &(WsPath, Touch)) -> bool {
     !together && (one.0.starts_with(&two.0) || two.0.starts_with(&one.0))
 }
 
-/// The running requests, and the answers that wait for their turn.
+/// The running requests, and the answers that wait for earlier answers.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     under_way: Vec<(u64, Footprint)>,
@@ -81,7 +83,7 @@ impl<T> Flights<T> {
         !self.under_way.iter().any(|(_, other)| footprint.meets(other))
     }
 
-    /// Starts a request. In a lane, its answer keeps its position.
+    /// Starts a request. If it is in a lane, its answer keeps its position in the lane.
     pub(super) fn start(&mut self, footprint: Footprint, lane: Option<u32>) -> u64 {
         self.next += 1;
         self.under_way.push((self.next, footprint));
@@ -91,7 +93,7 @@ impl<T> Flights<T> {
         self.next
     }
 
-    /// Finishes a request and returns the answers that can be sent now.
+    /// Finishes a request. Returns the answers that can be sent now.
     pub(super) fn land(&mut self, flight: u64, lane: Option<u32>, answer: T) -> Vec<T> {
         self.under_way.retain(|(each, _)| *each != flight);
         let Some(number) = lane else { return vec![answer] };

@@ -1,8 +1,8 @@
 //! SFTP version 3 packets: decodes requests and encodes answers.
 //!
-//! Pure. Decoding never reads past the packet, and every length is checked before bytes are taken
-//! or memory is allocated. Names stay bytes here. Their users check whether they are UTF-8, so that
-//! an invalid name gets its own answer.
+//! No I/O is done here. Decoding never reads beyond the packet, and every length is checked before
+//! bytes are taken or memory is allocated. Names are kept as bytes. The code that uses a name
+//! checks whether it is UTF-8, so that an invalid name is answered with a specific error.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,10 +10,10 @@ use super::attributes::SftpAttributes;
 
 /// The only supported version.
 pub(crate) const SFTP_VERSION: u32 = 3;
-/// Longest accepted packet, without its length field.
+/// Maximum length of a packet in bytes, without its length field.
 pub const MAX_PACKET_BYTES: usize = 256 * 1024;
-/// Most bytes of one READ or WRITE, as `limits@openssh.com` reports it. The npm client subtracts 2
-/// KiB from the packet for its own headers.
+/// Maximum number of bytes of a READ or WRITE, which `limits@openssh.com` reports. The npm client
+/// subtracts 2 KiB from the packet size for its own headers.
 pub const MAX_PACKET_DATA_BYTES: usize = MAX_PACKET_BYTES - 2 * 1024;
 
 pub(crate) mod kind {
@@ -56,13 +56,13 @@ pub mod flags {
     pub const OPEN_FLAG_EXCLUSIVE: u32 = 32;
 }
 
-/// The number that matches an answer to its request.
+/// The number by which an answer is matched to its request.
 pub type SftpRequestId = u32;
 
 /// A packet from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientPacket {
-    /// The first packet of a session.
+    /// The first packet that a client sends on a channel.
     Init {
         version: u32,
     },
@@ -72,7 +72,7 @@ pub enum ClientPacket {
     },
 }
 
-/// A request of a client.
+/// A request from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SftpRequest {
     Open {
@@ -136,7 +136,8 @@ pub enum SftpRequest {
     ReadLink {
         path: Bytes,
     },
-    /// In wire order. Which of the two is the link depends on the client.
+    /// The fields in the order in which they are sent. Which of them is the link depends on the
+    /// client.
     Symlink {
         first: Bytes,
         second: Bytes,
@@ -145,14 +146,14 @@ pub enum SftpRequest {
         name: Bytes,
         body: Bytes,
     },
-    /// A request type that version 3 does not have.
+    /// A request of a type that SFTP version 3 does not define.
     Unknown {
         kind: u8,
     },
 }
 
 impl SftpRequest {
-    /// The handle of the request, if it has one.
+    /// The handle in the request, if it has one.
     pub fn handle(&self) -> Option<&Bytes> {
         match self {
             SftpRequest::Close { handle }
@@ -208,7 +209,7 @@ impl SftpRequest {
         }
     }
 
-    /// The complete packet, with its length.
+    /// The complete packet, with its length field.
     pub fn encode(&self, id: SftpRequestId) -> Bytes {
         let mut out = SshFieldWriter::new(self.kind());
         match self {
@@ -281,12 +282,12 @@ impl SftpRequest {
     }
 }
 
-/// The first packet of a client.
+/// The first packet that a client sends.
 pub(crate) fn encode_init() -> Bytes {
     SshFieldWriter::new(kind::INIT).finish(SFTP_VERSION)
 }
 
-/// An extended request whose body is one value.
+/// An extended request whose body is a single value.
 pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::WireCodec) -> Bytes {
     let mut out = SshFieldWriter::new(kind::EXTENDED);
     out.write_string(name.as_bytes());
@@ -294,10 +295,10 @@ pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::W
     out.finish(id)
 }
 
-/// A packet that cannot be decoded.
+/// The error for a packet that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPacket {
-    /// The request to refuse, if its number could be read.
+    /// The number of the request, if it could be read. The request is then refused.
     pub id: Option<SftpRequestId>,
     pub what: &'static str,
 }
@@ -371,11 +372,11 @@ fn request(kind: u8, fields: &mut SshFieldReader) -> Result<SftpRequest, Truncat
     })
 }
 
-/// A field is incomplete.
+/// The error for an incomplete field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TruncatedField;
 
-/// Reads fields from the front of a packet. The results share the packet's memory.
+/// Reads fields from the start of a packet. The fields share the memory of the packet.
 #[derive(Clone, Debug)]
 pub struct SshFieldReader {
     left: Bytes,
@@ -414,8 +415,8 @@ impl SshFieldReader {
         self.left.is_empty()
     }
 
-    /// How many items of at least `size` bytes can follow. Counts on the wire are checked against
-    /// it.
+    /// Maximum number of items of at least `size` bytes that can follow. Counts in packets are
+    /// checked against this number.
     pub(crate) fn max_remaining_items(&self, size: usize) -> usize {
         self.left.len() / size.max(1)
     }
@@ -427,7 +428,7 @@ impl SshFieldReader {
     }
 }
 
-/// A packet under construction.
+/// A packet that is being built.
 #[derive(Clone, Debug)]
 pub struct SshFieldWriter {
     packet: BytesMut,
@@ -442,7 +443,7 @@ impl SshFieldWriter {
         answer
     }
 
-    /// The first answer, to be finished with [`SFTP_VERSION`].
+    /// The first answer on a channel. It must be finished with [`SFTP_VERSION`].
     pub(super) fn version() -> Self {
         Self::new(kind::VERSION)
     }
@@ -465,7 +466,7 @@ impl SshFieldWriter {
         answer
     }
 
-    /// A packet of names. Each is added with [`name`](Self::name).
+    /// A packet with names. Each name is added with [`name`](Self::name).
     pub(super) fn names(count: u32) -> Self {
         let mut answer = Self::new(kind::NAME);
         answer.write_u32(count);
@@ -487,7 +488,7 @@ impl SshFieldWriter {
         Self::new(kind::EXTENDED_REPLY)
     }
 
-    /// The header of a DATA packet; `length` bytes follow it on the channel.
+    /// The header of a DATA packet. It must be followed by `length` bytes.
     pub(super) fn data_header(id: SftpRequestId, length: usize) -> [u8; 13] {
         let mut header = [0; 13];
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -513,7 +514,7 @@ impl SshFieldWriter {
         self
     }
 
-    /// Appends a string. Strings of 4 GiB or more are cut.
+    /// Appends a string with its length. Strings of 4 GiB or more are truncated.
     pub fn write_string(&mut self, bytes: &[u8]) -> &mut Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.packet.put_u32(length);
@@ -521,33 +522,33 @@ impl SshFieldWriter {
         self
     }
 
-    /// Appends bytes without a length.
+    /// Appends bytes without their length.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.packet.extend_from_slice(bytes);
         self
     }
 
-    /// The length of the packet so far, with its length field.
+    /// The current length of the packet in bytes, including its length field.
     pub(super) fn len(&self) -> usize {
         self.packet.len()
     }
 
-    /// Sets the count of a [`names`](Self::names) packet after its names were added.
+    /// Sets the count of a [`names`](Self::names) packet. Called after the names were added.
     pub(super) fn set_count(&mut self, count: u32) {
         self.set_u32(9, count);
     }
 
-    /// Overwrites a number, `at` bytes from the beginning.
+    /// Overwrites a number at the offset `at`.
     pub(super) fn set_u32(&mut self, at: usize, value: u32) {
         self.packet[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Completes the packet as the answer to request `id`.
+    /// Completes the packet as the answer to the request `id`.
     pub(super) fn finish(self, id: SftpRequestId) -> Bytes {
         self.finish_before(id, 0)
     }
 
-    /// The same for a packet that `more` bytes follow.
+    /// Like `finish`, for a packet that is followed by `more` bytes.
     pub(super) fn finish_before(mut self, id: SftpRequestId, more: usize) -> Bytes {
         self.packet[5..9].copy_from_slice(&id.to_be_bytes());
         let length = u32::try_from(self.packet.len() - 4 + more).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! Converts names on the wire to paths of the workspace.
+//! Converts names in packets to paths of the workspace.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::status::{FAILURE, Refusal};
 
-/// Which of the two names of a SYMLINK is the link. The draft puts the link first. OpenSSH has them
-/// the other way round, and most clients follow OpenSSH.
+/// Which of the two names in a SYMLINK request is the link. In the specification the link is the
+/// first name. In OpenSSH it is the second, and most clients follow OpenSSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkOrder {
     TargetFirst,
@@ -17,8 +17,8 @@ pub(crate) enum LinkOrder {
 }
 
 impl LinkOrder {
-    /// Decides by the client's identification. These two clients follow the draft for every server
-    /// but OpenSSH.
+    /// Chooses by the identification of the client. These two clients follow the specification for
+    /// every server except OpenSSH.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
         if client.starts_with(b"ssh2js") || client.starts_with(b"AsyncSSH") {
@@ -29,7 +29,8 @@ impl LinkOrder {
     }
 }
 
-/// A name as text. Workspaces have only UTF-8 names, so any other name is refused.
+/// Converts a name to text. Names that are not UTF-8 are refused, because workspaces do not support
+/// them.
 pub(super) fn text(name: &Bytes) -> Result<&str, Refusal> {
     match std::str::from_utf8(name) {
         Ok("") => Ok("."),
@@ -38,16 +39,16 @@ pub(super) fn text(name: &Bytes) -> Result<&str, Refusal> {
     }
 }
 
-/// The path as clients see it: from `/`.
+/// The path in the form that clients see, beginning with `/`.
 pub(super) fn shown(path: &WsPath) -> String {
     format!("/{}", path.as_str())
 }
 
-/// Most links that are followed for one file, the same as in the Linux kernel.
+/// Maximum number of links that are followed for one file. The Linux kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
-/// The path with its links resolved, as far as it exists. If a link leaves the workspace or forms a
-/// loop, the path is returned as it was requested.
+/// The path with its links resolved, as far as it exists. If a link leads out of the workspace or
+/// forms a loop, the path is returned unchanged.
 pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, Refusal> {
     let asked = backend.parse_path(path)?;
     let mut real = WsPath::root();
@@ -91,7 +92,7 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
 
 /// Whether an absolute host path is inside the workspace.
 fn is_inside(backend: &Backend, path: &str) -> bool {
-    // A workspace whose root is named `/` has no host path that links could name.
+    // If the root of the workspace is named `/`, there is no host path that a link could contain.
     let info = backend.info();
     info.root_aliases.iter().filter(|alias| *alias != "/").any(|alias| {
         path.strip_prefix(alias.as_str())
@@ -99,8 +100,8 @@ fn is_inside(backend: &Backend, path: &str) -> bool {
     })
 }
 
-/// The text of a link to create. An absolute target is relative to `/` as clients see it. It is
-/// made relative, so that it leads to the same file for commands too.
+/// The target text of a link that is to be created. An absolute target is relative to the `/` that
+/// clients see. It is made relative, so that the link leads to the same file for commands too.
 pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Result<String, Refusal> {
     if !target.starts_with('/') || is_inside(backend, target) {
         return Ok(target.to_owned());

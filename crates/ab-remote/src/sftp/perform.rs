@@ -1,4 +1,5 @@
-//! Turns a request into a job: the paths it touches, its cost, and its work.
+//! Converts a request to a job, which contains the paths that the request uses, its cost, and its
+//! work.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
 use crate::wire::call::RemoteCall;
 
-/// A packet of names is not filled beyond this size.
+/// A packet of names is not filled further when it has reached this number of bytes.
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
-/// The first packet: the version and the extensions.
+/// The first packet of the server, with the version and the extensions.
 pub(super) fn greeting() -> SshFieldWriter {
     let mut answer = SshFieldWriter::version();
     for (name, version) in SUPPORTED_EXTENSIONS {
@@ -33,13 +34,13 @@ pub(super) struct Job {
     act: Act,
     footprint: Footprint,
     cost: usize,
-    /// The handle that it uses. Answers of a lane stay in order.
+    /// The handle that the request uses. Answers in the same lane are sent in order.
     lane: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Act {
-    /// Refused before it began.
+    /// The request was refused before it began.
     Refuse(Refusal),
     Path(SftpRequest),
     Handle(Arc<Handle>, SftpRequest),
@@ -51,7 +52,7 @@ impl Job {
         Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
     }
 
-    /// Whether the job may change the workspace, if it is a request of our own client.
+    /// Whether the job may change the workspace. Only for requests of agent-backend clients.
     pub(super) fn modifies(&self) -> bool {
         match &self.act {
             Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {
@@ -62,8 +63,8 @@ impl Job {
         }
     }
 
-    /// Whether a failure means that nothing was changed, if the error shows a cause that is found
-    /// before any change.
+    /// Whether a failure of the job means that nothing was changed, provided that the error shows a
+    /// cause that is found before any change.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {
@@ -74,7 +75,7 @@ impl Job {
         }
     }
 
-    /// Whether the client may cancel it.
+    /// Whether the client may cancel the job.
     pub(super) fn can_be_called_off(&self) -> bool {
         matches!(self.act, Act::Extended(ExtendedRequest::Call(_)))
     }
@@ -192,7 +193,7 @@ impl Job {
         self.lane
     }
 
-    /// Bytes that the job may take, besides its packet.
+    /// Maximum number of bytes that the job uses, in addition to its packet.
     pub(super) fn cost(&self) -> usize {
         self.cost
     }

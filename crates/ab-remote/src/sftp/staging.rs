@@ -1,7 +1,7 @@
 //! Memory for content that arrives in several packets and is then written as a whole.
 //!
-//! The total is limited for all clients of a server, and one connection may use half of it. A
-//! request that finds no room waits for a while.
+//! The total size is limited for all clients of a server together, and one connection may use half
+//! of it. If there is not enough room, a request waits for some time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::time::timeout;
 
 use super::status::{FAILURE, Refusal};
 
-/// The longest content that is written as a whole.
+/// Maximum number of bytes of content that is written as a whole.
 pub const MAX_STAGED_WRITE_BYTES: u64 = 256 * 1024 * 1024;
-/// Total room of a server.
+/// Total number of bytes for all connections of a server.
 const ROOM: usize = 512 * 1024 * 1024;
-/// Room of one connection: one content of maximum length.
+/// Number of bytes for one connection. One content of the maximum length fits.
 const SHARE: usize = ROOM / 2;
 /// How long to wait for room.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Room is counted in units of this size.
+/// The number of bytes in one unit of the semaphores.
 const UNIT: u64 = 4096;
 
-/// The total room of a server.
+/// The memory of a server for staged content.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     room: Arc<Semaphore>,
@@ -64,7 +64,8 @@ impl Staging {
         }
         let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let room = async {
-            // Take the connection's own share first: waiting for it blocks no other connection.
+            // Take the connection's own share first, because waiting for it does not block other
+            // connections.
             let own = share.0.clone().acquire_many_owned(units).await?;
             Ok([own, self.room.clone().acquire_many_owned(units).await?])
         };
@@ -95,7 +96,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the whole content.
+    /// Returns the complete content and empties the stage.
     pub(super) fn take(&self) -> Bytes {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *bytes).freeze()
@@ -113,7 +114,7 @@ mod tests {
         let first = staging.stage(&greedy, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&greedy, 1).await.unwrap_err();
         assert_eq!(refused.error.unwrap().kind(), ErrorKind::Unavailable);
-        // One connection is refused while another still has room.
+        // One connection is refused, while another one still has room.
         let second = staging.stage(&another, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&third, 1).await.unwrap_err();
         assert!(refused.message.contains("no room"), "{refused:?}");

@@ -10,15 +10,16 @@ pub(crate) const FAILURE: u32 = 4;
 pub(crate) const BAD_MESSAGE: u32 = 5;
 pub(crate) const UNSUPPORTED: u32 = 8;
 
-/// Longest status message in bytes. Output of failed commands can be long.
+/// Maximum length of a status message in bytes. It is needed because the output of failed commands
+/// can be long.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// Why a request was refused.
+/// A refusal of a request, with its reason.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: u32,
     pub(super) message: String,
-    /// The complete error, for clients that asked for it.
+    /// The complete error, for clients that have requested complete errors.
     pub(super) error: Option<Error>,
 }
 
@@ -27,7 +28,7 @@ impl Refusal {
         Self { code, message: message.into(), error: None }
     }
 
-    /// The end of a file or a directory, which SFTP reports as a status.
+    /// The end of a file or a directory. SFTP reports it as a status.
     pub(super) fn end() -> Self {
         Self::new(EOF, "end of file")
     }
@@ -44,7 +45,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// The closest code, the same as OpenSSH's server chooses.
+/// The closest status code. OpenSSH's server uses the same codes.
 fn code(kind: ErrorKind) -> u32 {
     match kind {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::LinkLoop => NO_SUCH_FILE,

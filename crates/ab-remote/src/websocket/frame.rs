@@ -1,11 +1,11 @@
-//! Frame heads and payload masks, as defined in RFC 6455. Nothing here waits.
+//! The heads of frames and the masks of payloads, as defined in RFC 6455. Does no I/O.
 
-/// The longest head: two bytes, eight of length, four of a mask.
+/// Maximum length of a head: two bytes, eight bytes of length, and four bytes of mask.
 pub(super) const LONGEST_HEAD: usize = 14;
-/// Longest payload of a control frame.
+/// Maximum length of the payload of a control frame.
 pub(super) const LONGEST_CONTROL: usize = 125;
 
-/// A violation of the protocol.
+/// A protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) &'static str);
 
@@ -46,7 +46,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Whether a message ends with this frame.
+    /// Whether this is the last frame of a message.
     pub(super) last: bool,
     pub(super) kind: Kind,
     pub(super) length: u64,
@@ -54,7 +54,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Parses the head at the start of `bytes` and returns its length; `None` if it is incomplete.
+    /// Parses the head at the start of `bytes`, and returns it with its length. `None` if it is
+    /// incomplete.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Broken> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         if first & 0x70 != 0 {
@@ -110,7 +111,7 @@ impl Head {
     }
 }
 
-/// The masking key. It continues where the last call stopped.
+/// A masking key. It continues at the position at which the last call stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mask(pub(super) [u8; 4]);
 

@@ -1,4 +1,4 @@
-//! One end of a WebSocket, after the handshake.
+//! One end of a WebSocket after the handshake.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 
-/// Longest message that is sent. Some clients accept at most a mebibyte. Within that, fewer and
-/// longer messages are cheaper.
+/// Maximum length of a message that is sent. Some clients accept at most one mebibyte. Below that,
+/// fewer and longer messages are cheaper.
 pub const MAX_SENT_WEBSOCKET_MESSAGE_BYTES: usize = 128 * 1024;
 
-/// Bytes that are read from the stream at once to find heads. Larger payloads are read directly
-/// into the reader's buffer.
+/// Number of bytes that are read from the stream at a time to find heads. Larger payloads are read
+/// directly into the buffer of the reader.
 const AHEAD: usize = 16 * 1024;
-/// Smaller payloads are copied behind their head and sent with it.
+/// Payloads that are smaller than this are copied behind their head and sent together with it.
 const SMALL: usize = 4 * 1024;
-/// Bytes that are copied and masked at a time, while they are in the cache.
+/// Number of bytes that are copied and masked at a time, while they are in the processor's cache.
 const BLOCK: usize = 4 * 1024;
 
 /// Close codes.
@@ -28,7 +28,7 @@ const NORMAL: u16 = 1000;
 const BROKEN: u16 = 1002;
 const FOREIGN: u16 = 1003;
 
-/// Which end this is. Only clients mask their frames.
+/// Whether this is the client or the server. Only clients mask their frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
@@ -44,44 +44,45 @@ pub struct CloseFrame {
 
 /// A WebSocket as a byte stream.
 ///
-/// After a partial or pending write, the next write must continue with the same bytes, as
+/// If a write was partial or pending, the next write must continue with the same bytes, as
 /// `write_all` does. It continues the frame that was begun.
 pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,
 
-    /// Bytes that were read from the stream and not parsed yet.
+    /// Bytes that were read from the stream and have not been parsed yet.
     ahead: BytesMut,
-    /// Unread payload bytes of the current frame, and their mask.
+    /// The number of unread payload bytes of the current frame, and their mask.
     left: u64,
     mask: Option<Mask>,
-    /// Whether a message continues with the next data frame.
+    /// Whether the next data frame continues a message.
     unfinished: bool,
     ended: bool,
-    /// The peer's close frame.
+    /// The close frame that the peer has sent.
     heard: Option<CloseFrame>,
 
-    /// Bytes that are sent before all others.
+    /// Bytes that must be sent before all others.
     waiting: BytesMut,
-    /// Payload bytes that the last sent head announced and that were not sent yet.
+    /// The number of payload bytes that were announced in the last head and have not been sent yet.
     promised: usize,
-    /// The payload of the last ping, to be answered between two frames.
+    /// The payload of the last ping. It is answered between two frames.
     ping: Option<Vec<u8>>,
-    /// Our close frame, to be sent between two frames.
+    /// The payload of this side's close frame, which is sent between two frames.
     close_payload: Option<Vec<u8>>,
     unwritten: bool,
     unflushed: bool,
-    /// The task that waits to write. The stream keeps only one waker, and a reader uses it too.
+    /// The waker of the task that waits to write. The stream itself keeps only one waker, which may
+    /// be that of a reader.
     writer: Option<Waker>,
 }
 
 impl<S> WebSocketByteStream<S> {
-    /// The server's end.
+    /// The server's end of a WebSocket.
     pub fn new_server(stream: S) -> Self {
         Self::new(stream, Side::Server)
     }
 
-    /// The client's end.
+    /// The client's end of a WebSocket.
     pub fn new_client(stream: S) -> Self {
         Self::new(stream, Side::Client)
     }
@@ -106,18 +107,19 @@ impl<S> WebSocketByteStream<S> {
         }
     }
 
-    /// Adds bytes of the stream that arrived with the handshake.
+    /// Adds bytes of the stream that arrived together with the handshake.
     pub(crate) fn with_unread_bytes(mut self, bytes: &[u8]) -> Self {
         self.ahead.extend_from_slice(bytes);
         self
     }
 
-    /// The peer's close frame, if it sent one.
+    /// The close frame of the peer, if it has sent one.
     pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.heard.as_ref()
     }
 
-    /// Sends a close frame with the next flush, unless one was sent. Later writes fail.
+    /// Queues a close frame, which is sent with the next flush. Does nothing if one was already
+    /// sent. Later writes fail.
     pub fn start_close(&mut self, code: u16, reason: &str) {
         if self.unwritten {
             return;
@@ -135,7 +137,8 @@ impl<S> WebSocketByteStream<S> {
         io::Error::new(io::ErrorKind::InvalidData, what)
     }
 
-    /// Takes the next head, or a whole control frame, from the buffered bytes, if it is complete.
+    /// Takes the next head or the next complete control frame from the buffered bytes. Returns
+    /// `false` if it is incomplete.
     fn next_frame(&mut self) -> io::Result<bool> {
         let (head, length) = match Head::read(&self.ahead) {
             Ok(Some(found)) => found,
@@ -184,7 +187,8 @@ impl<S> WebSocketByteStream<S> {
                 };
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 self.heard = Some(CloseFrame { code, reason });
-                // Answer with the same code, but without the reason and without invalid codes.
+                // Answer with the same code, but without the reason. Invalid codes are not
+                // repeated.
                 self.start_close(
                     match code {
                         None => NORMAL,
@@ -198,7 +202,7 @@ impl<S> WebSocketByteStream<S> {
         }
     }
 
-    /// Appends a frame to the waiting bytes.
+    /// Appends a frame to the bytes that are waiting to be sent.
     fn frame(&mut self, kind: Kind, payload: &[u8]) {
         let mut mask = (self.side == Side::Client).then(fresh_mask);
         let mut head = Vec::with_capacity(LONGEST_HEAD);
@@ -214,16 +218,16 @@ impl<S> WebSocketByteStream<S> {
     }
 }
 
-/// A new masking key. It only has to be unpredictable.
+/// A new masking key. It only needs to be unpredictable.
 fn fresh_mask() -> Mask {
     let mut key = [0; 4];
-    // SSH fails without randomness anyway.
+    // Ignore an error, because SSH fails without random numbers anyway.
     let _ = getrandom::fill(&mut key);
     Mask(key)
 }
 
 impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
-    /// Waits until a message with payload begins. Returns false if none will come.
+    /// Waits until a message with payload begins. Returns `false` if no such message will arrive.
     pub(crate) async fn wait_for_message(&mut self) -> io::Result<bool> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
@@ -242,7 +246,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Reads more bytes. If the stream ends or fails without a close frame, that is EOF.
+    /// Reads more bytes. If the stream ends or fails without a close frame, this counts as EOF.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.ahead.reserve(AHEAD.saturating_sub(self.ahead.len()).max(1));
         let read = {
@@ -254,7 +258,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
             Poll::Ready(Ok(_)) => {}
             Poll::Pending => {
                 if self.ahead.is_empty() {
-                    // Free the buffer, so that an idle connection keeps no memory.
+                    // Free the buffer, so that an idle connection uses no memory for it.
                     self.ahead = BytesMut::new();
                 }
                 return Poll::Pending;
@@ -263,7 +267,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         Poll::Ready(())
     }
 
-    /// Reads payload. The current frame must have some left.
+    /// Reads payload. There must be unread payload in the current frame.
     fn poll_payload(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<()> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buf.remaining());
         if self.ahead.is_empty() && wanted < AHEAD {
@@ -274,7 +278,8 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
         let start = buf.filled().len();
         if self.ahead.is_empty() {
-            // Usually free: readers pass buffers that are already initialized.
+            // This usually costs nothing, because readers pass buffers that are already
+            // initialized.
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted));
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part));
             let length = part.filled().len();
@@ -295,7 +300,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
-    /// Sends the waiting bytes and, between two frames, pending control frames.
+    /// Sends the waiting bytes. Between two frames it also sends pending control frames.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.waiting.is_empty() {
@@ -304,7 +309,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
                 self.waiting.advance(sent);
             }
             if self.side == Side::Server {
-                // Free the buffer: a server has many connections, and most are idle.
+                // Free the buffer, because a server has many connections and most of them are idle.
                 self.waiting = BytesMut::new();
             }
             if self.promised > 0 {
@@ -364,10 +369,10 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
-    /// Sends waiting bytes during a read, and wakes the writer that waits for it.
+    /// Sends waiting bytes during a read, and wakes the writer that waits for that.
     fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
-        // Reading continues even if the write is pending, which sets the waker. The writer gets
-        // errors.
+        // Reading continues even if the write is pending, in which case the waker is set. Errors
+        // are reported to the writer.
         if self.poll_sent(cx).is_ready()
             && let Some(writer) = self.writer.take()
             && !writer.will_wake(cx.waker())
@@ -391,7 +396,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
             let bytes = &bytes[..bytes.len().min(MAX_SENT_WEBSOCKET_MESSAGE_BYTES)];
             if self.side == Side::Client || bytes.len() < SMALL {
                 self.frame(Kind::Binary, bytes);
-                // Bytes that the stream does not accept now stay in the buffer.
+                // Bytes that the stream does not accept now remain in the buffer.
                 return match self.poll_waiting(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                     _ => Poll::Ready(Ok(bytes.len())),
@@ -404,14 +409,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Remembers the waker of a pending write.
+    /// Stores the waker of a pending write.
     fn awaited<T>(&mut self, cx: &Context<'_>, poll: Poll<T>) -> Poll<T> {
         self.writer = poll.is_pending().then(|| cx.waker().clone());
         poll
     }
 
-    /// Reads and discards the peer's input. If a socket is closed with unread bytes, the close
-    /// frame is lost.
+    /// Reads and discards the input of the peer. If a socket is closed while there are unread
+    /// bytes, the close frame is lost.
     pub fn poll_discard_input(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unheard = [0; 1024];
         while self.heard.is_none() {
@@ -464,12 +469,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketByteStream<S> {
         this.awaited(cx, sent)
     }
 
-    /// Sends a close frame. The peer answers it and closes the connection.
+    /// Sends a close frame. The peer answers the frame and closes the connection.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.start_close(NORMAL, "");
         let sent = this.poll_sent(cx);
-        // An error means that the peer is gone.
+        // An error means that the peer has disconnected.
         this.awaited(cx, sent).map(|_| Ok(()))
     }
 }

@@ -1,10 +1,10 @@
-//! The calls of our client to our server, beyond SFTP. Each operation of a workspace is one call,
-//! one round trip, with an exact answer.
+//! The calls of agent-backend clients in addition to SFTP. Each operation on a workspace is one
+//! call, which takes one round trip and has an exact answer.
 //!
-//! Calls are extended requests named [`REMOTE_CALL_EXTENSION_NAME`]. The answer is an extended reply, or a
-//! status that refuses the call. After a [`RemoteCall::Hello`], such a status has one more string
-//! after its language tag, with the complete error. That also applies to the standard requests of
-//! SFTP.
+//! Calls are extended requests with the name [`REMOTE_CALL_EXTENSION_NAME`]. The answer is an
+//! extended reply, or a status that refuses the call. After a [`RemoteCall::Hello`], such a status
+//! has an additional string after its language tag, which contains the complete error. This also
+//! applies to the standard requests of SFTP.
 
 use ab_core::driver::BackendInfo;
 use ab_core::metadata::Stat;
@@ -20,23 +20,24 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{DecodeError, DecodeResult, WireCodec};
 use crate::sftp::packet::SshFieldReader;
 
-/// The name of the extension and its version.
+/// The name of the extension, and its version.
 pub const REMOTE_CALL_EXTENSION_NAME: &str = "call@agent-backend";
 pub const REMOTE_CALL_EXTENSION_VERSION: &str = "1";
 
-/// The longest answer in [parts](RemoteCallReplyPart), and the most bytes of such answers that a server
-/// keeps for one connection.
+/// Maximum length in bytes of an answer in [parts](RemoteCallReplyPart). A server keeps at most
+/// this number of bytes of such answers for one connection.
 pub(crate) const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
-/// Most bytes of one entry of a listing: a path and its attributes.
+/// Maximum number of bytes of one entry of a listing: a path and its attributes.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
-/// Most bytes of an answer besides its entries, such as the problems of a walk.
+/// Maximum number of bytes of an answer in addition to its entries, such as the problems of a walk.
 const BESIDE: usize = 8 * 1024 * 1024;
 
 /// The number of an SFTP handle.
 pub type RemoteFileHandle = u32;
 
 /// Identifies a call that changes something, so that a client can ask for its effect after the
-/// connection is lost: the number of the connection, and of the request on it.
+/// connection was lost. It consists of the number of the connection and the number of the request
+/// on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteCallId {
     pub connection: u128,
@@ -72,7 +73,8 @@ impl WireCodec for RemoteCallId {
 
 #[derive(Clone, Debug)]
 pub enum RemoteCall {
-    /// Identifies the connection. The answer is a [`RemoteHelloReply`].
+    /// Introduces the client with the number of its connection. The answer is a
+    /// [`RemoteHelloReply`].
     Hello {
         connection: u128,
     },
@@ -80,23 +82,24 @@ pub enum RemoteCall {
         path: WsPath,
         options: StatOptions,
     },
-    /// The answer is a listing, in [parts](RemoteCallReplyPart).
+    /// Lists a directory. The answer is a listing, in [parts](RemoteCallReplyPart).
     List {
         path: WsPath,
         options: ListOptions,
     },
-    /// The answer is the search result, in [parts](RemoteCallReplyPart).
+    /// Searches. The answer is the result, in [parts](RemoteCallReplyPart).
     Search(Box<SearchQuery>),
-    /// The next part of an answer.
+    /// Requests the next part of an answer.
     More {
         handle: RemoteFileHandle,
     },
-    /// The answer is [`RemoteReadReply`].
+    /// Reads a file. The answer is a [`RemoteReadReply`].
     Read {
         path: WsPath,
         options: ReadOptions,
     },
-    /// Reserves room for content that is too long for one packet. The client fills it with WRITE.
+    /// Reserves memory for content that is too long for one packet. The client sends the content
+    /// with WRITE.
     Stage {
         size: u64,
     },
@@ -105,7 +108,7 @@ pub enum RemoteCall {
         body: RemoteWriteBody,
         options: WriteOptions,
     },
-    /// The answer is a handle.
+    /// Opens a file. The answer is a handle.
     Open {
         path: WsPath,
         options: OpenOptions,
@@ -142,15 +145,16 @@ pub enum RemoteCall {
         options: RenameOptions,
     },
     DiskSpace,
-    /// The answer is a list of processes, in [parts](RemoteCallReplyPart).
+    /// Lists the processes. The answer is in [parts](RemoteCallReplyPart).
     Processes,
-    /// The answer is the effective policy, in [parts](RemoteCallReplyPart).
+    /// Requests the effective policy. The answer is in [parts](RemoteCallReplyPart).
     Policy,
-    /// The client no longer waits for the answer to this request.
+    /// Reports that the client no longer waits for the answer to this request.
     Cancel {
         request: u32,
     },
-    /// The effect of a call on a lost connection. If that connection is still open, it is ended.
+    /// Requests the effect of a call on a lost connection. If that connection is still open, it is
+    /// ended.
     Outcome(RemoteCallId),
 }
 
@@ -158,14 +162,15 @@ pub enum RemoteCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteWriteBody {
     Inline(Bytes),
-    /// Content from a [`RemoteCall::Stage`]. The handle is closed by the write.
+    /// Content that was sent after a [`RemoteCall::Stage`]. The write closes the handle.
     Staged(RemoteFileHandle),
 }
 
 /// The answer to [`RemoteCall::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteHelloReply {
-    /// Changes when the server restarts. A restarted server knows nothing of earlier calls.
+    /// A number that changes when the server restarts. A restarted server knows nothing about
+    /// earlier calls.
     pub server_instance: u128,
     pub info: BackendInfo,
 }
@@ -173,23 +178,23 @@ pub struct RemoteHelloReply {
 /// The answer to [`RemoteCall::Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteReadReply {
-    /// The whole content follows.
+    /// The complete content follows.
     Inline(Stat),
-    /// The content is too long for one packet. The client reads it with READ.
+    /// The content is too long for one packet. The client reads it from this handle with READ.
     Open(Stat, RemoteFileHandle),
 }
 
-/// A part of an answer that may be longer than one packet. The answer is the concatenation of its
-/// parts.
+/// A part of an answer that may be longer than one packet. The parts must be concatenated to get
+/// the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteCallReplyPart {
-    /// The handle for the next part.
+    /// The handle with which the next part is requested. `None` for the last part.
     pub next_part: Option<RemoteFileHandle>,
     pub bytes: Bytes,
 }
 
 impl RemoteCall {
-    /// The longest possible answer in [parts](RemoteCallReplyPart), in bytes.
+    /// Maximum length in bytes of an answer in [parts](RemoteCallReplyPart).
     pub(crate) fn max_reply_bytes(&self) -> usize {
         match self {
             RemoteCall::List { options, .. } => {
@@ -416,7 +421,7 @@ impl WireCodec for RemoteHelloReply {
 }
 
 impl WireCodec for RemoteReadReply {
-    /// For `Inline` the content itself follows.
+    /// For `Inline`, the content follows the encoded value.
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
             RemoteReadReply::Inline(stat) => {

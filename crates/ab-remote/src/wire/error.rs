@@ -1,4 +1,4 @@
-//! Errors on the wire. An error has the same kind on both sides.
+//! The encoding of errors. An error has the same kind on both sides.
 
 use ab_core::{ApprovalId, Error, LostCallEffect, Verb};
 use bytes::BytesMut;

@@ -1,4 +1,4 @@
-//! File options, attributes and listings on the wire.
+//! The encoding of file options, attributes and listings.
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities};
 use ab_core::metadata::{

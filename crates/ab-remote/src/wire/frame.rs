@@ -1,11 +1,11 @@
-//! The frames between our client and our server about one process, on its own channel.
+//! The frames between agent-backend clients and servers about one process, on a separate channel.
 //!
 //! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each frame has a length prefix. The first
 //! frame of the client starts a command or attaches to a process, and grants a window for output.
-//! The server sends no more output than the window allows until the client extends it. So a slow
-//! reader blocks only its own process. A server that exceeds the window loses the process for this
-//! client. A command runs on behalf of the connection of its channel, and of no other. Closing the
-//! channel releases the process: one that the channel owns ends.
+//! The server sends no more output than the window allows, until the client extends it. A slow
+//! reader therefore blocks only its own process. If a server exceeds the window, the client treats
+//! the process as lost. A command belongs only to the connection of its channel. Closing the
+//! channel releases the process: a process that is owned by the channel then ends.
 
 use ab_core::Error;
 use ab_core::process::{ExecRequest, OutputChunk, ProcessControlMessage, ProcessExit, ProcessId};
@@ -16,10 +16,11 @@ use super::{DecodeError, DecodeResult, WireCodec};
 use crate::sftp::packet::SshFieldReader;
 
 pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
-/// Longest frame. Command lines and environments may be long.
+/// Maximum length of a frame in bytes. Command lines and environments may be long.
 pub(crate) const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes of input that a client may send before the server reports that some were taken.
+/// Number of bytes of input that a client may send before the server reports that the process has
+/// taken some of them.
 pub(crate) const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
 
 /// A frame from the client.
@@ -36,35 +37,36 @@ pub enum ProcessClientFrame {
         room: u64,
     },
     Input(Bytes),
-    /// The caller closed standard input; no more input will come.
+    /// The caller closed standard input, and no more input will follow.
     InputDropped,
     Control(ProcessControlMessage),
     /// Extends the output window by this many bytes.
     Window(u64),
-    /// The last frame: the caller dropped the process. Earlier frames still take effect.
+    /// The last frame: the caller dropped the process. Frames that were sent earlier still take
+    /// effect.
     Release,
 }
 
 /// A frame from the server.
 #[derive(Clone, Debug)]
 pub enum ProcessServerFrame {
-    /// The process runs, or has run; `input` if it takes standard input.
+    /// The process is running, or was running. `input` is whether it accepts standard input.
     Started {
         id: ProcessId,
         input: bool,
     },
     Output(OutputChunk),
-    /// The process took this many bytes of input.
+    /// The process has taken this number of bytes of input.
     Window(u64),
-    /// How the process ended, independent of its output; `None` if that is unknown.
+    /// How the process ended, independent of its output. `None` if this is unknown.
     Ended(Option<ProcessExit>),
     /// The last frame: there is no more output.
     OutputEnd,
-    /// The last frame: the process could not be started or attached.
+    /// The last frame: the process could not be started, or the client could not attach to it.
     Refused(Error),
 }
 
-/// A frame with its length prefix.
+/// Encodes a frame with its length prefix.
 pub fn encode_frame(frame: &impl WireCodec) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u32(0);

@@ -1,7 +1,7 @@
-//! The number of every value of a closed list, as the wire carries it.
+//! The number that encodes each value of a closed list.
 //!
-//! A number is never reused for another value, because peers of other versions read it. A new value
-//! gets a new number.
+//! A number is never used again for a different value, because peers of other versions may read it.
+//! A new value gets a new number.
 
 use ab_core::effective_policy::{Isolation, PolicyControlKind, PolicyControlStrength};
 use ab_core::metadata::{FileKind, TruncationCause};
@@ -19,7 +19,7 @@ use ab_core::search::{
 };
 use ab_core::{BackendKind, ErrorCode, ErrorKind, LostCallEffect, Verb};
 
-/// A closed list of values, each with a number.
+/// A closed list of values, each of which has a number.
 pub(crate) trait Numbered: Copy + PartialEq + 'static {
     const NUMBERS: &'static [(u8, Self)];
 
@@ -329,7 +329,8 @@ mod tests {
 
     use super::*;
 
-    /// The released numbers. A line may grow at its end; nothing else may change.
+    /// The numbers that were released. A line may be extended at its end. Nothing else may be
+    /// changed.
     const RELEASED: &str = "\
 Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 DiskSpace=13 Exec=14 Processes=15 Attach=16 Connect=17
 CallEffect Applied=0 NotApplied=1 Unknown=2

@@ -1,4 +1,4 @@
-//! Commands, their exits and their effective policy on the wire.
+//! The encoding of commands, their exits and their effective policy.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl WireCodec for PathRestrictions {
 }
 
 impl WireCodec for ExecRequest {
-    /// Mounts are left out: they exist only on the machine of the caller that mounted them.
+    /// Mounts are not encoded, because they exist only on the machine of the caller that made them.
     fn encode_to(&self, out: &mut BytesMut) {
         self.command.encode_to(out);
         self.cwd.encode_to(out);
@@ -108,7 +108,8 @@ impl WireCodec for ExecRequest {
         self.limits.encode_to(out);
         self.restrictions.encode_to(out);
         self.layout.scope_path.encode_to(out);
-        // The last field of the message: peers that do not know it read requests without it.
+        // This must be the last field of the message: peers that do not know it send requests
+        // without it.
         if self.stderr != StderrMode::Separate {
             put_number(out, self.stderr);
         }

@@ -1,4 +1,4 @@
-//! Searches on the wire.
+//! The encoding of searches.
 
 use ab_core::search::{
     IgnoredEntryCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget,

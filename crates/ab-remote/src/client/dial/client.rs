@@ -1,5 +1,5 @@
-//! The client's russh handler: checks the host key, refuses channels that the server opens, and
-//! reports once when the connection ends.
+//! The russh handler of the client. It checks the host key, refuses channels that the server opens,
+//! and reports once when the connection ends.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::client::lines::{Exited, Lines};
 
 /// The client's russh handler.
 pub(crate) struct Client {
-    /// `None` if the endpoint has no host name to check the key against.
+    /// How to check the host key. `None` if the endpoint has no host name for the check.
     check: Option<(HostKeyCheck, HostPort)>,
     who: String,
-    /// Taken by the first code path that sees the connection end.
+    /// Sends the end of the connection. The first code path that notices the end takes it.
     over: Option<oneshot::Sender<Gone>>,
     /// Receives the data of each channel.
     lines: Arc<Lines>,
@@ -40,7 +40,7 @@ impl Client {
         if let Some(over) = self.over.take() {
             let message = format!("the connection to {} was closed: {why}", self.who);
             let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
-            // The receiver is gone if this side closed the connection.
+            // Sending fails if this side has closed the connection and no longer waits.
             let _ = over.send(Gone { error, refused });
         }
     }
@@ -53,7 +53,7 @@ impl Drop for Client {
     }
 }
 
-/// Why a session of russh ended.
+/// Why a russh session ended.
 #[derive(Debug)]
 pub(crate) enum Failure {
     HostKey(Error),
@@ -175,8 +175,8 @@ impl Handler for Client {
         Ok(())
     }
 
-    // The client asks for nothing that the server would open a channel for. Dropping the reply
-    // refuses the channel.
+    // The client makes no requests for which the server would have to open a channel. Dropping the
+    // reply refuses the channel.
 
     async fn server_channel_open_session(
         &mut self,
@@ -254,7 +254,7 @@ impl Handler for Client {
     }
 }
 
-/// Runs a task that may wait for the disk on a blocking thread.
+/// Runs a task on a blocking thread, because it may wait for the disk.
 pub(super) async fn apart<T: Send + 'static>(
     task: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,6 +1,6 @@
 //! Errors of a connection attempt, and whether a retry can help.
 //!
-//! Messages name the act and the host, and never a secret.
+//! Messages contain the action and the host, but never a secret.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::client::context::later;
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     pub error: Error,
-    /// Whether a retry may succeed without a change of the configuration.
+    /// Whether a retry may succeed although the configuration is not changed.
     pub retryable: bool,
 }
 
@@ -26,7 +26,7 @@ impl ConnectError {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).into()
     }
 
-    /// A step did not finish in time.
+    /// A step was not complete within the time limit.
     fn late(act: &str, who: &str, time_left: Duration) -> Self {
         let message = format!("cannot {act} {who}: no answer within {time_left:?}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
@@ -108,7 +108,7 @@ impl TimeLeft {
     }
 }
 
-/// Describes an error of russh in plain words.
+/// Describes an error of russh in plain language.
 pub(super) fn words(error: &russh::Error) -> String {
     match error {
         russh::Error::Disconnect | russh::Error::HUP | russh::Error::RecvError => {
@@ -122,7 +122,8 @@ pub(super) fn words(error: &russh::Error) -> String {
     }
 }
 
-/// Makes text usable inside a sentence: first letter in lower case, on one line.
+/// Converts a text for use inside a sentence: its first letter becomes lower case, and it is put on
+/// one line.
 pub(super) fn lower(text: &str) -> String {
     let text = ab_core::error::escape_unprintable(text);
     let mut letters = text.chars();

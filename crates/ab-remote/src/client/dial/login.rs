@@ -1,4 +1,4 @@
-//! Login: tries the given credentials in their order, by the methods that the server accepts.
+//! Logs in: tries the given credentials in their order, with the methods that the server accepts.
 
 use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind};
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
@@ -14,11 +14,11 @@ use super::{Client, Dialled};
 use crate::client::endpoint::Credential;
 use crate::client::secret::SecretText;
 
-/// Most rounds of prompts that a server may send before it accepts a password.
+/// Maximum number of rounds of prompts that a server may send before it accepts a password.
 const MAX_QUESTIONS: usize = 8;
 
-/// Logs in where something in front of the server has authenticated the client: first without
-/// credentials, then with the token for servers that require one.
+/// Logs in if something in front of the server has already authenticated the client. First tries
+/// without credentials, and then with the token, for servers that require one.
 pub(super) async fn without_name(
     dialled: &mut Dialled,
     who: &str,
@@ -80,7 +80,7 @@ struct Login<'a> {
     methods: MethodSet,
     /// The attempts so far, for the error message.
     tried: Vec<String>,
-    /// Why the SSH agent could not be asked.
+    /// Why the SSH agent could not be used.
     silent: Option<Error>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Login<'a> {
                 return Ok(true);
             }
         }
-        // Many servers ask for the password with a prompt.
+        // Many servers request the password with a prompt.
         if self.takes(MethodKind::KeyboardInteractive) && !asked {
             self.tried.push("a password, when asked for it".to_owned());
             return self.answers(password).await;
@@ -130,7 +130,7 @@ impl<'a> Login<'a> {
                 }
                 Err(error) => return self.heard(Err(error)).await,
             };
-            // A prompt that echoes its input does not ask for a password.
+            // If a prompt echoes its input, it is not a prompt for a password.
             if prompts.len() > 1 || prompts.iter().any(|prompt| prompt.echo) {
                 return Ok(false);
             }
@@ -164,7 +164,7 @@ impl<'a> Login<'a> {
         let asking = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
             if let Some(binding) = binding {
-                // Older agents do not support session binding.
+                // Older SSH agents do not support session binding.
                 let _ = agent.bind_session(binding, false).await;
             }
             let identities = agent.request_identities().await?;
@@ -196,7 +196,7 @@ impl<'a> Login<'a> {
                         return Ok(true);
                     }
                 }
-                // The agent or its owner refused to sign. Try the next key.
+                // The SSH agent, or its user, refused to sign. Try the next key.
                 Err(_) if !self.handle().is_closed() => {}
                 Err(_) => return Err(self.gone().await),
             }
@@ -204,7 +204,7 @@ impl<'a> Login<'a> {
         Ok(false)
     }
 
-    /// The hash for signatures of a key: the best that the server supports, never SHA-1.
+    /// The hash for signatures with a key: the strongest that the server supports. Never SHA-1.
     async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, ConnectError> {
         if !matches!(algorithm, Algorithm::Rsa { .. }) {
             return Ok(None);
@@ -216,18 +216,19 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Interprets the server's answer: whether the user is logged in.
+    /// Interprets the server's answer. Returns whether the user is now logged in.
     async fn heard(
         &mut self,
         answer: Result<AuthResult, russh::Error>,
     ) -> Result<bool, ConnectError> {
         match answer {
             Ok(AuthResult::Success) => Ok(true),
-            // russh reports a lost connection as a failure without remaining methods.
+            // russh reports a lost connection as a failure after which no methods remain.
             Ok(AuthResult::Failure { remaining_methods, partial_success })
                 if !(remaining_methods.is_empty() && self.handle().is_closed()) =>
             {
-                // Some servers remove a method after one attempt and still accept it.
+                // Some servers remove a method from the list after one attempt, although they still
+                // accept it.
                 let before = std::mem::replace(&mut self.methods, remaining_methods);
                 if !partial_success {
                     before.iter().for_each(|method| self.methods.push(*method));
@@ -250,8 +251,8 @@ impl<'a> Login<'a> {
         &mut self.dialled.handle
     }
 
-    /// The error for a closed connection. A server that hangs up after too many attempts refused
-    /// the login.
+    /// The error if the connection was closed. If the server closed it after too many attempts, the
+    /// login was refused.
     async fn gone(&mut self) -> ConnectError {
         match (&mut self.dialled.gone).await {
             Ok(gone) if gone.refused && !self.tried.is_empty() => {

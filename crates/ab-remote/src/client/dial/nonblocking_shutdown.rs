@@ -1,7 +1,8 @@
 //! A stream whose shutdown never waits.
 //!
-//! russh shuts its stream down before it reports that the connection is over. A peer that no longer
-//! reads would delay that report for ever, so data that cannot be written at once is dropped.
+//! russh shuts its stream down before it reports that the connection has ended. If the peer no
+//! longer reads, waiting for the shutdown would delay this report forever. Therefore data that
+//! cannot be written at once is dropped.
 
 use std::io;
 use std::pin::Pin;
@@ -36,7 +37,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for NonblockingShutdown<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // It does not matter whether the peer could still receive it.
+        // It does not matter whether the peer could still receive the data.
         let _ = Pin::new(&mut self.0).poll_shutdown(cx);
         Poll::Ready(Ok(()))
     }

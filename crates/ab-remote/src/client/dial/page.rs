@@ -1,14 +1,14 @@
 //! Describes an HTTP response that was received instead of a protocol upgrade, so that the user can
-//! find the proxy or program in the way.
+//! find the proxy or program that sent it.
 
-/// How many bytes of a body are examined.
+/// Number of bytes of a body that are examined.
 pub(super) const LOOKED_AT: usize = 4096;
-/// How many characters of it are quoted.
+/// Number of characters of a body that an error quotes.
 const QUOTED: usize = 120;
-/// How many characters of the content type are quoted.
+/// Number of characters of the content type that an error quotes.
 const TYPE: usize = 60;
 
-/// Hint: the most likely causes.
+/// A hint with the most likely causes.
 pub(super) const HINT: &str = "the server sent a web page: check for a proxy or a captive portal, and that the path of the URL is /ssh";
 
 /// The same hint for the response of a proxy.
@@ -33,8 +33,8 @@ impl Page<'_> {
             || start.contains("<!doctype")
     }
 
-    /// Describes who answered what, what was expected, and how the page begins. The quote is left
-    /// out if it contains one of `secrets`.
+    /// Describes who sent the response, what was expected, and how the page begins. The quote is
+    /// omitted if it contains one of `secrets`.
     pub(super) fn describe<'s>(
         &self,
         who: &str,
@@ -66,7 +66,7 @@ impl Page<'_> {
         String::from_utf8_lossy(&self.body[..self.body.len().min(LOOKED_AT)]).into_owned()
     }
 
-    /// The title, or else the beginning of the text.
+    /// The title of the page, or otherwise the beginning of its text.
     fn gist(&self) -> String {
         let text = self.text();
         match title(&text) {
@@ -77,7 +77,7 @@ impl Page<'_> {
 }
 
 fn title(text: &str) -> Option<&str> {
-    // Only ASCII letters change, so offsets are the same in both strings.
+    // The conversion changes only ASCII letters, so offsets are the same in both strings.
     let lower = text.to_ascii_lowercase();
     let tag = lower.find("<title")?;
     let start = tag + lower[tag..].find('>')? + 1;
@@ -102,10 +102,10 @@ fn without_tags(text: &str) -> String {
     text.chars().map(outside).collect()
 }
 
-/// Shortens text to `most` characters on one line, without control characters.
+/// Shortens a text to at most `most` characters on one line, without control characters.
 fn tidy(text: &str, most: usize) -> String {
     let visible = |letter: char| match letter {
-        // Characters that change the text direction or are invisible.
+        // Characters that are invisible or change the direction of text.
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => ' ',
         '\u{feff}' | '\u{fffd}' => ' ',
         letter if letter.is_control() => ' ',
@@ -155,7 +155,7 @@ mod tests {
         let said = said(Some(&"x".repeat(5000)), body.as_bytes());
         assert!(said.chars().count() < 300, "{said}");
         assert!(said.ends_with("é…'"), "{said}");
-        // A body cut in the middle of a character, and one that is not text.
+        // One body is truncated in the middle of a character, and one is not text.
         let mut odd = vec![b'a'; LOOKED_AT - 1];
         odd.extend("é".bytes());
         self::said(None, &odd);

@@ -1,4 +1,4 @@
-//! A connection through a proxy with HTTP `CONNECT`.
+//! Connects through a proxy with HTTP `CONNECT`.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::tcp;
 use crate::client::address::HostPort;
 use crate::client::endpoint::Proxy;
 
-/// Longest response head that is read.
+/// Maximum length in bytes of a response head.
 const MAX_ANSWER: usize = 16 * 1024;
-/// How long to wait for the body of a proxy's refusal.
+/// How long to wait for the body of a refusal from the proxy.
 const PAGE_TIME: Duration = Duration::from_secs(2);
 
 /// Connects to `host` through the proxy.
@@ -64,15 +64,16 @@ fn request(proxy: &Proxy, host: &HostPort) -> String {
     request
 }
 
-/// Reads the head of the response. The bytes after it come from the host, which sends nothing
-/// before the client does.
+/// Reads the head of the response. Bytes after it come from the host, which sends nothing before
+/// the client sends something.
 async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::with_capacity(256);
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= MAX_ANSWER {
             return Err(std::io::Error::other("the proxy's answer is too long"));
         }
-        // Read byte by byte, because bytes after the head must stay in the stream. Heads are short.
+        // Read byte by byte, because bytes after the head must remain in the stream. This is
+        // acceptable, because heads are short.
         match stream.read_u8().await {
             Ok(byte) => answer.push(byte),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -93,12 +94,12 @@ async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
         let mut rest = stream.take(most as u64);
         while let Ok(1..) = rest.read_buf(&mut body).await {}
     };
-    // After a timeout the part that arrived is quoted.
+    // After a timeout, the part that has arrived is quoted.
     let _ = timeout(PAGE_TIME, reading).await;
     body
 }
 
-/// Whether a successful response carries a page, as a captive portal's does.
+/// Whether a successful response contains a web page, as a captive portal sends.
 fn is_page(head: &[u8]) -> bool {
     let html = header(head, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
     html && header(head, "content-length").is_some_and(|length| length != "0")

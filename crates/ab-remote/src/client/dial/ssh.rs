@@ -24,15 +24,17 @@ use crate::client::settings::{ClientSettings, Keepalive};
 use crate::cut::Cuttable;
 
 const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
-/// The receive window of a channel: bytes that a server may send before we acknowledge them.
+/// The receive window of a channel: the number of bytes that a server may send before they are
+/// acknowledged.
 const WINDOW: u32 = 16 * 1024 * 1024;
-/// Bytes buffered for a server that reads slowly: the windows of eight of our channels. Servers
-/// stop reading while their own output is blocked, so this end must keep reading.
+/// Number of bytes that are buffered for a server that reads slowly. The value is the sum of the
+/// windows of eight channels. A server stops reading while its own output is blocked, so this end
+/// must keep reading.
 const BACKLOG: usize = 8 * crate::inbox::WINDOW as usize;
-/// Largest packet. russh accepts no larger ones.
+/// Maximum packet size. russh does not accept larger packets.
 const PACKET: u32 = 65_535;
 
-/// The fastest safe cipher first: AES-GCM is more than twice as fast as ChaCha20 on current
+/// Safe ciphers, the fastest first. AES-GCM is more than twice as fast as ChaCha20 on current
 /// processors.
 const CIPHERS: &[cipher::Name] =
     &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
@@ -50,7 +52,7 @@ const EXCHANGES: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
 ];
 
-/// Accepted host key types. None needs SHA-1.
+/// The accepted types of host keys. None of them uses SHA-1.
 const KEYS: &[Algorithm] = &[
     Algorithm::Ed25519,
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
@@ -60,7 +62,7 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// Performs the handshake with the server. The user is not logged in yet.
+/// Performs the SSH handshake with the server. Does not log in.
 pub(super) async fn greet(
     settings: &ClientSettings,
     who: &str,
@@ -105,7 +107,7 @@ fn ungreeted(who: &str, error: russh::Error) -> ConnectError {
     failure.with_source(error)
 }
 
-/// Reads the known key types of the host on a blocking thread.
+/// Reads which types of keys are known for the host, on a blocking thread.
 async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>> {
     let (check, host) = (check.clone(), host.clone());
     apart(move || check.algorithms(&host)).await
@@ -114,7 +116,7 @@ async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>>
 fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
     let missed = u32::try_from(keepalive.max_missed).unwrap_or(u32::MAX);
     let silence = keepalive.interval.saturating_mul(missed.saturating_add(1));
-    // Offer the known key types first.
+    // Put the known key types first, so that the server uses one of them.
     let is_wanted = |key: &Algorithm| wanted.iter().any(|wanted| same(wanted, key));
     let (mut keys, others): (Vec<_>, Vec<_>) = KEYS.iter().cloned().partition(is_wanted);
     keys.extend(others);
@@ -131,13 +133,14 @@ fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
         },
         keepalive_interval: Some(keepalive.interval),
         keepalive_max: keepalive.max_missed,
-        // russh sends no keepalive while the peer's window is full; this timeout covers that case.
+        // russh sends no keepalive while the window of the peer is full. This timeout covers that
+        // case.
         inactivity_timeout: Some(silence.saturating_add(Duration::from_secs(1))),
         ..Config::default()
     }
 }
 
-/// Whether two algorithms use the same type of key. RSA keys may sign with different hashes.
+/// Whether two algorithms use the same type of key. RSA keys can sign with different hashes.
 fn same(one: &Algorithm, other: &Algorithm) -> bool {
     matches!((one, other), (Algorithm::Rsa { .. }, Algorithm::Rsa { .. })) || one == other
 }

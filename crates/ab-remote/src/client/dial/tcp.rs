@@ -1,4 +1,4 @@
-//! A TCP connection with `TCP_NODELAY`.
+//! Opens a TCP connection with `TCP_NODELAY`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Tests of how a connection ends, which need access to private types.
+//! Tests of the end of connections. They need access to private types.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Dialled, dial};
 use crate::client::{ByteStream, ClientSettings, Connector, RemoteEndpoint};
 use crate::{HostKey, SshAccess, SshServer};
 
-/// How long a step may take before the test fails.
+/// Time limit of a step. If it is exceeded, the test fails.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connector that serves every stream in this process.
@@ -83,7 +83,8 @@ async fn a_goodbye_is_passed_on() {
     drop((handle, cut));
 }
 
-/// A stream to a server that can be stalled: then no bytes pass in either direction.
+/// A stream to a server that can be stalled. While it is stalled, no bytes pass in either
+/// direction.
 #[derive(Debug)]
 struct Stalling(SshServer, watch::Receiver<bool>);
 
@@ -102,7 +103,7 @@ impl Connector for Stalling {
                 _ = relaying => {}
                 () = is(&mut stalled, true) => {}
             }
-            // Both ends stay open, as with a cable that was cut.
+            // Both ends stay open, as if a cable was cut.
             is(&mut stalled, false).await;
         });
         Ok(Box::new(mine))
@@ -110,7 +111,7 @@ impl Connector for Stalling {
 }
 
 async fn is(stalled: &mut watch::Receiver<bool>, wanted: bool) {
-    // If the sender is gone, nothing is stalled any more.
+    // If the sender was dropped, nothing is stalled any more.
     let _ = stalled.wait_for(|stalled| *stalled == wanted).await;
 }
 
@@ -138,7 +139,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         }
         stall.send_replace(true);
         let gone = within(gone).await.unwrap();
-        // Which of the two happens first depends on how fast the buffers fill.
+        // Which of the two errors occurs first depends on how fast the buffers fill.
         let found = ["it stopped reading", "it stopped answering"];
         let message = gone.error.message();
         assert!(found.iter().any(|found| message.ends_with(found)), "{gone:?}");
@@ -149,7 +150,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
     }
 }
 
-/// A stream to a server that is cut after a number of bytes in either direction.
+/// A stream to a server that is cut after a number of bytes in each direction.
 #[derive(Debug)]
 struct Cutting {
     server: SshServer,
@@ -160,7 +161,7 @@ struct Cutting {
 #[derive(Clone, Debug)]
 struct Cut {
     after: usize,
-    /// How many bytes have passed.
+    /// The number of bytes that have passed.
     passed: Arc<AtomicUsize>,
 }
 
@@ -202,7 +203,8 @@ impl Connector for Cutting {
     }
 }
 
-/// Dials over a stream that is cut. Returns whether it succeeded and the bytes sent each way.
+/// Dials over a stream that is cut. Returns whether it succeeded, and the number of bytes that were
+/// sent in each direction.
 async fn dial_cut(server: &SshServer, there: usize, back: usize) -> (bool, usize, usize) {
     let (there, back) = (Cut::after(there), Cut::after(back));
     let connector =
@@ -227,7 +229,8 @@ async fn a_connection_that_is_cut_anywhere_on_the_way_is_an_error_at_once() {
     let server = server();
     let (whole, there, back) = dial_cut(&server, WHOLE, WHOLE).await;
     assert!(whole && there > 1000 && back > 1000, "{there} {back}");
-    // Cut at every byte near the ends, and at every ninth in the middle, which holds long keys.
+    // Cut at every byte near the start and the end, and at every ninth byte in the middle, which
+    // contains long keys.
     let points = |whole: usize| {
         let chosen = move |n: &usize| *n <= 100 || whole - *n <= 100 || n.is_multiple_of(9);
         (1..whole).filter(chosen)
@@ -235,7 +238,7 @@ async fn a_connection_that_is_cut_anywhere_on_the_way_is_an_error_at_once() {
     let cuts = points(there).map(|n| (n, WHOLE)).chain(points(back).map(|n| (WHOLE, n)));
     let mut dialling = JoinSet::<bool>::new();
     for (there, back) in cuts {
-        // Few at a time, because each needs a server.
+        // Run only a few at the same time, because each needs a server.
         if dialling.len() == 16 {
             assert!(!dialling.join_next().await.unwrap().unwrap());
         }

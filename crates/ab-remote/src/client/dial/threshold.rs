@@ -1,7 +1,7 @@
 //! A stream that returns only the head of the response that opens a WebSocket.
 //!
-//! The handshake code reads as many bytes as are available and keeps them. The first frames may
-//! follow the head at once and must not be lost, so this stream withholds them.
+//! The code for the handshake reads all bytes that are available and keeps them. The first frames
+//! may directly follow the head and must not be lost, so this stream holds them back.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ const SWITCHING: &[u8] = b"HTTP/1.1 101";
 #[derive(Debug)]
 pub(super) struct Threshold<S> {
     stream: S,
-    /// The received part of the head.
+    /// The part of the head that has been received.
     head: Vec<u8>,
     /// Bytes received after the head.
     beyond: Vec<u8>,
@@ -26,12 +26,12 @@ impl<S> Threshold<S> {
         Self { stream, head: Vec::new(), beyond: Vec::new() }
     }
 
-    /// Returns the stream and the bytes that were read beyond the head.
+    /// Returns the inner stream and the bytes that were received after the head.
     pub(super) fn cross(self) -> (S, Vec<u8>) {
         (self.stream, self.beyond)
     }
 
-    /// How many of the newly received `bytes` belong to the head.
+    /// The number of the newly received `bytes` that belong to the head.
     fn shown(&mut self, bytes: &[u8]) -> usize {
         self.head.extend_from_slice(bytes);
         let Some(end) = end(&self.head) else { return bytes.len() };
@@ -40,8 +40,9 @@ impl<S> Threshold<S> {
     }
 }
 
-/// The end of a head that opens a WebSocket: after its first empty line. Empty lines before the
-/// status line are skipped. Lines may end without a carriage return, as HTTP parsers allow.
+/// The end of a head that opens a WebSocket, which is after its first empty line. Empty lines
+/// before the status line are skipped. Lines may end without a carriage return, as HTTP parsers
+/// allow.
 fn end(answer: &[u8]) -> Option<usize> {
     let blank = answer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let head = &answer[blank..];
@@ -96,7 +97,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Threshold<S> {
 mod tests {
     use super::*;
 
-    /// Feeds these pieces and returns the visible and the withheld bytes.
+    /// Feeds these pieces, and returns the bytes that are shown and those that are held back.
     fn shown(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
         let mut threshold = Threshold::new(());
         let mut shown = Vec::new();
@@ -118,7 +119,7 @@ mod tests {
             let answer = [head, beyond].concat();
             for cut in 0..answer.len() {
                 let (one, two) = answer.split_at(cut);
-                // The handshake does not read further once the head is complete.
+                // When the head is complete, the handshake does not read further.
                 let pieces = if cut >= head.len() { vec![one] } else { vec![one, two] };
                 let (shown, hidden) = shown(&pieces);
                 assert_eq!(shown, head, "cut at {cut}");

@@ -1,4 +1,4 @@
-//! TLS, with errors that say what is wrong with a certificate.
+//! TLS connections. Errors say what is wrong with a certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) async fn wrap(
     let name = ServerName::try_from(host.host().to_owned())
         .map_err(|_| invalid(format!("'{}' cannot be the name in a certificate", host.host())))?;
     let roots = roots.clone();
-    // Reading the system's certificates is slow.
+    // Read the certificates of the system on a blocking thread, because this is slow.
     let made = tokio::task::spawn_blocking(move || config(&roots));
     let config = time_left.spend("trust", &who, made).await?;
     let config = config.map_err(|error| ConnectError::lost("trust", &who, error))??;
@@ -102,7 +102,7 @@ fn unshaken(who: &str, error: io::Error) -> ConnectError {
     failure.with_source(error)
 }
 
-/// What is wrong with a certificate, and how to fix it.
+/// A text about what is wrong with a certificate, and a hint about how to fix it.
 fn wrong(error: &CertificateError) -> (String, &'static str) {
     let owner = "the owner of the server must renew it";
     match error {
@@ -135,7 +135,8 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
     }
 }
 
-/// Splits the name of a library's error, such as `BadDerTime`, into words. Other text is unchanged.
+/// Splits the name of a library's error into words, such as `BadDerTime`. Other text is not
+/// changed.
 fn spelled(text: &str) -> String {
     if !text.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return lower(text);

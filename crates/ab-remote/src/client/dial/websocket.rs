@@ -1,4 +1,4 @@
-//! Opens a daemon's WebSocket and checks that SSH answers on it.
+//! Opens the WebSocket of a daemon and checks that an SSH server answers on it.
 
 use ab_core::ErrorCause;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -18,7 +18,7 @@ use crate::client::endpoint::{ByteStream, WebSocketEndpoint};
 use crate::client::secret::SecretText;
 use crate::websocket::{CloseFrame, WebSocketByteStream};
 
-/// The close code that a daemon sends to clients with a missing or wrong token.
+/// The close code that a daemon sends if the token of the client is missing or wrong.
 const UNAUTHORIZED: u16 = 4001;
 
 pub(super) type Opened = WebSocketByteStream<Box<dyn ByteStream>>;
@@ -35,7 +35,7 @@ pub(super) async fn open(
     let (handshake, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
     let (stream, beyond) = handshake.into_inner().cross();
     let mut socket = WebSocketByteStream::new_client(stream).with_unread_bytes(&beyond);
-    // The daemon sends first: its SSH identification, or a close frame.
+    // The daemon sends the first message: its SSH identification, or a close frame.
     match time_left.spend("open", &who, socket.wait_for_message()).await? {
         Ok(true) => return Ok(socket),
         Ok(false) => {}
@@ -53,7 +53,7 @@ pub(super) async fn open(
     })
 }
 
-/// Opens the byte stream below the WebSocket, to the server that answers HTTP.
+/// Opens the byte stream below the WebSocket, which leads to the HTTP server.
 pub(super) async fn reach(
     endpoint: &WebSocketEndpoint,
     time_left: TimeLeft,
@@ -123,7 +123,7 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Conn
 }
 
 /// The error for an HTTP response that is not an upgrade. Only the part of the body that arrived
-/// with the head is known.
+/// together with the head is known.
 fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> ConnectError {
     let status = response.status();
     let page = Page {
@@ -145,7 +145,7 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Co
     ConnectError::lost("open", who, why).with_hint(hint)
 }
 
-/// The secrets of the request, so that a quoted page does not repeat them.
+/// The secrets in the request. They are needed so that a quoted page does not contain them.
 fn secrets(endpoint: &WebSocketEndpoint) -> impl Iterator<Item = &str> {
     let token = endpoint.token.iter().map(SecretText::reveal);
     let headers = endpoint.headers.as_header_map().values().filter_map(|value| value.to_str().ok());

@@ -31,7 +31,7 @@ fn seconds(seconds: u64) -> Effect {
     Schedule(Duration::from_secs(seconds))
 }
 
-/// Applies the inputs in order and checks the effects of each.
+/// Applies the inputs in order, and checks the effects of each.
 fn check(reconnection: ReconnectPolicy, story: &[(Input, &[Effect])]) -> Link {
     let mut link = Link::new(reconnection);
     assert_eq!(link.status(), Disconnected);
@@ -130,7 +130,7 @@ fn waits_grow_and_end() {
             (TimerFired, &[StartAttempt(of(6))]),
             (failed(6), &[Report(Disconnected), FailWaiting]),
             (TimerFired, &[]),
-            // The next call that wants the link starts again.
+            // The next call that needs the link starts an attempt.
             (Wanted, &[Report(Connecting), StartAttempt(of(7))]),
             (AttemptSucceeded(of(7)), &[Report(Connected), AdmitWaiting]),
             (Lost(of(7)), LOSE.1),
@@ -181,7 +181,7 @@ fn destroyed_from_anywhere_once() {
     }
 }
 
-/// A possible next input. Steps that cannot happen in the current state are skipped.
+/// A possible next input. If it cannot occur in the current state, it is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wanted,
@@ -190,7 +190,7 @@ enum Step {
         retryable: bool,
     },
     Lose,
-    /// A generation that is outdated, or that never existed.
+    /// An input about a generation that is outdated or never existed.
     Stale {
         which: u8,
         what: u8,
@@ -224,7 +224,7 @@ fn reconnection() -> impl Strategy<Value = ReconnectPolicy> {
     )
 }
 
-/// Carries out the effects of the link and checks that each is allowed.
+/// Performs the effects of the link, and checks that each effect is allowed.
 #[derive(Debug)]
 struct World {
     link: Link,
@@ -235,9 +235,9 @@ struct World {
     connection: Option<Generation>,
     timer: Option<Duration>,
     waiting: usize,
-    /// Attempts since the last success, counted independently of the link.
+    /// The number of attempts since the last success, counted independently of the link.
     retries: u32,
-    /// The last failure must not be retried.
+    /// Whether the last failure must not be retried.
     hopeless: bool,
 }
 
@@ -286,7 +286,7 @@ impl World {
                 if let Some(generation) = self.connection {
                     self.tell(Lost(generation));
                     assert_eq!(self.connection, None);
-                    // Another layer reports the same loss.
+                    // A second layer reports the same loss.
                     self.silent(Lost(generation));
                 }
             }
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// Checks what must hold between two inputs.
+    /// Checks conditions that must be met between two inputs.
     fn at_rest(&self) {
         let (attempt, timer) = (self.attempt.is_some(), self.timer.is_some());
         let expect = match self.status {

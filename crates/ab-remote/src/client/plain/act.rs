@@ -1,4 +1,4 @@
-//! One call on one path: its requests, and the errors that the server's refusals become.
+//! One call on one path: its requests, and the errors for refusals by the server.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::FileKind;
@@ -13,7 +13,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
-/// A status code of version 3 that is handled specially.
+/// A status code of SFTP version 3 that needs special handling.
 const BAD_MESSAGE: u32 = 5;
 
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl<'a> Act<'a> {
         error.with_verb(self.verb).with_path(self.path.to_string())
     }
 
-    /// The error for a status.
+    /// The error for a status of the server.
     pub(super) fn refused(&self, status: &Status) -> Error {
         self.named(refusal(self.verb, status.code, &status.message))
     }
@@ -88,7 +88,7 @@ impl<'a> Act<'a> {
         reply.map_err(|error| self.named(error))
     }
 
-    /// Sends a request that is answered by a status.
+    /// Sends a request whose answer is a status.
     pub(super) async fn status(&self, request: &SftpRequest) -> Result<Status> {
         match self.ask(request).await? {
             Reply::Status(status) => Ok(status),
@@ -104,7 +104,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Sends a request that is answered by a handle, or by a refusal.
+    /// Sends a request whose answer is a handle or a refusal.
     pub(super) async fn handle(&self, request: &SftpRequest) -> Result<Result<Bytes, Status>> {
         match self.ask(request).await? {
             Reply::Handle(handle) => Ok(Ok(handle)),
@@ -113,7 +113,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// The attributes of the file at a path of the server, if it exists.
+    /// The attributes of the file at a path on the server. `None` if it does not exist.
     pub(super) async fn lstat(&self, at: String) -> Result<Option<SftpAttributes>> {
         match self.ask(&SftpRequest::Lstat { path: at.into() }).await? {
             Reply::Attributes(attributes) => Ok(Some(attributes)),
@@ -131,7 +131,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// The target of the symbolic link at a path of the server.
+    /// The target of the symbolic link at a path on the server.
     pub(super) async fn link_text(&self, at: String) -> Result<String> {
         match self.ask(&SftpRequest::ReadLink { path: at.into() }).await? {
             Reply::Names(names) => {
@@ -146,7 +146,7 @@ impl<'a> Act<'a> {
     }
 }
 
-/// The error for a status, without further requests.
+/// The error for a status. Makes no further requests.
 pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
     let (kind, words) = match code {
         status::NO_SUCH_FILE => (ErrorKind::NotFound, "no such file or directory".to_owned()),

@@ -63,8 +63,8 @@ impl Plain {
         }
         act.make_parents(&spot).await?;
         let at = self.at(&spot.real);
-        // OpenSSH expects the target first, contrary to the specification, and other servers follow
-        // it.
+        // OpenSSH expects the target as the first field, contrary to the specification. Other
+        // servers do the same.
         let request =
             SftpRequest::Symlink { first: target.to_owned().into(), second: at.clone().into() };
         let status = act.status(&request).await?;
@@ -78,8 +78,8 @@ impl Plain {
         }
     }
 
-    /// Whether the text of a link stays inside the workspace. Where it really leads is checked on
-    /// each use.
+    /// Whether the target text of a link stays inside the workspace. Where the link really leads is
+    /// checked each time it is used.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
             let below = self.inside(target, path.innermost_scope_root().as_str());
@@ -104,7 +104,7 @@ impl Plain {
     }
 }
 
-/// Whether a relative path never climbs above its start.
+/// Whether a relative path that starts at this depth never leads above the root.
 fn climbs_from(mut depth: usize, target: &str) -> bool {
     for segment in target.split('/') {
         match segment {
@@ -117,7 +117,7 @@ fn climbs_from(mut depth: usize, target: &str) -> bool {
     true
 }
 
-/// The attributes to set. In SFTP version 3 times come in pairs and in whole seconds.
+/// The attributes to set. In SFTP version 3, both times are always set together, in whole seconds.
 pub(super) fn wanted(
     act: &Act<'_>,
     attributes: AttributeChanges,

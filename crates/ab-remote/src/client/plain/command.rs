@@ -1,8 +1,8 @@
-//! Commands on a plain server. Each runs on its own channel, in a wrapper that reports its process
-//! id and its exit status; see [`super::line`].
+//! Commands on a plain server. Each command runs on its own channel, in a wrapper that reports its
+//! process id and its exit status. See [`super::line`].
 //!
-//! When the caller drops the process, its process group is killed through another channel. After a
-//! lost connection the command cannot be killed. It ends only if it reads or writes.
+//! If the caller drops the process, its process group is killed through another channel. If the
+//! connection is lost, the command cannot be killed. It then ends only when it reads or writes.
 
 mod carry;
 
@@ -31,7 +31,7 @@ use crate::client::context::CallContext;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
-/// Retries after the server refused a channel. It may still be closing another one.
+/// Number of retries after the server refused a channel. It may still be closing another one.
 const OPEN_AGAIN: usize = 10;
 const OPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -61,7 +61,7 @@ impl Plain {
         let word = word();
         let ready = self.ready(session, context, &request, &word).await;
         let (line, permit) = ready.map_err(|error| match error.kind() {
-            // The command was not sent yet, so it cannot have run.
+            // The command was not sent, so it cannot have run.
             ErrorKind::Disconnected | ErrorKind::Timeout => {
                 error.with_lost_call_effect(LostCallEffect::NotApplied, None)
             }
@@ -123,7 +123,7 @@ impl Plain {
     }
 }
 
-/// A command that is about to start.
+/// Everything that is needed to start a command.
 struct Begin {
     session: Arc<Session>,
     line: Line,
@@ -131,7 +131,7 @@ struct Begin {
     stdin: StdinMode,
     terminal: Option<TerminalSize>,
     wall: Option<Duration>,
-    /// Deadline for the start.
+    /// The deadline for the start.
     until: Instant,
     permit: OwnedSemaphorePermit,
 }
@@ -147,7 +147,7 @@ struct Running {
     early: VecDeque<(OutputChannel, Event)>,
     identity: Identity,
     terminal: bool,
-    /// Held until the server has closed the channel.
+    /// The permit. It is held until the server has closed the channel.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a command and carries it to its end, even if the caller's future is dropped.
+/// Starts a command and handles it until it ends, even if the caller drops its future.
 async fn run(
     begin: Begin,
     destroyed: impl Future<Output = ()>,
@@ -178,7 +178,7 @@ async fn run(
     match began {
         Ok(running) => {
             let (process, feed) = Process::new_with_driver_channels(id, stdin);
-            // If the caller is gone, this drops the process, which ends the command.
+            // If the caller no longer waits, this drops the process, which ends the command.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
         }
@@ -187,7 +187,7 @@ async fn run(
 }
 
 impl Begin {
-    /// Starts the command. Sets `asked` once the request is sent and cannot be undone.
+    /// Starts the command. Sets `asked` when the request has been sent and cannot be undone.
     async fn go(self, asked: &mut bool) -> Result<Running> {
         let Self { session, line, word, stdin, terminal, permit, .. } = self;
         let failed = |why: Unopened| unopened(&session, &why);
@@ -223,7 +223,7 @@ impl Begin {
     }
 }
 
-/// The known effect of a command whose answer is missing.
+/// What is known about the effect of a command if its answer is missing.
 fn effect(asked: bool) -> LostCallEffect {
     if asked { LostCallEffect::Unknown } else { LostCallEffect::NotApplied }
 }
@@ -306,10 +306,11 @@ impl Running {
     }
 }
 
-/// A random word that identifies the markers.
+/// A random word that marks the messages of the wrapper.
 fn word() -> String {
     let mut chance = [0; 16];
-    // Without randomness a command could fake its own end. That harms only itself.
+    // If this fails, the word is predictable, and a command could imitate its own end. This would
+    // harm only the command itself.
     let _ = getrandom::fill(&mut chance);
     chance.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! An open file on a plain server. The access mode is checked here, since the server's error for a
-//! forbidden operation is ambiguous.
+//! An open file on a plain server. The access mode is checked here, because the server's error for
+//! a forbidden operation is ambiguous.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::client::file::RemoteFile;
 use crate::client::session::{Session, Speech};
 use crate::sftp::packet::SftpRequest;
 
-/// The last offset that a file can have.
+/// The largest offset that a file can have.
 const LAST: u64 = i64::MAX as u64;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct PlainFile {
     session: Arc<Session>,
     file: RemoteFile,
     path: WsPath,
-    /// The current path, which determines the file's version.
+    /// The current path of the file, on which its version depends.
     open_file_path: Arc<OpenFilePath>,
     access: FileAccess,
 }
@@ -59,7 +59,7 @@ impl PlainFile {
         Error::for_path(verb, &self.path, ErrorKind::PermissionDenied, message)
     }
 
-    /// Runs a change of the file and gives the file a new version before and after it.
+    /// Performs a change of the file. The file gets a new version before and after the change.
     async fn changing<T>(
         &self,
         act: Act<'_>,

@@ -1,4 +1,4 @@
-//! The first requests to a plain server: its extensions and the path of the root.
+//! The first requests to a plain server. They determine its extensions and the path of the root.
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 
@@ -10,9 +10,9 @@ use crate::client::settings::ClientSettings;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{SftpRequest, SshFieldReader, TruncatedField};
 
-/// Bytes of one READ or WRITE that every server accepts.
+/// Maximum number of bytes of a READ or WRITE that every server accepts.
 pub(super) const LEAST_DATA: usize = 32 * 1024;
-/// Most bytes of one READ or WRITE, even if the server allows more.
+/// Maximum number of bytes of a READ or WRITE, even if the server allows more.
 const MOST_DATA: usize = 255 * 1024;
 
 impl Plain {
@@ -56,16 +56,17 @@ async fn data_limit(session: &Session) -> Result<usize> {
         let (read, write) = (fields.read_u64()?, fields.read_u64()?);
         Ok(read.min(write))
     };
-    // A missing limit, or zero, means that it is unknown.
+    // If a limit is missing or zero, it is unknown.
     let limit = read(SshFieldReader::new(body)).ok().filter(|limit| *limit > 0);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
     Ok(limit.map_or(LEAST_DATA, |limit| limit.min(MOST_DATA)))
 }
 
-/// The server's path of the workspace directory.
+/// The path of the workspace directory on the server.
 async fn root(session: &Session, given: Option<&str>) -> Result<String> {
     let given = given.unwrap_or(".");
-    // SFTP has no `~`; servers start in the user's home directory.
+    // SFTP does not support `~`. It is not needed, because servers start in the user's home
+    // directory.
     let below = given.strip_prefix("/~/").or(given.strip_prefix("~/")).unwrap_or(given);
     let wanted = if below.is_empty() || below == "~" { "." } else { below };
     let unusable = |why: &str| {

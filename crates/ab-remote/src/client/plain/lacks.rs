@@ -1,18 +1,19 @@
-//! Errors for what a plain server cannot do, with hints.
+//! Errors for operations that a plain server does not support, with hints.
 
 use ab_core::driver::BackendKind;
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 const HINT: &str = "run `agent-backend daemon` on that machine and connect to it";
 
-/// A plain server cannot keep processes: each ends when its handle is dropped.
+/// The error for detached processes. On a plain server, every process ends when its handle is
+/// dropped.
 pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
     let message =
         format!("{who} is a plain SSH server: background commands need an agent-backend daemon");
     unsupported(message, verb).with_hint(format!("{HINT}, or start the command without --detach"))
 }
 
-/// The server refuses to run commands.
+/// The error if the server refuses to run commands.
 pub(super) fn runs_nothing(who: &str) -> Error {
     let message = format!("{who} runs no commands: the remote side serves files only");
     unsupported(message, Verb::Exec)

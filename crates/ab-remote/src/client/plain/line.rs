@@ -1,6 +1,7 @@
-//! Builds the line that the server's login shell runs for a command: directory, environment, and a
-//! wrapper. The wrapper reports the start, the process id and the exit status, and kills what is
-//! left of the process group. A pure function from a request to text.
+//! Builds the line that the login shell of the server runs for a command. It contains the
+//! directory, the environment and a wrapper. The wrapper reports the start, the process id and the
+//! exit status of the command, and kills the remaining processes of its process group. The
+//! functions here convert a request to text, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +10,30 @@ use ab_core::process::{Command, StderrMode};
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 
-/// Longest line for a login shell. Linux limits one argument to 128 KiB.
+/// Maximum length in bytes of a line for a login shell. Linux limits one argument to 128 KiB.
 const LONGEST: usize = 120 * 1024;
-/// Longest command. One that does not fit into an argument is read from the channel, byte by byte.
+/// Maximum length of a command in bytes. A command that does not fit in an argument is read from
+/// the channel, byte by byte.
 pub(super) const LONGEST_COMMAND: usize = 4 * 1024 * 1024;
 
 const TERMINAL: &str = "xterm-256color";
 
-/// What is sent to the server.
+/// The data that is sent to the server to start a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) text: String,
-    /// Sent before any input.
+    /// A script that is sent before any input.
     pub(super) script: Bytes,
 }
 
-/// Where and how a command runs.
+/// The directory, the environment and other settings with which a command runs.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) cwd: &'a str,
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) terminal: bool,
     pub(super) stderr: StderrMode,
-    /// The random word that identifies the markers.
+    /// The random word that marks the messages of the wrapper.
     pub(super) word: &'a str,
 }
 
@@ -64,7 +66,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         StderrMode::Separate => "",
         StderrMode::Merged => " 2>&1",
     };
-    // Prints its own process id and then execs the command.
+    // Prints its own process id, and then replaces itself by the command.
     let inner = format!("{}{run}{merged}", marker(scene, "+", "\"$0,$$\"", 2));
     let run = format!("/bin/sh -c {} $$ \"$@\"", quoted(&inner));
     let text = assembled(scene, check, &run, &words);
@@ -94,7 +96,7 @@ fn too_long(most: usize) -> Error {
     Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).with_verb(Verb::Exec)
 }
 
-/// Reports a missing program before anything runs.
+/// Shell code that reports a missing program before anything is run.
 const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
     */*) [ -f \"$1\" ] && [ -x \"$1\" ];; \
     *) for d in $PATH; do [ -f \"${d:-.}/$1\" ] && [ -x \"${d:-.}/$1\" ] && exit 0; done; exit 1;; \
@@ -103,7 +105,7 @@ const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
 /// Signals that are sent to the whole group. The wrapper ignores them.
 const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 
-/// Marks both output channels, so that the end of each is known.
+/// Writes a marker to both output channels, so that the end of the output is known for each.
 fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
     let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
     if scene.terminal { first } else { format!("{first}printf '\\036WORD{sign};' >&{stderr}; ") }
@@ -111,10 +113,10 @@ fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
 
 fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> String {
     let ended = marker(scene, "-", "\"$c\"", 4);
-    // If the server did not create a process group for the command, `-$$` does not exist and
-    // nothing is killed.
+    // If the server did not create a process group for the command, the group `-$$` does not exist
+    // and nothing is killed.
     let sweep = "kill -s 0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
-    // Hide the shell's own message about the death of the command.
+    // Hide the message that the shell prints when the command is killed.
     let quiet = "exec 4>&2 2>/dev/null";
     let wrapper =
         format!("trap : {TRAPPED}; {quiet}; {check}{run} 2>&4 4>&-; c=$?; {ended}{sweep}")

@@ -1,4 +1,4 @@
-//! Lists in path order, and reads several directories ahead.
+//! Lists directories in path order. Several directories are read ahead.
 
 use std::collections::HashMap;
 
@@ -21,16 +21,17 @@ use crate::sftp::status;
 
 pub(super) type Names = Vec<Name>;
 
-/// Directories that are read at a time.
+/// Number of directories that are read at the same time.
 const DIRECTORIES: usize = 8;
-/// How many stacked entries are searched for directories to read ahead.
+/// How many entries of the stack are searched for directories to read ahead.
 const AHEAD: usize = 256;
-/// READDIR requests of one directory that are in flight at a time.
+/// Number of READDIR requests for one directory that are in flight at the same time.
 const PIECES: usize = 4;
-/// Most names that are read from one directory, and their total bytes.
+/// Maximum number of names that are read from one directory, and their maximum total length in
+/// bytes.
 const MOST_NAMES: usize = DEFAULT_MAX_LIST_ENTRIES;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Most answers without a name that are accepted for one directory.
+/// Maximum number of answers without a name that are accepted for one directory.
 const MOST_EMPTY: usize = 8;
 
 impl Plain {
@@ -58,26 +59,26 @@ impl Plain {
     }
 }
 
-/// A directory that is listed, or may be.
+/// A directory that is listed or may be listed later.
 #[derive(Clone)]
 struct Directory {
     path: WsPath,
     real: String,
-    /// The real path with the access rules that apply there.
+    /// The real path, with the access rules that apply there.
     place: WsPath,
     depth: usize,
 }
 
 struct Item {
     entry: DirEntry,
-    /// Set for a directory that is to be entered.
+    /// The directory to list, if the entry is a directory that must be entered.
     inner: Option<Directory>,
 }
 
 struct Walk<'a> {
     act: Act<'a>,
     options: ListOptions,
-    /// A stack: the next item is the last.
+    /// A stack: the last item comes next.
     stack: Vec<Item>,
     listing: Listing,
 }
@@ -180,8 +181,8 @@ impl Walk<'_> {
             let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
             self.stack.push(Item { entry: DirEntry { path, kind, stat }, inner });
         }
-        // Each item is at least one entry. Of those beyond the limit, one is enough to report the
-        // truncation.
+        // Each item results in at least one entry. One item beyond the limit is enough to report
+        // that the listing is truncated.
         let room = self.options.limit.saturating_sub(self.listing.entries.len());
         let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
         self.stack.drain(..beyond);
@@ -194,7 +195,7 @@ async fn read_ahead(act: Act<'_>, real: String) -> (String, Result<Names>) {
 }
 
 impl Act<'_> {
-    /// All entries of a directory, unordered, without `.` and `..`.
+    /// All entries of a directory except `.` and `..`, in no particular order.
     pub(super) async fn names(&self, at: Bytes) -> Result<Names> {
         let handle = match self.handle(&SftpRequest::OpenDir { path: at.clone() }).await? {
             Ok(handle) => handle,
@@ -227,7 +228,7 @@ impl Act<'_> {
         names.retain(|name| &name.name[..] != b"." && &name.name[..] != b"..");
         for name in &mut names {
             if name.attributes.mode.is_none() {
-                // Not every server sends attributes with the names.
+                // Some servers do not send attributes together with the names.
                 let path = [&at[..], b"/", &name.name[..]].concat();
                 let reply = self.ask(&SftpRequest::Lstat { path: path.into() }).await?;
                 if let Reply::Attributes(attributes) = reply {

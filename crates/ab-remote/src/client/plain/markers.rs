@@ -1,35 +1,36 @@
-//! Parses the markers that the wrapper prints within a command's output: that the command started,
-//! its process id, and its exit status.
+//! Parses the markers that the wrapper prints in the output of a command. They report that the
+//! command has started, its process id, and its exit status.
 //!
-//! A marker starts with a byte and a random word that the command cannot know. Output before the
-//! first marker comes from the login shell. Pure: bytes in, events out.
+//! A marker begins with a special byte and a random word that the command cannot know. Output
+//! before the first marker comes from the login shell. The parser converts bytes to events and does
+//! no I/O.
 
 use bytes::{Bytes, BytesMut};
 
-/// The first byte of every marker. The word follows.
+/// The first byte of every marker. The random word follows.
 pub(super) const FIRST: u8 = 0x1e;
-/// Longest text of a marker after its word.
+/// Maximum length in bytes of the text of a marker after its word.
 const LONGEST: usize = 24;
-/// How much output of the login shell is kept for error messages.
+/// Number of bytes of the login shell's output that are kept for error messages.
 const NOISE: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The command is about to run, with its process ids if the marker has them.
+    /// The command is about to run. Contains its process ids, if the marker contains them.
     Began(Option<Identity>),
     /// There is no such program.
     NoProgram,
     Bytes(Bytes),
-    /// The command ended, with its status if the marker has it.
+    /// The command has ended. Contains its exit status, if the marker contains it.
     Ended(Option<i32>),
 }
 
-/// The processes of a command.
+/// The ids of the processes of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The process group of all of them.
+    /// The id of their process group.
     pub(super) group: u32,
-    /// The command itself.
+    /// The process id of the command itself.
     pub(super) process: u32,
 }
 
@@ -41,7 +42,7 @@ impl Identity {
 }
 
 impl Event {
-    /// How many bytes of the command's output the event holds.
+    /// The number of bytes of the command's output in the event.
     pub(super) fn len(&self) -> usize {
         match self {
             Event::Bytes(bytes) => bytes.len(),
@@ -82,7 +83,7 @@ impl Markers {
             let before = left.split_to(at);
             self.pass(before, &mut events);
             if !whole {
-                // The rest may be the start of a marker.
+                // The remaining bytes may be the start of a marker.
                 self.held.extend_from_slice(&left);
                 break;
             }
@@ -132,7 +133,7 @@ impl Markers {
     }
 }
 
-/// The position of a key, or of a possible start of one at the end of the text. Returns whether the
+/// The position of a key, or of an incomplete key at the end of the text. Also returns whether the
 /// key is complete.
 fn find(text: &[u8], key: &[u8]) -> (usize, bool) {
     let mut start = 0;

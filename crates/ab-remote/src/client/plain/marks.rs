@@ -1,10 +1,10 @@
-//! File versions for a server that has none.
+//! File versions for a server that has no versions.
 //!
-//! SFTP reports sizes, and times in whole seconds. These do not distinguish two writes within a
-//! second. So every change made through this connection sets a mark on its path. A version is a
-//! digest of the size, the time and the marks from the root down. Changes by others are noticed
-//! unless they keep both the size and the second. Versions are valid for one connection only: on
-//! the next one every file has a new version.
+//! SFTP reports sizes, and times in whole seconds. These do not distinguish two writes in the same
+//! second. Therefore every change that is made through this connection sets a mark for its path. A
+//! version is a digest of the size, the time and the marks of all directories from the root down.
+//! Changes by others are detected unless size and second are the same as before. Versions are valid
+//! for one connection only: on the next connection every file has a new version.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sftp::SftpAttributes;
 
-/// Most paths that are remembered. One more clears all marks, and every file gets a new version.
+/// Maximum number of paths with marks. If there would be more, all marks are cleared and every file
+/// gets a new version.
 const MOST: usize = 65_536;
 
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(super) struct Marks {
 
 #[derive(Debug)]
 struct State {
-    /// Distinguishes versions of this connection, and of this set of marks, from all others.
+    /// Distinguishes the versions of this connection and this set of marks from all others.
     epoch: [u8; 16],
     next: u64,
     of: HashMap<String, u64>,
@@ -50,7 +51,7 @@ impl Marks {
         state.of.insert(real.to_owned(), mark);
     }
 
-    /// The current version of the file at a path, from the server's attributes.
+    /// The current version of the file at a path. `attributes` come from the server.
     pub(super) fn version(&self, real: &str, attributes: &SftpAttributes) -> FileVersion {
         let mut context = Context::new(&SHA256);
         let mut number = |value: u64| context.update(&value.to_be_bytes());
@@ -58,7 +59,8 @@ impl Marks {
         number(attributes.times.map_or(0, |times| times.1).into());
         number((attributes.mode.unwrap_or(0) & 0o170_000).into());
         let state = self.lock();
-        // Files that moved with their directory have no marks of their own, so include the path.
+        // Include the path, because files that moved together with their directory have no marks of
+        // their own.
         number(real.len() as u64);
         context.update(real.as_bytes());
         let mut number = |value: u64| context.update(&value.to_be_bytes());
@@ -85,7 +87,7 @@ impl Marks {
 fn epoch(mark: u64) -> [u8; 16] {
     let mut epoch = [0; 16];
     if getrandom::fill(&mut epoch).is_err() {
-        // Without randomness the counter still distinguishes sets of marks.
+        // Even if no random numbers are available, the counter distinguishes sets of marks.
         epoch[..8].copy_from_slice(&mark.to_be_bytes());
     }
     epoch

@@ -1,4 +1,4 @@
-//! Opens a file for reads and writes at offsets, and creates it if requested.
+//! Opens a file for reading and writing at offsets. Creates the file if requested.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
-/// Retries when a file appears or disappears while it is opened.
+/// Number of retries if the file appears or disappears while it is being opened.
 const LOOK_AGAIN: usize = 8;
 
 impl Plain {
@@ -63,7 +63,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file is created and removed repeatedly"))
     }
 
-    /// Opens an existing file. Returns `None` if it disappeared meanwhile.
+    /// Opens an existing file. Returns `None` if the file has disappeared in the meantime.
     async fn open_existing(
         &self,
         act: Act<'_>,
@@ -74,7 +74,7 @@ impl Plain {
             options.existing == ExistingContentHandling::Truncate && options.access.can_write();
         let mut wanted = bits(options);
         if truncates {
-            // Version 3 has no truncation without creation.
+            // SFTP version 3 cannot truncate a file without the flag for creation.
             wanted |= flags::OPEN_FLAG_TRUNCATE | flags::OPEN_FLAG_CREATE;
         }
         let request = SftpRequest::Open {
@@ -96,7 +96,7 @@ impl Plain {
         }
     }
 
-    /// Creates a file. Returns `None` if something appeared at the path meanwhile.
+    /// Creates a file. Returns `None` if something has appeared at the path in the meantime.
     async fn make(&self, act: Act<'_>, spot: &Spot, options: OpenOptions) -> Result<Option<Bytes>> {
         let mode = options.permissions.map(|mode| mode & 0o777);
         let request = SftpRequest::Open {
@@ -115,7 +115,8 @@ impl Plain {
         };
         self.marks.change(&spot.real);
         if mode.is_some() {
-            // Set the requested mode, independent of the server's umask.
+            // Set the requested mode explicitly, so that it does not depend on the umask of the
+            // server.
             let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
             act.done(&SftpRequest::FsetStat { handle: handle.clone(), attributes }).await?;
         }

@@ -1,6 +1,6 @@
-//! Tracks the current path of each open file. A rename updates it; a file that was replaced or
-//! removed has no path. Versions depend on paths, so a handle and a path of the same file get the
-//! same version. Only changes through this connection are known here.
+//! Tracks the current path of each open file. A rename changes the path. A file that was replaced
+//! or removed has no path. File versions depend on paths, so that a handle and a path of the same
+//! file result in the same version. Only changes through this connection are tracked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -39,7 +39,7 @@ impl OpenFilePaths {
         for other in self.living() {
             let mut at = other.lock();
             if below(&at, real).is_some() {
-                // No path contains NUL, and the address makes the name unique.
+                // No real path contains NUL. The address makes the name unique.
                 *at = format!("\0{:p}", Arc::as_ptr(&other));
             }
         }
@@ -64,7 +64,7 @@ impl OpenFilePaths {
     }
 }
 
-/// The rest of a path below another, with its leading slash; empty if they are equal.
+/// The rest of `path` below `base`, with its leading slash. Empty if they are equal.
 fn below<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(base)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)

@@ -1,7 +1,7 @@
 //! Buffers the output of a command until the reader takes it.
 //!
-//! russh accepts everything that a server sends, even if it is not read. So unread bytes are
-//! counted here, and a command that exceeds the limit is cut off.
+//! russh accepts everything that a server sends, even if it is not read. Therefore unread bytes are
+//! counted here, and a command that exceeds the limit is ended.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::client::lines::{Exited, Line};
 
-/// Most bytes that may wait for the reader.
+/// Maximum number of bytes that wait for the reader.
 pub(super) const MOST_UNREAD: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -24,25 +24,25 @@ pub(super) struct OutputBuffer {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<(OutputChannel, Bytes)>,
-    /// Bytes that arrived and have not reached the reader.
+    /// Number of bytes that have arrived and have not reached the reader.
     unread: usize,
     exited: Option<Exited>,
     ended: Option<EndOfOutput>,
 }
 
-/// Why no more output comes.
+/// Why there is no more output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndOfOutput {
     /// The channel is closed.
     Over,
     /// The server refused to run the command.
     Refused,
-    /// More bytes than allowed were unread.
+    /// The number of unread bytes exceeded the limit.
     Full,
 }
 
 impl OutputBuffer {
-    /// The next piece of output, or the reason why there is none.
+    /// The next piece of output. If there is none, the reason.
     pub(super) async fn next(&self) -> Result<(OutputChannel, Bytes), EndOfOutput> {
         loop {
             {
@@ -61,7 +61,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Records that `bytes` reached the reader, or were discarded.
+    /// Records that `bytes` bytes have reached the reader or were discarded.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.unread = state.unread.saturating_sub(bytes);

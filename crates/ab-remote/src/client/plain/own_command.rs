@@ -1,5 +1,5 @@
-//! Short commands of the client itself, each on its own channel: a test whether the server runs
-//! commands, and signals, which few servers support.
+//! Short commands that the client itself runs, each on its own channel: a test whether the server
+//! can run commands, and signals, which few servers support directly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,17 @@ use crate::client::carrier::{HalfChannel, Unopened};
 use crate::client::lines::Exited;
 use crate::client::session::{Later, Session, Speech};
 
-/// How long sending a signal may take.
+/// Time limit for sending a signal.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tests whether the server runs commands. An echo of the line itself does not contain the answer.
+/// A command that tests whether the server runs commands. Its text does not contain the answer, so
+/// an echo of the line is not mistaken for it.
 const QUESTION: &str = "printf 'agent-%s' backend";
 const ANSWER: &[u8] = b"agent-backend";
-/// Most bytes of login shell output before the answer.
+/// Maximum number of bytes that the login shell may print before the answer.
 const MOST_NOISE: usize = 1024 * 1024;
 
-/// Whether the server runs the given command, and not another program instead. Fails if the
-/// connection was lost or no channel could be opened.
+/// Whether the server runs the command that the client requests, and not always the same other
+/// program. Fails if the connection was lost or no channel could be opened.
 pub(super) async fn can_run(session: &Session) -> Result<bool> {
     let unasked = |why: Unopened| command::unopened(session, &why);
     let half = command::open(session).await.map_err(unasked)?;
@@ -42,7 +43,7 @@ pub(super) async fn can_run(session: &Session) -> Result<bool> {
                 if said.windows(ANSWER.len()).any(|words| words == ANSWER) {
                     return Ok(true);
                 }
-                // The answer may arrive in two pieces.
+                // Keep the last bytes, because the answer may arrive in two pieces.
                 let _ = said.split_to(said.len().saturating_sub(ANSWER.len()));
             }
             Err(EndOfOutput::Refused) => return Ok(false),
@@ -69,21 +70,21 @@ pub(super) async fn signal(session: &Session, process: u32, signal: i32) {
     alone(session, &format!("kill -s {signal} {process} 2>/dev/null")).await;
 }
 
-/// Kills a process group, or only its first process if there is no such group.
+/// Kills a process group. If there is no such group, kills only the process with this id.
 pub(super) async fn end_group(session: &Session, group: u32) {
     let line = format!("kill -s KILL -- -{group} 2>/dev/null || kill -s KILL {group} 2>/dev/null");
     alone(session, &line).await;
 }
 
-/// Runs one line at a time, because servers offer few channels. Does nothing if the process has
-/// ended.
+/// Runs one line at a time, because servers offer only a few channels. Does nothing if the process
+/// has ended.
 async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
     let _turn = plain.own_commands.acquire().await;
     let _ = timeout(TIMEOUT, run(session, line)).await;
 }
 
-/// Runs a line to its end and ignores its output.
+/// Runs a line until it ends. Its output is ignored.
 async fn run(session: &Session, line: &str) {
     let Ok(half) = session.carrier.open().await else { return };
     let (open, output_buffer) = Open::new(session, half);
@@ -107,7 +108,7 @@ impl<'a> Open<'a> {
         (Self { session, half: Some(half) }, output_buffer)
     }
 
-    /// Requests that a line be run, without input.
+    /// Requests that the server run a line. The line gets no input.
     async fn ask(&self, line: &str) -> Result<(), Unopened> {
         let Some(half) = &self.half else { return Err(Unopened::Gone) };
         half.exec(line).await?;

@@ -1,4 +1,5 @@
-//! Reads a file or a range of it, consistent as far as the server's metadata can show.
+//! Reads a file or a range of it. The content is consistent as far as the server's metadata allows
+//! to detect changes.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
-/// How many times a file that changes during the read is read again.
+/// How often a file is read again if it changes during the read.
 const READ_AGAIN: usize = 8;
 
 impl Plain {
@@ -38,7 +39,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file is changed repeatedly"))
     }
 
-    /// Returns `None` if the file changed meanwhile.
+    /// Reads the file once. Returns `None` if it has changed in the meantime.
     async fn read_once(
         &self,
         session: &Arc<Session>,
@@ -61,7 +62,7 @@ impl Plain {
         };
         let handle = match act.handle(&request).await? {
             Ok(handle) => handle,
-            // The file disappeared after the lookup. The next lookup will report it.
+            // The file has disappeared since it was looked up. The next lookup reports that.
             Err(status) if status.code == status::NO_SUCH_FILE => return Ok(None),
             Err(status) => return Err(act.refused(&status)),
         };
@@ -82,7 +83,7 @@ impl Plain {
     }
 }
 
-/// Refuses everything but regular files.
+/// Fails unless this is a regular file.
 pub(super) fn regular(act: &Act<'_>, found: &SftpAttributes) -> Result<()> {
     match kind(found) {
         FileKind::File => Ok(()),

@@ -16,9 +16,9 @@ use crate::client::session::Session;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
-/// Files that are removed at a time.
+/// Number of files that are removed at the same time.
 const TOGETHER: usize = 32;
-/// How many times a directory that fills up again is emptied.
+/// How often a directory is emptied again if new entries appear in it.
 const REFILLS: usize = 8;
 
 impl Plain {
@@ -67,7 +67,7 @@ impl Plain {
 }
 
 impl Act<'_> {
-    /// Removes a directory that is empty except for temporary files of killed writers.
+    /// Removes a directory that contains at most temporary files of killed writers.
     async fn remove_empty(&self, at: Bytes) -> Result<()> {
         let request = SftpRequest::RemoveDir { path: at.clone() };
         let status = self.status(&request).await?;
@@ -130,7 +130,7 @@ impl Act<'_> {
         Ok(count)
     }
 
-    /// Removes a file or link. One that another client removed first is not counted.
+    /// Removes a file or link. If another client has already removed it, it is not counted.
     async fn remove_one(&self, path: Bytes) -> Result<u64> {
         let status = self.status(&SftpRequest::Remove { path }).await?;
         match status.code {

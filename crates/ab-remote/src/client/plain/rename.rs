@@ -1,7 +1,7 @@
 //! Renames a file or a directory.
 //!
-//! The standard rename of SFTP refuses an existing target. OpenSSH's extension replaces it in one
-//! step. Other conditions are checked beforehand.
+//! The standard rename of SFTP refuses an existing target. An extension of OpenSSH replaces the
+//! target in one step. Other conditions are checked before the rename.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::{FileKind, RenameOutcome};
@@ -83,7 +83,7 @@ impl Plain {
     ) -> Result<Moved> {
         let (from, to) = (Bytes::from(self.at(&source.real)), Bytes::from(self.at(&place.real)));
         let (request, moved) = match (options.overwrite, self.can.posix_rename) {
-            // OpenSSH links the new name and then removes the old one.
+            // OpenSSH creates the new name as a hard link, and then removes the old name.
             (OverwriteMode::Refuse, _) => (SftpRequest::Rename { from, to }, Moved::InSteps),
             (OverwriteMode::Replace, true) => {
                 (extended(&ExtendedRequest::PosixRename { from, to }), Moved::AtOnce)
@@ -119,14 +119,15 @@ impl Plain {
 
 enum Moved {
     AtOnce,
-    /// For a moment both names, or neither, may have been visible.
+    /// For a short time, both names or none of them may have been visible.
     InSteps,
     Refused(Status),
 }
 
 impl Act<'_> {
     /// Replaces a file on a server whose rename refuses an existing target. The old file is moved
-    /// aside, and moved back if the new one cannot take its place. Both always have a name.
+    /// aside first. If the new file cannot take its place, the old file is moved back. Both files
+    /// have a name at any time.
     pub(super) async fn put_over(&self, from: &str, place: &Spot) -> Result<Status> {
         let to = self.plain.at(&place.real);
         let aside = self.plain.at(&beside(place));
@@ -138,13 +139,13 @@ impl Act<'_> {
         let moved = self.status(&rename(&to, &aside)).await.map_err(kept)?;
         match moved.code {
             status::OK => {}
-            // Another client removed it first.
+            // Another client has removed it first.
             status::NO_SUCH_FILE => return self.status(&rename(from, &to)).await,
             _ => return Ok(moved),
         }
         let put = self.status(&rename(from, &to)).await.map_err(kept)?;
         if put.code == status::OK {
-            // If this fails, an unlisted temporary file remains.
+            // If this fails, a temporary file remains, which is not listed.
             let _ = self.status(&SftpRequest::Remove { path: aside.into() }).await;
             return Ok(put);
         }
@@ -155,7 +156,7 @@ impl Act<'_> {
         }
     }
 
-    /// The error after which both contents still exist, under temporary names that are not listed.
+    /// The error if both contents still exist, but only under temporary names that are not listed.
     fn kept(&self, error: &Error, aside: &str, from: &str) -> Error {
         let message = format!(
             "{}; what was there may now be at '{}', and what was to replace it at '{}'",
@@ -190,7 +191,7 @@ impl Act<'_> {
         }
     }
 
-    /// The likely reason of a refusal, found by looking afterwards.
+    /// The likely reason of a refusal, which is determined by looking at the files afterwards.
     async fn why_not(
         &self,
         target: Act<'_>,

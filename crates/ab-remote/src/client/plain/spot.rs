@@ -1,9 +1,9 @@
-//! Resolves a path: looks up every name on the server and follows links on the client.
+//! Resolves a path: looks up every name on the server, and follows links on the client.
 //!
-//! All names of a path are requested at once, so most paths take one round trip. Links must not
-//! leave the workspace or the path's scope roots. The server's files may change between this lookup and
-//! the operation that follows: the check protects against mistakes, not against attacks. The same
-//! holds for the paths that the rules hide or protect.
+//! All names of a path are requested at the same time, so most paths take one round trip. Links
+//! must not lead out of the workspace or out of the path's scope roots. Files on the server may
+//! change between this lookup and the operation that follows. The check therefore protects against
+//! mistakes but not against attacks. The same is true for the paths that the rules hide or protect.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,10 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
-/// Names that are requested at once.
+/// Number of names that are requested at the same time.
 const TOGETHER: usize = 64;
-/// Most links on one path, the same as in the Linux kernel.
+/// Maximum number of links that the resolution of one path may follow. The Linux kernel has the
+/// same limit.
 const MAX_LINKS: usize = 40;
 
 /// Whether a link at the end of a path is followed.
@@ -33,15 +34,15 @@ pub(super) enum Final {
 /// The place that a path leads to.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
-    /// The path from the root, without links; empty for the root.
+    /// The path from the root, without links. Empty for the root.
     pub(super) real: String,
-    /// The attributes of the file there, if one exists.
+    /// The attributes of the file at this place. `None` if there is no file.
     pub(super) found: Option<SftpAttributes>,
-    /// The same place with the access rules of the path.
+    /// The same place as a path with the access rules.
     pub(super) place: WsPath,
-    /// How many of the last names do not exist.
+    /// How many names at the end of the path do not exist.
     missing: usize,
-    /// The target of a dangling link.
+    /// The target of a dangling link, if the path ends in one.
     dangling: Option<String>,
 }
 
@@ -50,7 +51,7 @@ impl Spot {
         self.found.as_ref().map(kind)
     }
 
-    /// The parent directory.
+    /// The path of the parent directory.
     pub(super) fn parent(&self) -> &str {
         self.real.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
@@ -85,7 +86,7 @@ impl Act<'_> {
         Ok(Spot { real, found, place, missing, dangling })
     }
 
-    /// Checks that the access rules of a place permit the call.
+    /// Checks that the access rules of a place allow the call.
     fn judge(&self, place: &WsPath) -> Result<()> {
         let changes = match self.verb {
             Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
@@ -133,7 +134,7 @@ impl Act<'_> {
         self.make_names(spot, spot.missing.saturating_sub(1), 1).await
     }
 
-    /// Creates all missing directories, including the place itself.
+    /// Creates all missing directories, including the last one of the path.
     pub(super) async fn make_all(&self, spot: &Spot) -> Result<()> {
         self.make_names(spot, spot.missing, 0).await
     }
@@ -159,7 +160,7 @@ impl Act<'_> {
         if status.code == status::OK {
             return Ok(());
         }
-        // Another client may have created it meanwhile.
+        // Another client may have created the directory in the meantime.
         match self.lstat(path).await? {
             Some(found) if kind(&found) == FileKind::Dir => Ok(()),
             Some(_) => Err(self.not_a_directory()),
@@ -200,7 +201,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Looks up the next names until one is not a directory.
+    /// Looks up the following names, up to the first that is not a directory.
     async fn stretch(
         &self,
         trail: &mut Trail,
@@ -241,7 +242,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Replaces the link at the end of the trail by the names of its target.
+    /// Replaces the link at the end of the trail by the names in its target.
     async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
         trail.links += 1;
         if trail.links > MAX_LINKS {
@@ -272,7 +273,8 @@ impl Act<'_> {
 }
 
 impl super::Plain {
-    /// The part of an absolute path below a directory of the workspace, if it is inside.
+    /// The part of an absolute path below a directory of the workspace. `None` if the path is not
+    /// below it.
     pub(super) fn inside<'t>(&self, text: &'t str, real: &str) -> Option<&'t str> {
         let roots = std::iter::once(self.root.as_str()).chain(self.alias.as_deref());
         let mut below = roots.filter_map(|root| beneath(text, root));
@@ -286,7 +288,7 @@ impl super::Plain {
     }
 }
 
-/// The rest of a path below another, with its leading slash.
+/// The rest of `text` below `base`, with its leading slash.
 fn beneath<'t>(text: &'t str, base: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(base)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -300,13 +302,13 @@ fn names(text: &str) -> impl Iterator<Item = String> {
 #[derive(Default)]
 struct Trail {
     names: Vec<String>,
-    /// How many leading names `..` must not leave.
+    /// The number of names above which `..` must not lead.
     base: usize,
-    /// The attributes at `names`; `None` for a directory that was not looked up.
+    /// The attributes of the file at `names`. `None` for a directory that was not looked up.
     found: Option<SftpAttributes>,
     missing: usize,
     links: usize,
-    /// The target of the last link, and how many of the names ahead come from it.
+    /// The target of the last link, and how many of the following names come from it.
     link: Option<String>,
     linked: usize,
     dangling: Option<String>,

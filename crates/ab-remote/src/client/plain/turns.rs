@@ -1,11 +1,11 @@
-//! Locks for paths. An operation that checks a path and then changes it holds a lock, so that two
-//! callers of one connection never act on the same check.
+//! Locks for paths. An operation that checks a path and then changes it holds the lock for the
+//! path. Two callers of one connection therefore never act on the same check.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Number of locks. Paths that share one also wait for each other.
+/// Number of locks. Paths that use the same lock also wait for each other.
 const LANES: usize = 64;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Default for Turns {
     }
 }
 
-/// A lock that is held while a path is changed.
+/// A held lock on one or two paths. The caller holds it while it changes the files at these paths.
 pub(super) struct Turn<'a> {
     _permits: [Option<SemaphorePermit<'a>>; 2],
 }
@@ -29,7 +29,7 @@ impl Turns {
         Turn { _permits: [self.take(lane(real)).await, None] }
     }
 
-    /// Locks two paths in a fixed order, which prevents deadlocks.
+    /// Locks two paths, always in the same order to prevent deadlocks.
     pub(super) async fn of_two(&self, one: &str, other: &str) -> Turn<'_> {
         let (one, other) = (lane(one), lane(other));
         if one == other {
@@ -40,7 +40,7 @@ impl Turns {
     }
 
     async fn take(&self, lane: usize) -> Option<SemaphorePermit<'_>> {
-        // The semaphores are never closed.
+        // The semaphores are never closed, so this returns a permit.
         self.lanes.get(lane)?.acquire().await.ok()
     }
 }

@@ -1,8 +1,10 @@
-//! Replaces a file in one step: writes a temporary file beside it, then renames that over it.
+//! Replaces a file in one step: writes a temporary file next to it, and renames the temporary file
+//! to the final path.
 //!
-//! If the server can rename onto a file, readers see either the old bytes or the new ones. An
-//! expected version is compared just before the rename. Callers of this connection take turns;
-//! another client may change the file in between.
+//! If the server supports a rename onto an existing file, readers see either the old bytes or the
+//! new ones. An expected version is checked immediately before the rename. Callers of this
+//! connection are serialized by locks, but another client may change the file between the check and
+//! the rename.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +45,7 @@ impl Plain {
         }
         let spot = act.spot(Final::Follow).await?;
         let _turn = self.turns.of(&spot.real).await;
-        // The file may have changed before the lock was acquired.
+        // Look the file up again, because it may have changed before the lock was acquired.
         let spot = act.spot(Final::Follow).await?;
         match &spot.found {
             Some(found) if options.mode != WriteMode::CreateNew => regular(&act, found)?,
@@ -69,7 +71,7 @@ impl Plain {
         written
     }
 
-    /// Fills a draft and moves it to its final path.
+    /// Writes the content to a draft and moves the draft to its final path.
     async fn settle(
         &self,
         draft: &mut Draft<'_>,
@@ -79,12 +81,13 @@ impl Plain {
     ) -> Result<Stat> {
         let act = draft.act;
         let attributes = draft.fill(content, options.durability).await?;
-        // Mark before and after the change: a concurrent reader may see either state.
+        // Set the mark before and after the change, because a concurrent reader may see either
+        // state.
         self.marks.change(&spot.real);
         let placed = draft.place(spot, options).await;
         self.marks.change(&spot.real);
         if let Placed::Taken = placed? {
-            // Only a write that must create the file can fail like this.
+            // Only a write that must create the file can fail in this way.
             let (spot, found) = act.existing(Final::Follow).await?;
             return match (kind(&found), options.mode) {
                 (FileKind::File, WriteMode::CreateIfMissing) => Ok(act.described(&spot, &found)),
@@ -104,7 +107,7 @@ fn conflict(act: &Act<'_>) -> Error {
 
 enum Placed {
     Done,
-    /// The target exists already.
+    /// The target already exists.
     Taken,
 }
 
@@ -116,9 +119,10 @@ struct Draft<'a> {
     act: Act<'a>,
     at: String,
     file: Option<RemoteFile>,
-    /// The permission bits to set.
+    /// The permission bits of the final file.
     mode: Option<u32>,
-    /// Keep the file: it was moved to its final path, or it may be the only copy of the content.
+    /// Whether to keep the file: it was moved to its final path, or it may be the only copy of the
+    /// content.
     stays: bool,
 }
 
@@ -132,7 +136,7 @@ impl<'a> Draft<'a> {
         let existing = spot.found.as_ref().and_then(|found| found.mode);
         let mode = existing.or(permissions).map(|mode| mode & 0o777);
         let at = act.plain.at(&beside(spot));
-        // Private until it gets the mode of the file that it replaces.
+        // The draft is private until it gets the mode of the file that it replaces.
         let at_first = mode.map(|_| 0o600);
         let request = SftpRequest::Open {
             path: at.clone().into(),
@@ -156,7 +160,7 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// Writes the content and returns the resulting attributes.
+    /// Writes the content, and returns the attributes of the draft afterwards.
     async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<SftpAttributes> {
         let act = self.act.aside();
         let Some(file) = &self.file else { return Err(act.nonsense()) };
@@ -198,7 +202,8 @@ impl<'a> Draft<'a> {
                 self.act.status(&SftpRequest::Rename { from, to }).await?
             }
             (false, false) => {
-                // After a failure this may be the only copy. The error then names it.
+                // Keep the draft: after a failure it may be the only copy. In this case the error
+                // contains its name.
                 self.stays = true;
                 let status = self.act.put_over(&self.at, spot).await?;
                 self.stays = false;
@@ -215,8 +220,8 @@ impl<'a> Draft<'a> {
         }
         self.stays = true;
         if options.durability == Durability::Power {
-            // SFTP cannot sync a directory. A journal that contains the file's last change also
-            // contains the rename before it.
+            // SFTP cannot sync a directory, so sync the file again. A journal that contains the
+            // last change of the file also contains the rename before it.
             self.sync(self.act).await?;
         }
         Ok(Placed::Done)
@@ -224,8 +229,8 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Removes the draft unless it must stay. This runs before the error is returned, because the
-    /// caller may drop the connection then.
+    /// Removes the draft unless it must be kept. This is done before the error is returned, because
+    /// afterwards the caller may drop the connection.
     async fn discard(mut self) {
         let session = self.act.session;
         if self.stays || session.is_over() {
@@ -260,7 +265,7 @@ impl Drop for Draft<'_> {
 }
 
 impl Act<'_> {
-    /// Turns an unspecified write error into "no space" if the disk is full.
+    /// If the disk is full, converts an unspecified write error to "no space".
     pub(super) async fn full_or(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Io
             && let Ok(space) = self.plain.space(self.session, self.context).await
@@ -272,10 +277,10 @@ impl Act<'_> {
     }
 }
 
-/// A temporary name beside a file, which listings hide.
+/// A temporary path next to a file. Listings hide it.
 pub(super) fn beside(spot: &Spot) -> String {
     let mut chance = [0; 12];
-    // Without randomness two writers get the same name, and the second is refused.
+    // If this fails, two writers may get the same name. The second one is then refused.
     let _ = getrandom::fill(&mut chance);
     let name: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
     match spot.parent() {

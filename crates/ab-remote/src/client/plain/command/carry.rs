@@ -1,4 +1,5 @@
-//! Carries the output, input and end of a command until the caller drops it or it is over.
+//! Handles the output, the input and the end of a command, until the command has ended or the
+//! caller drops it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::client::session::Session;
 const KILL: i32 = 9;
 /// How long a killed command may take to end, and the server to close its channel.
 const GRACE: Duration = Duration::from_secs(5);
-/// Control-D: the key for end of input on a terminal.
+/// Control-D, which is the key for the end of input on a terminal.
 const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) async fn carry(
@@ -65,7 +66,7 @@ pub(super) async fn carry(
     match lived {
         Some((heard, cause)) => {
             if heard.code.is_none() && cause == ExitCause::Itself {
-                // The wrapper died, so it did not kill the rest of the process group.
+                // The wrapper was killed, so it has not killed the rest of the process group.
                 own_command::end_group(&session, group).await;
             }
             match heard.exit(&output_buffer, cause) {
@@ -92,12 +93,12 @@ pub(super) async fn carry(
             own_command::end_group(&session, group).await;
         }
     }
-    // The server frees the channel only when it has closed it.
+    // The server can use the channel again only when it has closed it.
     let _ = timeout(GRACE, async { while output_buffer.next().await.is_ok() {} }).await;
     running.half = Some(half);
 }
 
-/// What was received about the end of a command.
+/// What is known about the end of a command.
 #[derive(Debug, Default)]
 struct Heard {
     code: Option<i32>,
@@ -107,7 +108,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// The exit of the command, or `None` if it is unknown.
+    /// The exit of the command. `None` if it is unknown.
     fn exit(self, output_buffer: &OutputBuffer, cause: ExitCause) -> Option<ProcessExit> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let exit = ProcessExit {
@@ -139,11 +140,11 @@ impl Heard {
     }
 }
 
-/// Reads the output of a command until its end.
+/// Reads the output of a command until it ends.
 async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChunk>) -> Heard {
     let mut heard = Heard::default();
     let mut sequence = 0;
-    // A terminal has no separate standard error.
+    // On a terminal there is no separate standard error.
     let mut silent = (false, running.terminal);
     loop {
         let (channel, events) = match running.early.pop_front() {
@@ -191,7 +192,7 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
     tail.extend_from_slice(new);
 }
 
-/// Passes output on at the reader's pace.
+/// Passes output on at the speed of the reader.
 async fn deliver(
     output_buffer: &OutputBuffer,
     output: mpsc::Sender<OutputChunk>,
@@ -199,7 +200,7 @@ async fn deliver(
 ) {
     while let Some(piece) = waiting.recv().await {
         let length = piece.bytes.len();
-        // If the reader is gone, discard the output so that the command does not block.
+        // If the reader is gone, the output is discarded, so that the command does not block.
         let _ = output.send(piece).await;
         output_buffer.taken(length);
     }
@@ -211,7 +212,7 @@ struct Input {
     terminal: bool,
 }
 
-/// Passes on input, signals and terminal sizes. Never returns.
+/// Sends input, signals and terminal sizes to the command. Never returns.
 async fn speak(
     half: &HalfChannel,
     session: &Session,
@@ -229,7 +230,7 @@ async fn speak(
                         Some(piece) => drop(half.say(piece).await),
                         None => break,
                     },
-                    // Send earlier input first.
+                    // Send the earlier input first.
                     () = no_more.notified() => break,
                 }
             }
@@ -238,7 +239,7 @@ async fn speak(
             } else {
                 half.end_of_input().await;
             }
-            // Discard input after the end.
+            // Discard input that arrives after its end.
             while pieces.recv().await.is_some() {}
         }
     };
