@@ -1,4 +1,4 @@
-//! The directory with everything of this crate, and the only file of it that touches the disk itself.
+//! The data directory of this crate. Only this module accesses the disk itself.
 //!
 //! ```text
 //! cache/KEY.git    one bare repository for each source      cache/KEY.lock
@@ -20,13 +20,14 @@ use crate::token::WorkspaceToken;
 
 /// The pause between two attempts to get a lock that another task or process holds.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum size of the small files that this module reads.
+/// Maximum size, in bytes, of the small files that this module reads.
 const MAX_SMALL: u64 = 64 * 1024;
-/// Git may read repositories of any owner: the operator named them.
+/// The configuration of our own git. It lets git read repositories of any owner, because the
+/// operator has named these repositories.
 const GIT_CONFIG: &str = "[safe]\n\tdirectory = *\n";
-/// The file that marks a workspace as complete.
+/// The name of the file that marks a workspace as complete.
 pub(crate) const RECORD: &str = "record";
-/// The ends of the names of a cache and of its lock.
+/// The suffixes of the names of a cache and of its lock file.
 const CACHE_END: &str = ".git";
 const LOCK_END: &str = ".lock";
 
@@ -35,7 +36,7 @@ pub(crate) struct Area {
     root: PathBuf,
 }
 
-/// A held lock; dropping it releases it.
+/// A held lock. Dropping the value releases the lock.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -45,7 +46,7 @@ impl Area {
     pub(crate) fn open(root: &Path) -> Result<Area> {
         make_dir_all(root)?;
         let root = root.canonicalize().map_err(|error| failure("open", root, error))?;
-        // These characters cannot be written in git's lists of directories.
+        // Git's lists of directories cannot contain these characters.
         let plain = |text: &str| !text.contains(|c: char| c.is_control() || "\":".contains(c));
         if !root.to_str().is_some_and(plain) {
             let message = format!("unusable data directory {}", root.display());
@@ -60,7 +61,7 @@ impl Area {
         Ok(area)
     }
 
-    /// The directory of another process, which is not changed.
+    /// The data directory of another process. Does not change anything in it.
     pub(crate) fn existing(root: &Path) -> Area {
         Area { root: root.to_owned() }
     }
@@ -85,7 +86,7 @@ impl Area {
         self.root.join("cache").join(format!("{key}{LOCK_END}"))
     }
 
-    /// The keys of all caches, sorted, and when each was last locked.
+    /// Returns the keys of all caches, sorted, each with the time when its lock was last taken.
     pub(crate) fn caches(&self) -> Result<Vec<(String, SystemTime)>> {
         let directory = self.root.join("cache");
         let entries = match fs::read_dir(&directory) {
@@ -106,7 +107,7 @@ impl Area {
         Ok(caches)
     }
 
-    /// The record of a workspace; `None` if it is incomplete.
+    /// Returns the record of a workspace, or `None` if the workspace is incomplete.
     pub(crate) fn record(&self, token: &WorkspaceToken) -> Result<Option<String>> {
         read(&self.workspace(token).join(RECORD))
     }
@@ -119,7 +120,7 @@ impl Area {
         self.root.join("workspaces").join(token.as_str())
     }
 
-    /// Every workspace that exists, complete or not.
+    /// Returns the tokens of all existing workspaces, complete or not.
     pub(crate) fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         let directory = self.root.join("workspaces");
         let entries = match fs::read_dir(&directory) {
@@ -131,8 +132,8 @@ impl Area {
         Ok(names.filter_map(|name| WorkspaceToken::parse(name.to_str()?).ok()).collect())
     }
 
-    /// Waits for the lock of a cache. It excludes other tasks and other processes. The time of the lock is that of the
-    /// last use of the cache.
+    /// Waits for the lock of a cache, which excludes other tasks and other processes. The
+    /// modification time of the lock file is the time when the cache was last used.
     pub(crate) async fn lock(&self, key: &str, most: Duration) -> Result<Lock> {
         let path = self.lock_path(key);
         let deadline = Instant::now() + most;
@@ -141,7 +142,8 @@ impl Area {
             let file = file.create(true).truncate(false).write(true).mode(0o600).open(&path);
             let file = file.map_err(|error| failure("open", &path, error))?;
             match file.try_lock() {
-                // The file may have been removed together with its cache before it was locked.
+                // The lock file may have been removed together with its cache before this task
+                // locked it.
                 Ok(()) if is_at(&file, &path) => {
                     let used = file.set_modified(SystemTime::now());
                     used.map_err(|error| failure("lock", &path, error))?;
@@ -158,7 +160,8 @@ impl Area {
         }
     }
 
-    /// Removes the file of a held lock. Tasks that wait for it make a new one.
+    /// Removes the lock file of a cache whose lock is held. Tasks that wait for the lock create a
+    /// new file.
     pub(crate) fn remove_lock(&self, key: &str, lock: Lock) -> Result<()> {
         let path = self.lock_path(key);
         let removed = fs::remove_file(&path).map_err(|error| failure("remove", &path, error));
@@ -167,13 +170,13 @@ impl Area {
     }
 }
 
-/// Whether the open file is the one at `path`.
+/// Returns whether the open file is the file at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let known = |it: fs::Metadata| (it.dev(), it.ino());
     file.metadata().map(known).ok() == path.metadata().map(known).ok()
 }
 
-/// Makes a directory that only our user can enter. Its parent must exist.
+/// Creates a directory that only our user can enter. The parent directory must exist.
 pub(crate) fn make_dir(path: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(path).map_err(|error| failure("create", path, error))
 }
@@ -197,13 +200,13 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     written().map_err(|error| failure("write", path, error))
 }
 
-/// Appends to an existing file.
+/// Appends text to an existing file.
 pub(crate) fn append(path: &Path, text: &str) -> Result<()> {
     let appended = || File::options().append(true).open(path)?.write_all(text.as_bytes());
     appended().map_err(|error| failure("write", path, error))
 }
 
-/// The text of a small file; `None` if it does not exist.
+/// Returns the text of a small file, or `None` if the file does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -216,8 +219,8 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Removes files whose names begin or end with `part` from a directory of ours. The directory need
-/// not exist.
+/// Removes the files whose names begin or end with `part` from one of our own directories. Does
+/// nothing if the directory does not exist.
 pub(crate) fn sweep(directory: &Path, part: &str) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -238,7 +241,7 @@ pub(crate) fn is_dir(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The path without links. Fails if it does not exist.
+/// Returns the path with all symbolic links resolved. Fails if the path does not exist.
 pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }

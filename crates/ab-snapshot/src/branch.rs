@@ -1,4 +1,4 @@
-//! Names of branches, checked by git's rules before they are passed to git.
+//! Branch names, which are checked by git's rules before they are passed to git.
 
 use std::fmt;
 
@@ -6,13 +6,14 @@ use ab_core::ErrorKind;
 
 use crate::error::{GitTaskField, Result, SnapshotError};
 
-/// Maximum length in bytes: together with a suffix that git adds, it must fit into a file name.
+/// Maximum length of a branch name in bytes. The name must fit into a file name together with a
+/// suffix that git adds.
 const LONGEST: usize = 200;
-/// Characters that git does not allow in a name, in addition to control characters.
+/// Characters that git does not allow in a branch name, in addition to control characters.
 const FORBIDDEN: &[char] = &[' ', '~', '^', ':', '?', '*', '[', '\\'];
 
-/// The name of a branch without `refs/heads/`. Git cannot mistake it for an option or another
-/// revision.
+/// The name of a branch without `refs/heads/`. Git cannot mistake the name for an option or for
+/// another kind of revision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BranchName(String);
 
@@ -20,8 +21,8 @@ impl BranchName {
     /// Parses a branch name.
     ///
     /// # Errors
-    /// The name is not one that `git check-ref-format --branch` accepts as it is, begins with
-    /// `refs/`, or is longer than 200 bytes. The error names `field`.
+    /// Fails if `git check-ref-format --branch` does not accept the name unchanged, if the name
+    /// begins with `refs/`, or if it is longer than 200 bytes. The error names `field`.
     pub fn parse(name: &str, field: GitTaskField) -> Result<BranchName> {
         match problem(name) {
             None => Ok(BranchName(name.to_owned())),
@@ -37,7 +38,8 @@ impl BranchName {
         &self.0
     }
 
-    /// The names of branches that cannot exist together with this one, because it lies below them.
+    /// Returns the branch names that are prefixes of this one, for example `a` for `a/b`. Git
+    /// cannot have both.
     pub(crate) fn around(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').map(|(at, _)| &self.0[..at])
     }

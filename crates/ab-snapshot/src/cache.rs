@@ -15,25 +15,26 @@ use crate::error::{GitTaskField, Result, SnapshotError};
 use crate::git::{Authority, Git, LOCAL_TIME, TRANSFER_TIME, complaint, failure};
 use crate::source::RepoSource;
 
-/// The reference of a fetched branch until its commit is known.
+/// The reference that a fetched branch gets until its commit is known.
 const INCOMING: &str = "refs/agent-backend/incoming";
-/// Below this, one reference for each fetched commit keeps it from being removed.
+/// The prefix of the references that keep fetched commits from being removed. Each fetched commit
+/// has one.
 const COMMITS: &str = "refs/agent-backend/commits";
 /// Time limit for listing the references of a source.
 const REFS_TIME: Duration = Duration::from_secs(120);
 /// How long a task waits while another one fetches the same source.
 const LOCK_TIME: Duration = TRANSFER_TIME;
 
-/// A commit in the cache, and the branches that belong to it.
+/// A commit in the cache, with the branches that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
     pub(crate) commit: CommitId,
     /// The branch that the commit was taken from; `None` for a detached HEAD.
     pub(crate) branch: Option<BranchName>,
-    /// The branch to create. The source does not have it.
+    /// The name of the branch to create. The source has no branch of this name.
     pub(crate) work: BranchName,
     pub(crate) cache: PathBuf,
-    /// Whether anything was transferred.
+    /// Whether anything was transferred from the source.
     pub(crate) fetched: bool,
 }
 
@@ -41,12 +42,12 @@ pub(crate) struct Base {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceRefs {
     head: Option<CommitId>,
-    /// The branch that HEAD names.
+    /// The name of the branch that HEAD points to.
     pub(crate) default: Option<String>,
     pub(crate) branches: BTreeMap<String, CommitId>,
 }
 
-/// The reference to start from.
+/// The reference that a workspace starts from.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     commit: CommitId,
@@ -78,7 +79,7 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
     base.fetched = true;
     let tip = source.fetch(&cache, &plan.reference).await?;
     if request.commit.is_none() {
-        // The branch may have moved since it was looked up.
+        // The branch may have moved after its commit was looked up.
         base.commit = tip;
         return Ok(base);
     }
@@ -91,14 +92,15 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
     Ok(base)
 }
 
-/// Checks that the source can be used and has what `request` wants.
+/// Checks that the source can be used and contains what `request` asks for.
 pub(crate) async fn check(git: &Git, request: &GitWorkspaceRequest) -> Result<()> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
     plan(&refs, request).map(|_| ())
 }
 
-/// Whether git finds a repository at a directory or above it. True if git cannot tell.
+/// Returns whether git finds a repository at `path` or in a parent directory. Also returns true if
+/// git cannot tell.
 pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
     let run = git.at(path, Authority::Clean).timeout(LOCAL_TIME);
     match run.args(["rev-parse", "--git-dir"]).run().await {
@@ -107,7 +109,8 @@ pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
     }
 }
 
-/// Makes the bare repository, and removes temporary files that a killed git left in it.
+/// Creates the bare repository if it is missing. Also removes temporary files that a killed git
+/// process left in it.
 async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     if !area::exists(&cache.join("HEAD")) {
         let format = format!("--object-format={}", commit.object_format());
@@ -122,14 +125,15 @@ async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     Ok(())
 }
 
-/// Whether the cache has a commit. Fetches are atomic, so its history is there as well.
+/// Returns whether the cache contains a commit. Fetches are atomic, so the history of such a commit
+/// is in the cache as well.
 async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
     let run = git.on(cache, Authority::Clean);
     let found = run.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().await?;
     Ok(found.code == Some(0))
 }
 
-/// A source that is a usable repository.
+/// A source that was checked to be a usable repository.
 pub(crate) struct Source<'a> {
     git: &'a Git,
     source: &'a RepoSource,
@@ -193,7 +197,7 @@ impl<'a> Source<'a> {
         Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Unavailable, message))
     }
 
-    /// The error if none of the wanted references exist.
+    /// Returns the error for a source that has none of the wanted references.
     async fn nothing(&self) -> SnapshotError {
         match self.list(&[], REFS_TIME).await {
             Ok(refs) if refs.is_empty() => {
@@ -210,17 +214,17 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Transfers a reference or a commit into the cache.
+    /// Fetches a reference or a commit into the cache.
     async fn fetch(&self, cache: &Path, wanted: &str) -> Result<CommitId> {
         let run = self.git.on(cache, self.authority).timeout(TRANSFER_TIME);
         let run = with_ssh(run, self.ssh.as_ref());
-        // One pack for each fetch: it is not compressed again, and a failed fetch leaves files in
-        // one place only.
+        // Each fetch keeps its pack as one file. So git does not compress it again, and a failed
+        // fetch leaves files in one place only.
         let run = run.args(["-c", "fetch.unpackLimit=1"]).args(FETCH).args(["--"]);
         let run = run.args([self.source.argument()]);
         let output = run.args([format!("+{wanted}:{INCOMING}")]).run().await?;
         if output.code != Some(0) {
-            // An incomplete pack may have filled the disk.
+            // The fetch may have failed because the disk is full, so remove the incomplete pack.
             area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
             return Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Failed, message));
@@ -234,7 +238,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The arguments of every fetch: one reference, no other change to the repository.
+/// The arguments of every fetch. The fetch updates one reference and changes nothing else in the
+/// repository.
 pub(crate) const FETCH: &[&str] = &[
     "fetch",
     "--quiet",
@@ -257,7 +262,7 @@ pub(crate) fn with_ssh<'a>(
     }
 }
 
-/// Refuses a directory that is not the top of a complete repository.
+/// Fails if the directory is not the top of a complete repository.
 async fn check_local(git: &Git, path: &Path) -> Result<()> {
     let refused =
         |kind, message: String| SnapshotError::field(GitTaskField::RepoUrl, kind, message);
@@ -326,8 +331,8 @@ pub(crate) fn parse_refs(text: &str) -> SourceRefs {
     refs
 }
 
-/// Chooses the base. An existing branch of the request is the base. A missing one is created from
-/// the target branch or the default branch.
+/// Chooses the commit to start from. If the branch of the request exists, it is the base. If not, a
+/// new branch starts from the target branch or the default branch.
 fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     let existing = |branch: &BranchName| refs.branches.get(branch.as_str()).cloned();
     let on = |branch: &BranchName, commit, work: &BranchName| Plan {
@@ -360,7 +365,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
             return free(refs, on(&default, commit, work));
         }
     }
-    // A detached HEAD.
+    // HEAD is detached: it points to a commit, not to a branch.
     let Some(head) = &refs.head else {
         let message = "the default branch of the source does not exist";
         return Err(SnapshotError::field(GitTaskField::RepoBranch, ErrorKind::NotFound, message)
@@ -371,7 +376,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     free(refs, Plan { commit, reference, branch: None, work: work.clone() })
 }
 
-/// Refuses a new branch that the source already has.
+/// Fails if the source already has the new branch, or a branch that cannot exist together with it.
 fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if refs.branches.contains_key(plan.work.as_str()) {
         let message = format!("the source already has the branch {}", plan.work);
@@ -381,7 +386,7 @@ fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
             message,
         ));
     }
-    // Git stores branches as files: `a` and `a/b` cannot both exist.
+    // Git stores branches as files, so the branches `a` and `a/b` cannot both exist.
     let below = format!("{}/", plan.work);
     let in_the_way = |name: &&String| {
         name.starts_with(&below) || plan.work.around().any(|around| around == name.as_str())

@@ -12,7 +12,7 @@ use crate::error::{GitTaskField, Result, SnapshotError};
 pub struct CommitId(String);
 
 impl CommitId {
-    /// Parses `repo.commit`.
+    /// Parses the value of `repo.commit`.
     pub fn parse(text: &str) -> Result<CommitId> {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
@@ -38,7 +38,8 @@ impl CommitId {
         }
     }
 
-    /// The id that requires that a reference does not exist.
+    /// Returns the all-zero id, with which `git update-ref` requires that a reference does not
+    /// exist yet.
     pub(crate) fn zero(&self) -> String {
         "0".repeat(self.0.len())
     }
@@ -54,9 +55,9 @@ impl fmt::Display for CommitId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
     pub path: String,
-    /// `None` for a binary file.
+    /// The numbers of added and removed lines. `None` for a binary file.
     pub lines: Option<ChangedLineCounts>,
-    /// The path is a separate repository, whose files are not part of the change.
+    /// Whether the path is a separate repository. Its files are not part of the change.
     pub nested_repository: bool,
 }
 
@@ -66,40 +67,40 @@ pub struct ChangedLineCounts {
     pub removed: u64,
 }
 
-/// Everything between the commit that a session started from and its last one.
+/// All changes between the commit that a session started from and the session's last commit.
 #[derive(Clone, Debug)]
 pub struct SessionChanges {
     pub base: CommitId,
     pub head: CommitId,
-    /// Changed files in the order of their paths, at most 10,000.
+    /// The changed files, sorted by path. At most 10,000 files are listed.
     pub files: Vec<FileChange>,
-    /// Number of all changed files, listed above or not.
+    /// Number of all changed files, including those that are not listed above.
     pub files_changed: u64,
-    /// There are more changes than could be counted.
+    /// Whether there are more changes than could be counted.
     pub files_cut: bool,
     pub lines_added: u64,
     pub lines_removed: u64,
-    /// The change as a unified diff for people, at most 2 MiB.
+    /// The change as a unified diff for people to read, at most 2 MiB.
     pub diff: String,
-    /// The diff is longer than `diff` shows.
+    /// Whether the complete diff is longer than `diff`.
     pub diff_cut: bool,
-    /// The change for `git apply`, with binary files. A file whose lines are not UTF-8 is included
-    /// as binary. `None` if it is longer than 32 MiB.
+    /// The change as input for `git apply`, including binary files. A file whose lines are not
+    /// UTF-8 is included as a binary file. `None` if the patch would be longer than 32 MiB.
     pub patch: Option<String>,
-    /// Why the session's repository could not be used. In that case its files became one commit on
-    /// the base.
+    /// Why the session's repository could not be used. `None` if it could be used. If it could not,
+    /// the session's files became one commit on top of the base.
     pub history_lost: Option<String>,
-    /// Untracked files and directories that are left out of the result although the repository does
+    /// Untracked files and directories that are not part of the result although the repository does
     /// not ignore them, such as `node_modules/`. Only the first ones are listed.
     pub left_out: Vec<String>,
-    /// Our repository that holds the commits.
+    /// Our own repository that holds the session's commits.
     pub(crate) repository: PathBuf,
 }
 
-/// Maximum number of files that are listed.
+/// Maximum number of files in [`SessionChanges::files`].
 pub(crate) const MAX_FILES: usize = 10_000;
 
-/// Files and totals of `git diff-tree -z --raw --numstat`.
+/// The files and totals that `git diff-tree -z --raw --numstat` reports.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiffStat {
     pub(crate) files: Vec<FileChange>,

@@ -1,8 +1,8 @@
-//! A session's repository: its own working tree, with objects that are borrowed from the cache.
+//! Makes a session's repository, which has its own working tree and borrows objects from the cache.
 //!
-//! The objects are borrowed through `objects/info/alternates`; the sandbox shows the cache
-//! read-only. They are never hard-linked: an agent that rewrites a linked file would rewrite the
-//! cache.
+//! The objects are borrowed through `objects/info/alternates`, and the sandbox shows the cache
+//! read-only. Objects are never hard-linked, because an agent that changes a linked file would
+//! change the cache.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::git::{Authority, Git};
 use crate::source::RepoSource;
 
-/// Files that programs leave behind and that do not belong into a delivery.
+/// An exclude list for git. It names files that programs leave behind and that must not be
+/// delivered.
 const LITTER: &str = "# Written by agent-backend: files that are not part of a delivery.\n\
                       .ab-tmp-*\n.DS_Store\n__pycache__/\nnode_modules/\n/.cache/\n/.npm/\n";
 
@@ -24,22 +25,24 @@ const LITTER: &str = "# Written by agent-backend: files that are not part of a d
 #[derive(Clone, Debug)]
 pub struct GitWorkspaceRequest {
     pub source: RepoSource,
-    /// `repo.branch`: the base if it exists, else the branch to create.
+    /// `repo.branch`: the branch to start from if it exists in the source. If not, the branch to
+    /// create.
     pub branch: Option<BranchName>,
-    /// The branch to create instead of `branch`, if that does not exist.
+    /// The branch to create instead of `branch` if `branch` does not exist in the source.
     pub new_branch: Option<BranchName>,
-    /// `delivery.targetBranch`: the base if `branch` does not exist.
+    /// `delivery.targetBranch`: the branch to start from if `branch` does not exist in the source.
     pub target: Option<BranchName>,
-    /// `repo.commit`: start there instead of at the tip of the base.
+    /// `repo.commit`: the commit to start from, instead of the tip of the chosen branch.
     pub commit: Option<CommitId>,
-    /// The branch to create if `branch` does not name it. The source must not have it.
+    /// The branch to create if `branch` does not determine its name. The source must not have a
+    /// branch of this name.
     pub work_branch: BranchName,
     /// The author of commits in the session's repository.
     pub author: GitAuthor,
 }
 
 impl GitWorkspaceRequest {
-    /// A request that starts from the default branch of a source.
+    /// Creates a request that starts from the default branch of the source.
     pub fn new(source: RepoSource, work_branch: BranchName) -> GitWorkspaceRequest {
         let author = GitAuthor::default();
         GitWorkspaceRequest {
@@ -65,7 +68,7 @@ impl GitAuthor {
     /// Checks the name and the email address.
     ///
     /// # Errors
-    /// A part is empty, or contains `<`, `>` or a control character.
+    /// Fails if the name or the address is empty, or contains `<`, `>` or a control character.
     pub fn new(name: &str, email: &str) -> Result<GitAuthor> {
         let bad = |text: &str| {
             text.trim().is_empty() || text.contains(|c: char| c.is_control() || "<>".contains(c))
@@ -94,7 +97,8 @@ impl Default for GitAuthor {
     }
 }
 
-/// Makes the repository and its working tree at `tree`, and git's configuration in `home`.
+/// Creates the repository and its working tree at `tree`, and the git configuration of the session
+/// in `home`.
 pub(crate) async fn make(
     git: &Git,
     base: &Base,
@@ -122,7 +126,7 @@ pub(crate) async fn make(
         quoted(author.email())
     );
     area::append(&dir.join("config"), &format!("[gc]\n\tauto = 0\n{user}"))?;
-    // Inside a sandbox, the owner of the files may look like another user.
+    // Inside a sandbox, the files may appear to belong to another user, and git would refuse them.
     let safe = format!("[safe]\n\tdirectory = {}\n", quoted(&tree.display().to_string()));
     area::write(&home.join(".gitconfig"), &format!("{safe}{user}"))?;
     let run = || git.at(tree, Authority::Clean).env("GIT_DIR", &dir).env("GIT_WORK_TREE", tree);

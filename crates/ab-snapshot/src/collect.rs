@@ -1,9 +1,9 @@
-//! Turns a session's tree into commits in a repository of ours.
+//! Turns a session's tree into commits in one of our own repositories.
 //!
 //! Inside the sandbox, git commits the uncommitted files and writes a bundle. Outside, our process
-//! treats the bundle as data: it imports one reference into a new bare repository, checks every
-//! object, and compares commits there. Outside of the sandbox, nothing that the agent configured is
-//! read.
+//! treats the bundle as data. It imports one reference into a new bare repository, checks every
+//! object, and compares the commits there. Outside of the sandbox, nothing that the agent
+//! configured is read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,58 +23,60 @@ use crate::patch;
 use crate::token::WorkspaceCopyMethod;
 use crate::workspaces::{PreparedWorkspace, SessionWorkspaceStore};
 
-/// The reference in the bundle.
+/// The reference that the bundle contains.
 const DELIVERY: &str = "refs/agent-backend/delivery";
-/// The same reference in our repository.
+/// The name of the delivered reference in our repository.
 pub(crate) const IMPORTED: &str = "refs/heads/delivery";
 const BUNDLE: &str = "work.bundle";
-/// Maximum size of a bundle.
+/// Maximum size of a bundle in bytes.
 const MAX_BUNDLE: u64 = 1024 * 1024 * 1024;
 const MAX_DIFF: usize = 2 * 1024 * 1024;
 const MAX_PATCH: usize = 32 * 1024 * 1024;
 const MAX_STAT: usize = 64 * 1024 * 1024;
-/// Time limit of one command in the sandbox.
+/// Time limit for one command in the sandbox.
 const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
-/// Maximum size of its output: git warns about each file whose line ends it would change.
+/// Maximum size, in bytes, of the output of one command in the sandbox. It is this large because
+/// git warns about each file whose line endings it would change.
 const INSIDE_OUTPUT: usize = 4 * 1024 * 1024;
-/// Maximum number of paths that are listed as left out.
+/// Maximum number of paths in the list of left-out files.
 const MAX_LEFT_OUT: usize = 100;
-/// Maximum size of a commit message.
+/// Maximum size of a commit message in bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
 
-/// Runs commands inside a session's sandbox, with `tree`, `home`, `outbox` and the read-only
-/// directories of its workspace visible at their own paths.
+/// Runs commands inside a session's sandbox. In the sandbox, `tree`, `home`, `outbox` and the
+/// read-only directories of the workspace are visible at their own paths.
 #[async_trait]
 pub trait SandboxedGitRunner: Send + Sync {
-    /// Runs one command to its end. A status other than 0 is not an error.
+    /// Runs one command until it ends. An exit status other than 0 is not an error.
     async fn run(&self, command: SandboxedGitCommand) -> ab_core::Result<SandboxedGitOutput>;
 }
 
-/// A command for the sandbox: an argument list, never a shell line.
+/// A command for the sandbox, as a list of arguments. No shell is involved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxedGitCommand {
-    /// The program is searched on the sandbox's path.
+    /// The program and its arguments. The program is looked up in the sandbox's `PATH`.
     pub argv: Vec<String>,
-    /// Variables in addition to those that every command of the session has.
+    /// Environment variables for this command, in addition to those that every command of the
+    /// session gets.
     pub environment: BTreeMap<String, String>,
-    /// The working directory: the workspace's `tree`.
+    /// The working directory, which is the workspace's `tree`.
     pub directory: PathBuf,
-    /// The command is killed after this time.
+    /// The time after which the command is killed.
     pub timeout: Duration,
-    /// Maximum bytes of standard output and standard error together. A command that prints more
-    /// fails.
+    /// Maximum number of bytes of standard output and standard error together. A command that
+    /// prints more fails.
     pub max_output: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxedGitOutput {
-    /// `None` if a signal ended the command.
+    /// The exit code. `None` if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-/// The launcher of a workspace whose root is `tree`.
+/// The launcher must be that of a workspace whose root is `tree`.
 #[async_trait]
 impl SandboxedGitRunner for ab_local::SandboxProgramLauncher {
     async fn run(&self, command: SandboxedGitCommand) -> ab_core::Result<SandboxedGitOutput> {
@@ -93,24 +95,24 @@ impl SandboxedGitRunner for ab_local::SandboxProgramLauncher {
 /// The result of collecting a session's changes.
 #[derive(Clone, Debug)]
 pub enum CollectChangesOutcome {
-    /// The files are the same as in the base.
+    /// The files are the same as in the commit that the session started from.
     Unchanged {
-        /// As in [`SessionChanges::left_out`].
+        /// See [`SessionChanges::left_out`].
         left_out: Vec<String>,
     },
     Changed(Box<SessionChanges>),
 }
 
 impl SessionWorkspaceStore {
-    /// Commits the uncommitted files in the session's tree and imports its commits. May be called
-    /// again after more work.
+    /// Commits the uncommitted files in the session's tree and imports the session's commits. May
+    /// be called again after the agent has done more work.
     ///
-    /// If git cannot use the repository that the agent left, or if the workspace is a copy, the
-    /// files become one commit on the base.
+    /// If the workspace is a copy, or if git cannot use the repository that the agent left, the
+    /// files become one commit on top of the base.
     ///
     /// # Errors
-    /// Git fails in the sandbox because of the files themselves, or the bundle is too large or
-    /// damaged.
+    /// Fails if git fails in the sandbox because of the files themselves, or if the bundle is too
+    /// large or damaged.
     pub async fn collect_changes(
         &self,
         workspace: &PreparedWorkspace,
@@ -122,7 +124,7 @@ impl SessionWorkspaceStore {
             let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
         };
-        // The bundle of an earlier call must not be mistaken for the new one.
+        // Remove the bundle of an earlier call, so that it cannot be mistaken for the new one.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside: sandbox, author, message };
         let (head, history_lost) = match workspace.token.provider() {
@@ -132,7 +134,7 @@ impl SessionWorkspaceStore {
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
-        // A repository that git cannot use has no list of left-out files either.
+        // If git cannot use the repository, it cannot list the left-out files either.
         let left_out = match (workspace.token.provider(), &history_lost) {
             (WorkspaceCopyMethod::Git, None) => session.left_out().await?,
             (WorkspaceCopyMethod::Git | WorkspaceCopyMethod::Copy, _) => Vec::new(),
@@ -144,7 +146,8 @@ impl SessionWorkspaceStore {
         self.changes(base, repository, history_lost, left_out).await
     }
 
-    /// Copies the bundle out and fetches its reference into a new repository of ours.
+    /// Copies the bundle out of the sandbox and fetches its reference into a new repository of
+    /// ours.
     async fn import(&self, workspace: &PreparedWorkspace, base: &CommitId) -> Result<PathBuf> {
         let root = self.area.workspace(&workspace.token);
         let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
@@ -162,7 +165,7 @@ impl SessionWorkspaceStore {
         let lent = workspace.read_only.iter().map(|path| format!("{}\n", path.display()));
         area::write(&info.join("alternates"), &lent.collect::<String>())?;
         let ours = || self.git.on(&repository, Authority::Clean);
-        // With this reference, objects of the base are not checked again.
+        // With this reference, git does not check the objects of the base again.
         ours().args(["update-ref", "refs/heads/base", base.as_str()]).stdout().await?;
         let strict = ["-c", "fetch.fsckObjects=true", "-c", "fetch.unpackLimit=1"];
         let bounded = ["-c", "core.bigFileThreshold=16m", "-c", "pack.windowMemory=64m"];
@@ -193,10 +196,11 @@ impl SessionWorkspaceStore {
                 "git did not print the imported commit",
             ));
         };
-        // The agent's attributes must not affect the diff that people see.
+        // An empty tree as the source of attributes: the agent's attributes must not affect the
+        // diff that people see.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
         let nothing = nothing.stdout().await?.trim().to_owned();
-        // `GIT_ATTR_SOURCE` takes no effect before git 2.41, so attributes of ours are in a file.
+        // Before version 2.41, git ignores `GIT_ATTR_SOURCE`, so our attributes are in a file.
         let attributes = repository.join("patch.attributes");
         let ours_only = format!("core.attributesFile={}", attributes.display());
         let diff_with = |quote: &str, options: &[&str], most: usize| {
@@ -244,16 +248,17 @@ impl SessionWorkspaceStore {
     }
 }
 
-/// The repository that git uses in the sandbox.
+/// The repository that a git command in the sandbox works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repository {
-    /// The session's own repository, with the agent's commits.
+    /// The session's own repository with the agent's commits.
     Session,
-    /// A new repository in the outbox, if the session's own is unusable or the workspace is a copy.
+    /// A new repository in the outbox. It is used if the session's own repository is unusable or
+    /// the workspace is a copy.
     Rescue,
 }
 
-/// Runs git in a sandbox.
+/// Runs git in a session's sandbox.
 struct Inside<'a> {
     workspace: &'a PreparedWorkspace,
     base: &'a CommitId,
@@ -263,15 +268,15 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Returns the last commit. Writes the bundle unless this is the base.
+    /// Returns the last commit of the session. Writes the bundle unless this commit is the base.
     async fn bundle(&self, repository: Repository) -> Result<CommitId> {
         let base = self.base.as_str();
         if repository == Repository::Rescue {
             let rescue = self.rescue();
             self.git(Repository::Session, &["init", "--quiet", "--bare", "--template=", &rescue])
                 .await?;
-            // A repeated rescue continues from the first one, so that a delivered commit is not
-            // made twice.
+            // If an earlier call already made the rescue repository, this call continues from its
+            // last commit, so that a delivered commit is not made twice.
             let before = ["rev-parse", "--verify", "--quiet", &format!("{DELIVERY}^{{commit}}")];
             let last = self.git(repository, &before).await.unwrap_or_else(|_| base.to_owned());
             self.git(repository, &["update-ref", "--no-deref", "HEAD", &last]).await?;
@@ -301,8 +306,8 @@ impl Inside<'_> {
         Ok(commit)
     }
 
-    /// Files and directories that are neither committed nor ignored by the repository itself: those
-    /// that our own exclude list leaves out.
+    /// Returns the files and directories that are neither committed nor ignored by the repository
+    /// itself. These are the ones that our own exclude list leaves out.
     async fn left_out(&self) -> Result<Vec<String>> {
         let words = [
             "ls-files",
@@ -314,7 +319,7 @@ impl Inside<'_> {
         ];
         let listed = self.git(Repository::Session, &words).await?;
         let paths = listed.split('\0').filter(|path| !path.is_empty());
-        // These are our own temporary files.
+        // Paths that contain this text are our own temporary files.
         let paths = paths.filter(|path| !path.contains(".ab-tmp-"));
         Ok(paths.take(MAX_LEFT_OUT).map(str::to_owned).collect())
     }
@@ -338,8 +343,8 @@ impl Inside<'_> {
     }
 
     fn command(&self, repository: Repository, words: &[&str]) -> SandboxedGitCommand {
-        // These settings only save time or output. In the sandbox, the agent's own settings may
-        // take effect.
+        // These settings only save time or output. They protect nothing, because in the sandbox the
+        // agent's own settings may take effect.
         let settings = [
             "safe.directory=*",
             "core.hooksPath=/dev/null",

@@ -1,7 +1,7 @@
-//! The commit that the copy of a directory is compared with.
+//! Makes the commit that the copy of a directory is later compared with.
 //!
-//! It is made right after the copy, before the agent can write to it, in a bare repository of ours
-//! beside the tree. The tree itself gets no repository.
+//! The commit is made right after the copy, before the agent can write to the files. It is stored
+//! in a bare repository of ours beside the tree. The tree itself does not become a repository.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use crate::changes::CommitId;
 use crate::error::{GitTaskField, Result, SnapshotError};
 use crate::git::{Authority, Git, TRANSFER_TIME, failure};
 
-/// Maximum size of the list of all files.
+/// Maximum size, in bytes, of the list of all files.
 const MAX_LISTED: usize = 256 * 1024 * 1024;
-/// The mode of an index entry that is a separate repository.
+/// The mode of an index entry that stands for a separate repository.
 const GITLINK: &str = "160000";
 
-/// Commits every file of `tree` that no `.gitignore` in it excludes, to the new bare repository
-/// `repository`.
+/// Commits every file of `tree` that no `.gitignore` in it excludes. The commit goes into the new
+/// bare repository `repository`.
 ///
 /// # Errors
-/// The tree contains a repository below its top. Git does not look into it, so its changes would be
-/// lost.
+/// Fails if a directory below the top of the tree is a repository. Git does not look into such a
+/// directory, so its changes would be lost.
 pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<CommitId> {
     let init = git.at(&git.home, Authority::Clean);
     let init = init.args(["init", "--quiet", "--bare", "--template=", "--object-format=sha1"]);
@@ -57,7 +57,7 @@ pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<
     let commit = CommitId::read(made.trim()).ok_or_else(|| {
         SnapshotError::failed(ErrorKind::Io, "git did not print the commit of the directory")
     })?;
-    // Keeps the objects from being removed.
+    // The reference keeps git from removing the objects.
     on_tree().args(["update-ref", "refs/heads/base", commit.as_str()]).stdout().await?;
     Ok(commit)
 }

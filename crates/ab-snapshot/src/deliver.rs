@@ -1,4 +1,4 @@
-//! Delivers a session's commits as a new branch, in a local repository or on another host.
+//! Delivers a session's commits as a new branch, to a local repository or to another host.
 
 use std::path::Path;
 
@@ -19,20 +19,22 @@ use crate::workspaces::SessionWorkspaceStore;
 pub struct DeliveredBranch {
     pub branch: BranchName,
     pub commit: CommitId,
-    /// The branch already had this commit: an earlier delivery was interrupted after it.
+    /// Whether the branch already pointed to this commit, because an earlier delivery was
+    /// interrupted after it had created the branch.
     pub already_there: bool,
 }
 
 impl SessionWorkspaceStore {
-    /// Creates the branch in the repository `to`. An existing branch with another commit is never
-    /// changed.
+    /// Creates the branch in the repository `to`. If the branch exists with another commit, it is
+    /// never changed.
     ///
-    /// In a local repository only objects and the reference are written, with its hooks disabled;
-    /// its working tree and index stay as they are. Another host gets a push with the operator's
-    /// credentials.
+    /// In a local repository, only objects and the reference are written, with the repository's
+    /// hooks disabled. Its working tree and index stay unchanged. To another host, the branch is
+    /// pushed with the operator's credentials.
     ///
     /// # Errors
-    /// The branch exists (`AlreadyExists`), or the repository cannot be written.
+    /// Fails with `AlreadyExists` if the branch exists with another commit. Also fails if the
+    /// repository cannot be written.
     pub async fn deliver_branch(
         &self,
         token: &WorkspaceToken,
@@ -60,7 +62,7 @@ impl SessionWorkspaceStore {
         let show = ["rev-parse", "--verify", "--quiet"];
         let existing = theirs().args(show).args([reference.as_str()]).run().await?;
         if existing.code == Some(0) {
-            // Left by a delivery that was interrupted.
+            // Remove the temporary reference that an interrupted delivery may have left.
             theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;
             let commit = String::from_utf8_lossy(&existing.stdout).trim().to_owned();
             return already_there(branch, &changes.head, &commit);
@@ -71,7 +73,7 @@ impl SessionWorkspaceStore {
         if output.code != Some(0) {
             return Err(refused(branch, &output.stderr));
         }
-        // Fails if the branch was created in the meantime.
+        // This fails if another process has created the branch in the meantime.
         let create = ["update-ref", &reference, head, &changes.head.zero()];
         let created = theirs().args(create).run().await?;
         theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;
@@ -103,7 +105,7 @@ impl SessionWorkspaceStore {
         if let Some((commit, _)) = lines.find(|(_, name)| *name == reference) {
             return already_there(branch, &changes.head, commit);
         }
-        // An empty lease: the branch must not exist.
+        // The lease without a value requires that the branch does not exist.
         let lease = format!("--force-with-lease={reference}:");
         let push = ours().args(["push", "--quiet", "--no-verify", "--no-signed", lease.as_str()]);
         let push = push.args(["--"]).args([to.argument()]);

@@ -1,4 +1,4 @@
-//! Errors that name the field of a task that caused them.
+//! Errors that name the field of the task that caused them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ab_core::{Error, ErrorCode, ErrorKind};
 
 pub type Result<T, E = SnapshotError> = std::result::Result<T, E>;
 
-/// The field of a task that an error is about.
+/// The field of a task that caused an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GitTaskField {
     RepoUrl,
@@ -36,27 +36,27 @@ impl fmt::Display for GitTaskField {
     }
 }
 
-/// A failed step of a workspace or a delivery.
+/// The error of a failed step of a workspace or a delivery.
 #[derive(Clone, Debug)]
 pub struct SnapshotError {
-    /// `None` if no field of the task is the cause.
+    /// The field of the task that caused the error. `None` if no field did.
     pub field: Option<GitTaskField>,
     pub error: Error,
 }
 
 impl SnapshotError {
-    /// The value of a field is not usable.
+    /// The error for a field whose value cannot be used.
     pub(crate) fn field(field: GitTaskField, kind: ErrorKind, message: impl Into<String>) -> Self {
         let error = Error::new(ErrorCode::InvalidConfiguration, kind, message);
         Self { field: Some(field), error }
     }
 
-    /// A tool or a file operation failed.
+    /// The error for a tool or a file operation that failed.
     pub(crate) fn failed(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { field: None, error: Error::new(ErrorCode::ExecFailed, kind, message) }
     }
 
-    /// The same error, with this field as its cause.
+    /// The same error, with `field` as its cause.
     pub(crate) fn about(self, field: GitTaskField) -> Self {
         Self { field: Some(field), ..self }
     }

@@ -1,5 +1,5 @@
-//! Runs git in this process: never with the configuration of a repository that others can write,
-//! never with hooks, and never with a prompt.
+//! Runs git in this process. Git never uses hooks or prompts here, and never the configuration of a
+//! repository that others can write.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use ab_host::host_program::{HostProgram, HostProgramOutput, HostProgramRequest};
 
 use crate::error::{Result, SnapshotError};
 
-/// Variables that git uses to reach other hosts. The caller passes those that the operator has set.
+/// The environment variables that git uses to reach other hosts. The caller passes the ones that
+/// the operator has set.
 pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "HOME",
     "USER",
@@ -32,16 +33,16 @@ pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "NO_PROXY",
 ];
 
-/// Time limit of commands on local files.
+/// Time limit for commands on local files.
 pub(crate) const LOCAL_TIME: Duration = Duration::from_secs(10 * 60);
-/// Time limit of commands that transfer a repository.
+/// Time limit for commands that transfer a repository.
 pub(crate) const TRANSFER_TIME: Duration = Duration::from_secs(60 * 60);
-/// Maximum size of the output of ordinary commands.
+/// Maximum size, in bytes, of the output of ordinary commands.
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;
-/// Maximum number of characters of git's error output that an error repeats.
+/// Maximum number of characters of git's error output that are repeated in an error message.
 const QUOTED: usize = 500;
 
-/// Settings for every run. A repository's own settings cannot override them.
+/// Settings for every git command. A repository's own settings cannot override them.
 const OVERRIDES: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -60,31 +61,31 @@ const OVERRIDES: &[&str] = &[
     "init.templateDir=",
     "protocol.ext.allow=never",
 ];
-/// Further settings for runs that use nothing of the operator.
+/// Additional settings for commands that must not use anything of the operator.
 const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
 
-/// The git program, and the environments it runs in.
+/// The git program and the environments that it runs in.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     pub(crate) tool: HostProgram,
-    /// An empty directory of ours.
+    /// An empty directory of ours, used as the home directory.
     pub(crate) home: PathBuf,
-    /// The only configuration file of clean runs.
+    /// The only configuration file that git reads with [`Authority::Clean`].
     pub(crate) config: PathBuf,
-    /// The operator's variables.
+    /// The operator's environment variables.
     pub(crate) operator: Vec<(OsString, OsString)>,
 }
 
-/// What a run may access.
+/// What a git command may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Authority {
-    /// Local files, with our configuration only.
+    /// Local files only, with our own configuration.
     Clean,
     /// The network, with the operator's configuration and credentials.
     Operator,
 }
 
-/// One run of git.
+/// A git command that is being prepared.
 #[derive(Debug)]
 pub(crate) struct GitRun<'a> {
     git: &'a Git,
@@ -93,7 +94,7 @@ pub(crate) struct GitRun<'a> {
 }
 
 impl Git {
-    /// A run in `directory`, on the repository that git finds there.
+    /// Prepares a git command in `directory`. Git uses the repository that it finds there.
     pub(crate) fn at(&self, directory: &Path, authority: Authority) -> GitRun<'_> {
         let (mut arguments, mut environment) = (Vec::new(), Vec::new());
         let overrides = match authority {
@@ -142,12 +143,13 @@ impl Git {
         GitRun { git: self, run, what: String::new() }
     }
 
-    /// A run on a repository of ours.
+    /// Prepares a git command on one of our own repositories.
     pub(crate) fn on(&self, repository: &Path, authority: Authority) -> GitRun<'_> {
         self.at(repository, authority).env("GIT_DIR", repository)
     }
 
-    /// The ssh command to set: `None` if the operator has one, else ours, which never prompts.
+    /// Returns the value to set for `GIT_SSH_COMMAND`. `None` if the operator has configured an ssh
+    /// command. If not, this is our own command, which never prompts.
     pub(crate) async fn ssh_command(&self) -> Result<Option<OsString>> {
         let own = |name: &OsString| name == "GIT_SSH_COMMAND" || name == "GIT_SSH";
         if self.operator.iter().any(|(name, _)| own(name)) {
@@ -192,12 +194,12 @@ impl GitRun<'_> {
         self
     }
 
-    /// Runs git to its end, whatever its status.
+    /// Runs git until it ends, whatever its exit status.
     pub(crate) async fn run(self) -> Result<HostProgramOutput> {
         Ok(self.git.tool.run(self.run).await?)
     }
 
-    /// Runs git and returns its output. A status other than 0 is an error.
+    /// Runs git and returns its output. An exit status other than 0 is an error.
     pub(crate) async fn stdout(self) -> Result<String> {
         let what = self.what.clone();
         let output = self.run().await?;
@@ -214,13 +216,13 @@ impl GitRun<'_> {
     }
 }
 
-/// The error for a run that ended with a status other than 0.
+/// Creates the error for a git command that ended with a status other than 0.
 pub(crate) fn failure(what: &str, output: &HostProgramOutput) -> SnapshotError {
     let message = format!("git {what} failed: {}", complaint(&output.stderr));
     SnapshotError::failed(ErrorKind::Failed, message)
 }
 
-/// Git's error output as one line, without passwords in URLs.
+/// Returns git's error output as one line, with passwords in URLs removed.
 pub(crate) fn complaint(stderr: &str) -> String {
     let lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let words = lines.flat_map(str::split_whitespace).map(|word| {

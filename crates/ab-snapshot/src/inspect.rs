@@ -1,4 +1,5 @@
-//! Questions about repositories and workspaces that change nothing: branches, and the space on the disk.
+//! Queries about repositories and workspaces that change nothing: the branches of a repository, and
+//! the disk space of a workspace.
 
 use std::time::Duration;
 
@@ -11,28 +12,29 @@ use crate::source::RepoSource;
 use crate::token::WorkspaceToken;
 use crate::workspaces::SessionWorkspaceStore;
 
-/// Time limit for listing branches: a person waits for them.
+/// Time limit for listing branches. It is short because a person waits for the list.
 const BRANCHES_TIME: Duration = Duration::from_secs(20);
-/// The most branches that are returned.
+/// Maximum number of branches that are returned.
 const MAX_BRANCHES: usize = 5000;
 
 /// The branches of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoBranchNames {
-    /// The branch that HEAD names.
+    /// The name of the branch that HEAD points to.
     pub default: Option<String>,
-    /// Names and commits, by name.
+    /// The names and commits of the branches, sorted by name.
     pub branches: Vec<(String, CommitId)>,
-    /// Whether there are more.
+    /// Whether the repository has more branches than these.
     pub truncated: bool,
 }
 
 impl SessionWorkspaceStore {
-    /// Asks a repository for its branches. Nothing is transferred, and nothing that the repository configures is run.
+    /// Lists the branches of a repository. Transfers no objects, and runs nothing that the
+    /// repository configures.
     ///
     /// # Errors
     ///
-    /// The repository cannot be read, or does not answer within 20 seconds.
+    /// Fails if the repository cannot be read, or does not answer within 20 seconds.
     pub async fn list_branches(&self, source: &RepoSource) -> Result<RepoBranchNames> {
         let open = Source::open(&self.git, source).await?;
         let names = ["HEAD".to_owned(), "refs/heads/*".to_owned()];
@@ -42,11 +44,12 @@ impl SessionWorkspaceStore {
         Ok(RepoBranchNames { default: refs.default, branches, truncated })
     }
 
-    /// What the workspace of `token` occupies on the disk. Objects that it borrows from the cache do not count.
+    /// Returns the disk space that the workspace of `token` uses. Objects that it borrows from the
+    /// cache do not count.
     ///
     /// # Errors
     ///
-    /// There is no such workspace.
+    /// Fails if there is no such workspace.
     pub async fn disk_usage(&self, token: &WorkspaceToken) -> Result<DirectoryUsage> {
         Ok(directory_usage(&self.area.workspace(token)).await?)
     }

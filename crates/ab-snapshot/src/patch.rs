@@ -1,7 +1,7 @@
-//! Patches as text: a file whose lines are not UTF-8 is included as binary.
+//! Finds the files that a patch must include as binary because their lines are not UTF-8.
 
-/// Attributes that make git treat files as binary if their part of this patch is not UTF-8. `None`
-/// if the whole patch is UTF-8.
+/// Returns git attributes that mark those files as binary whose part of this patch is not UTF-8.
+/// Returns `None` if the whole patch is UTF-8.
 ///
 /// The patch must have quoted paths (`core.quotePath`).
 pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
@@ -10,7 +10,7 @@ pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
     }
     let mut attributes = String::new();
     for part in parts(patch).filter(|part| std::str::from_utf8(part).is_err()) {
-        // A part without a path has no lines, so it is plain text.
+        // A part without a path contains no lines of the file, so it needs no attribute.
         if let Some(path) = path(part) {
             attributes.push_str(&format!("{} -diff\n", pattern(&path)));
         }
@@ -18,7 +18,7 @@ pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
     Some(attributes)
 }
 
-/// The parts of the patch, one for each file.
+/// Splits the patch into its parts, one for each file.
 fn parts(patch: &[u8]) -> impl Iterator<Item = &[u8]> {
     const START: &[u8] = b"\ndiff --git ";
     let starts: Vec<usize> = patch
@@ -32,7 +32,8 @@ fn parts(patch: &[u8]) -> impl Iterator<Item = &[u8]> {
     starts.zip(ends).map(|(start, end)| &patch[start..end])
 }
 
-/// The path of a part: of the new file, or of the old one if there is no new one.
+/// Returns the path of the file of a part: that of the new file, or that of the old file if there
+/// is no new one.
 fn path(part: &[u8]) -> Option<Vec<u8>> {
     let line = |mark: &[u8]| {
         let mut lines = part.split(|byte| *byte == b'\n');
@@ -43,9 +44,9 @@ fn path(part: &[u8]) -> Option<Vec<u8>> {
     path.get(2..).map(<[u8]>::to_vec)
 }
 
-/// Decodes a path that git printed.
+/// Decodes a path in the form that git printed.
 fn unquoted(printed: &[u8]) -> Vec<u8> {
-    // A tab follows a path with spaces.
+    // Git prints a tab after a path that contains spaces.
     let printed = printed.strip_suffix(b"\t").unwrap_or(printed);
     let Some(quoted) = printed.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) else {
         return printed.to_vec();
@@ -79,7 +80,7 @@ fn unquoted(printed: &[u8]) -> Vec<u8> {
     path
 }
 
-/// A pattern for an attributes file that matches only this path.
+/// Returns a pattern for an attributes file. It matches only this path.
 fn pattern(path: &[u8]) -> String {
     let mut pattern = String::from("\"/");
     for byte in path {

@@ -9,13 +9,14 @@ use sha2::{Digest, Sha256};
 use crate::error::{GitTaskField, Result, SnapshotError};
 
 const LONGEST: usize = 4096;
-/// URL schemes that do not make git run a program that the URL names.
+/// The allowed URL schemes. With other schemes, a URL can make git run a program that it names.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git"];
 
-/// A repository that a task names. `Display` leaves out passwords.
+/// A repository that a task names. The `Display` output contains no passwords.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum RepoSource {
-    /// An absolute path. Only callers on this host may name one; the caller of this crate checks that.
+    /// An absolute path. Only callers on this host may name a path. This crate does not check that:
+    /// its caller must.
     Local(PathBuf),
     /// A URL with a scheme that git knows, or `user@host:path`.
     Remote(String),
@@ -45,7 +46,8 @@ impl RepoSource {
             }
             Some(_) => return Err(refused("the scheme must be https, http, ssh, git or file")),
             None => match text.split_once(':') {
-                // `ext::command` and similar URLs run programs.
+                // This also matches `ext::command` and similar, which make git run a program. The
+                // condition rejects them.
                 Some((before, after)) if !after.starts_with(':') && !before.contains('/') => {
                     before.rsplit('@').next().unwrap_or_default()
                 }
@@ -58,7 +60,7 @@ impl RepoSource {
         Ok(RepoSource::Remote(text.to_owned()))
     }
 
-    /// The argument for git.
+    /// Returns the source as an argument for git.
     pub(crate) fn argument(&self) -> std::ffi::OsString {
         match self {
             RepoSource::Local(path) => path.clone().into_os_string(),
@@ -66,7 +68,7 @@ impl RepoSource {
         }
     }
 
-    /// The name of the source's cache.
+    /// Returns the name of the source's cache.
     pub(crate) fn key(&self) -> String {
         let text = match self {
             RepoSource::Local(path) => path.as_os_str().as_encoded_bytes(),
@@ -103,13 +105,13 @@ impl fmt::Debug for RepoSource {
     }
 }
 
-/// A URL without its password or token.
+/// Returns the URL without its password or token.
 pub(crate) fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     match authority.rsplit_once('@') {
-        // Without a colon the user name may be the token.
+        // If there is no colon, the user name itself may be the token.
         Some((_, host)) if scheme != "ssh" => format!("{scheme}://***@{host}{path}"),
         Some((user, host)) => {
             let name = user.split(':').next().unwrap_or_default();

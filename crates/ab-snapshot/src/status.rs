@@ -1,5 +1,5 @@
-//! Counts the uncommitted changes of a local source, without running anything of the source and
-//! without changing it.
+//! Counts the uncommitted changes of a local source, without running anything that the source
+//! configures and without changing the source.
 //!
 //! `git status` in the source would run its filters and its fsmonitor, and write its index.
 //! Instead, a repository of ours with a copy of the index examines the same files.
@@ -11,23 +11,23 @@ use crate::area;
 use crate::error::Result;
 use crate::git::{Authority, Git};
 
-/// Maximum size of the list of changes. A longer list is counted only in part.
+/// Maximum size, in bytes, of the list of changes. Of a longer list, only a part is counted.
 const MAX_LIST: usize = 4 * 1024 * 1024;
-/// Maximum size of the source's index.
+/// Maximum size, in bytes, of the source's index file.
 const MAX_INDEX: u64 = 1024 * 1024 * 1024;
 const TIME: Duration = Duration::from_secs(60);
-/// Settings of the source that decide whether a file counts as changed.
+/// The settings of the source that affect whether a file counts as changed.
 const KEPT: &[&str] = &["core.autocrlf", "core.eol", "core.filemode", "core.symlinks"];
 
-/// Changes in a source that a clone does not contain.
+/// The changes in a source's working tree that a clone would not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uncommitted {
     pub(crate) changed: u64,
     pub(crate) untracked: u64,
 }
 
-/// Counts the changes in the working tree of `source`; zero for a bare repository. `probe` is the
-/// path of a temporary directory.
+/// Counts the changes in the working tree of `source`. The result is zero for a bare repository.
+/// `probe` is the path of a temporary directory.
 pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Uncommitted> {
     let ask = || git.at(source, Authority::Clean);
     let bare = ask().args(["rev-parse", "--is-bare-repository"]).stdout().await?;
@@ -51,7 +51,7 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
             .await?;
     }
     area::make_dir(&probe.join("info"))?;
-    // The file may be missing.
+    // An error is ignored, because the file may be missing.
     let exclude = probe.join("info/exclude");
     let _ = ab_host::directory::copy_file(&info, "exclude", &exclude, MAX_LIST as u64).await;
     let alternates = probe.join("objects/info");

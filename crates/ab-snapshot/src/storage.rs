@@ -1,4 +1,4 @@
-//! What the workspaces and caches occupy on the disk, and the removal of caches that no workspace needs.
+//! The disk space of the workspaces and caches, and the removal of caches that no workspace needs.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,26 +14,27 @@ use crate::workspaces::{ATTACHMENTS, READ_ONLY, SessionWorkspaceStore};
 /// The repository that caches one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCache {
-    /// Identifies the source. The name of a directory.
+    /// The name of the cache's directory. It identifies the source.
     pub name: String,
-    /// When a workspace was last made from it.
+    /// The time when a workspace was last made from this cache.
     pub last_used: SystemTime,
-    /// Whether a workspace uses its objects.
+    /// Whether a workspace uses objects of this cache.
     pub is_borrowed: bool,
     pub usage: DirectoryUsage,
 }
 
 impl SessionWorkspaceStore {
-    /// The cached repositories by name.
+    /// Returns the caches, sorted by name.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub async fn caches(&self) -> Result<Vec<StoredCache>> {
         let borrowed = Borrowed::find(&self.area)?;
         let mut caches = Vec::new();
         for (name, last_used) in self.area.caches()? {
             let path = self.area.cache(&name);
-            // A cache that is being removed, or that git changes now, is counted as far as it can be.
+            // The cache may be changed by git or removed at this moment, so the result may be
+            // incomplete.
             let usage = directory_usage(&path).await.unwrap_or_default();
             let is_borrowed = borrowed.has(&path);
             caches.push(StoredCache { name, last_used, is_borrowed, usage });
@@ -41,10 +42,11 @@ impl SessionWorkspaceStore {
         Ok(caches)
     }
 
-    /// Removes a cache. Returns `false`, and removes nothing, if a workspace uses its objects or is being made.
+    /// Removes a cache. If a workspace uses its objects or is being made, removes nothing and
+    /// returns `false`.
     ///
     /// # Errors
-    /// The cache cannot be removed. The call can be repeated.
+    /// Fails if the cache cannot be removed. The call can be repeated.
     pub async fn remove_cache(&self, name: &str) -> Result<bool> {
         if !self.area.caches()?.iter().any(|(known, _)| known == name) {
             return Ok(true);
@@ -54,8 +56,9 @@ impl SessionWorkspaceStore {
             Err(error) if error.kind() == ErrorKind::Timeout => return Ok(false),
             Err(error) => return Err(error),
         };
-        // The directory of a workspace is made before its cache is locked, and its record after it. So a workspace
-        // that uses the cache is either recorded or visibly incomplete.
+        // A workspace's directory is made before its cache is locked, and its record is written
+        // after that. So a workspace that uses this cache is either recorded or recognizable as
+        // incomplete.
         let path = self.area.cache(name);
         if Borrowed::find(&self.area)?.has(&path) {
             return Ok(false);
@@ -65,17 +68,18 @@ impl SessionWorkspaceStore {
         Ok(true)
     }
 
-    /// The bytes that this process can still write to the file system; `None` if that is unknown.
+    /// Returns the number of bytes that this process can still write to the file system, or `None`
+    /// if that is unknown.
     pub fn free_space(&self) -> Option<u64> {
         free_space(self.area.root()).ok()
     }
 }
 
-/// The cached repositories whose objects the workspaces in `directory` use, for a copy of the directory. Incomplete
-/// workspaces count as none.
+/// Returns the caches whose objects are used by the workspaces in `directory`. A caller that copies
+/// `directory` must copy these as well. Incomplete workspaces are ignored.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn borrowed_caches(directory: &Path) -> Result<Vec<PathBuf>> {
     let area = Area::existing(directory);
     let borrowed = Borrowed::find(&area)?;
@@ -83,11 +87,11 @@ pub fn borrowed_caches(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(caches.filter(|cache| borrowed.objects.contains(&cache.join(OBJECTS))).collect())
 }
 
-/// Replaces the directory `from` at the beginning of the paths that the records of workspaces in `directory` contain.
-/// Returns the directories of the workspaces.
+/// Changes the paths in the records of all workspaces in `directory`: where a path begins with the
+/// directory `from`, that part is replaced by `to`. Returns the directories of the workspaces.
 ///
 /// # Errors
-/// A record cannot be read or written.
+/// Fails if a record cannot be read or written.
 pub fn move_records(directory: &Path, from: &str, to: &str) -> Result<Vec<PathBuf>> {
     let area = Area::existing(directory);
     let mut moved = Vec::new();
@@ -106,13 +110,13 @@ pub fn move_records(directory: &Path, from: &str, to: &str) -> Result<Vec<PathBu
     Ok(moved)
 }
 
-/// The directory of objects in a repository.
+/// The name of the directory with the objects of a repository.
 const OBJECTS: &str = "objects";
 
-/// Which object directories the workspaces use.
+/// The object directories that the workspaces use.
 struct Borrowed {
     objects: Vec<PathBuf>,
-    /// Whether a workspace is being made. It may use any cache.
+    /// Whether a workspace is being made. Such a workspace may use any cache.
     has_incomplete: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Cleanup tokens: a string that names everything made for a workspace, before it is made.
+//! Workspace tokens. A token names everything that will be made for a workspace, and is created
+//! before the workspace is.
 
 use std::fmt;
 
@@ -33,8 +34,9 @@ impl fmt::Display for WorkspaceCopyMethod {
 /// Number of random bytes in a token.
 const BYTES: usize = 16;
 
-/// Names the workspace that [`cleanup`](crate::SessionWorkspaceStore::remove_workspace) removes. The caller stores it
-/// before the workspace is made, so that a crash leaves nothing that cannot be found.
+/// Names a workspace, for example for [`cleanup`](crate::SessionWorkspaceStore::remove_workspace).
+/// The caller stores the token before the workspace is made, so that everything can be found and
+/// removed after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkspaceToken {
     provider: WorkspaceCopyMethod,
@@ -42,7 +44,7 @@ pub struct WorkspaceToken {
 }
 
 impl WorkspaceToken {
-    /// A new token. It is also the name of a directory, and hard to guess.
+    /// Creates a new token, which is hard to guess. It is also used as the name of a directory.
     pub fn new(provider: WorkspaceCopyMethod) -> Result<WorkspaceToken> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {

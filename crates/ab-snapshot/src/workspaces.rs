@@ -1,4 +1,4 @@
-//! The handle on all workspaces of a data directory.
+//! The store of all workspaces in a data directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,23 +24,23 @@ use crate::token::{WorkspaceCopyMethod, WorkspaceToken};
 /// Settings of [`SessionWorkspaceStore`].
 #[derive(Clone, Debug)]
 pub struct SnapshotSettings {
-    /// A directory for this crate alone.
+    /// The data directory, which nothing but this crate may use.
     pub directory: PathBuf,
-    /// The directories in which git is searched.
+    /// The directories in which the git program is looked up.
     pub path: Vec<PathBuf>,
     /// The operator's values of [`GIT_NETWORK_ENV_VARIABLES`](crate::GIT_NETWORK_ENV_VARIABLES).
-    /// Only runs of git that reach other hosts get them.
+    /// Only git commands that contact other hosts get them.
     pub git_environment: Vec<(OsString, OsString)>,
 }
 
-/// Makes, finds and removes workspaces. Cheap to clone.
+/// Makes, finds and removes workspaces. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct SessionWorkspaceStore {
     pub(crate) area: Area,
     pub(crate) git: Git,
 }
 
-/// The source of a workspace.
+/// Where the files of a new workspace come from.
 #[derive(Clone, Debug)]
 pub enum WorkspaceRequest {
     Git(GitWorkspaceRequest),
@@ -56,20 +56,20 @@ pub enum WorkspaceRequest {
     },
 }
 
-/// A file for the agent that is not part of its tree.
+/// A file for the agent that is not part of the workspace's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceAttachment {
-    /// The directory that it is copied from, and its name there.
+    /// The directory that contains the file to copy. The name of the file follows.
     pub directory: PathBuf,
     pub file: String,
-    /// Its name in [`PreparedWorkspace::attachments_dir`].
+    /// The name that the copy gets in [`PreparedWorkspace::attachments_dir`].
     pub name: String,
-    /// A larger file is an error.
+    /// Maximum size of the file in bytes. A larger file is an error.
     pub max_bytes: u64,
 }
 
 impl WorkspaceRequest {
-    /// The provider for the token of this request.
+    /// Returns how this workspace is made, which is also part of its token.
     pub fn provider(&self) -> WorkspaceCopyMethod {
         match self {
             WorkspaceRequest::Git(_) => WorkspaceCopyMethod::Git,
@@ -80,29 +80,31 @@ impl WorkspaceRequest {
     }
 }
 
-/// The files of one session.
+/// The directories and the base of one session's workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedWorkspace {
     pub token: WorkspaceToken,
-    /// The files that the agent works on. In the sandbox this is the workspace root, at the same
-    /// path.
+    /// The directory with the files that the agent works on. In the sandbox, it is the workspace
+    /// root and has the same path.
     pub tree: PathBuf,
-    /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
+    /// The session's private home directory, read-write in the sandbox. It lies outside of `tree`.
     pub home: PathBuf,
     /// The directory for the bundle of [`collect_changes`](SessionWorkspaceStore::collect_changes), read-write
     /// in the sandbox.
     pub bundle_dir: PathBuf,
-    /// The directory with the attachments if there are any, read-only in the sandbox. It lies outside of `tree`.
+    /// The directory with the attachments, read-only in the sandbox. `None` if there are no
+    /// attachments. It lies outside of `tree`.
     pub attachments_dir: Option<PathBuf>,
-    /// Directories that must be visible in the sandbox, read-only, at their own paths.
+    /// Further directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only: Vec<PathBuf>,
-    /// The commit that the tree started from. For a copy, it is in a repository of ours.
+    /// The commit that the tree started from. For a copied directory, the commit is in a repository
+    /// of ours.
     pub base: Option<CommitId>,
     /// The branch that `base` was taken from.
     pub base_branch: Option<BranchName>,
-    /// The branch that is checked out, and that a delivery creates; `None` for a copy.
+    /// The branch that is checked out and that a delivery creates. `None` for a copied directory.
     pub branch: Option<BranchName>,
-    /// What a person should know. Also set when an existing workspace is found.
+    /// Notes that a person should see. They are also set for a workspace that was made earlier.
     pub notes: Vec<PreparedWorkspaceNote>,
 }
 
@@ -111,7 +113,7 @@ pub struct PreparedWorkspace {
 pub enum PreparedWorkspaceNote {
     /// Objects were transferred from the source into the cache.
     Fetched,
-    /// Changes in the source's working tree are not part of the workspace.
+    /// The source's working tree has uncommitted changes, which are not part of the workspace.
     Uncommitted { changed: u64, untracked: u64 },
     /// The changes in the source's working tree could not be counted.
     UncommittedUnknown { reason: String },
@@ -120,7 +122,7 @@ pub enum PreparedWorkspaceNote {
 }
 
 impl PreparedWorkspaceNote {
-    /// The note as one line of the record.
+    /// Returns the note as one line of the record.
     fn written(&self) -> String {
         match self {
             Self::Fetched => "fetched".to_owned(),
@@ -134,7 +136,7 @@ impl PreparedWorkspaceNote {
         }
     }
 
-    /// Parses a line; `None` for a line that another version wrote.
+    /// Parses a line of the record. Returns `None` for a line that another version wrote.
     fn read(line: &str) -> Option<PreparedWorkspaceNote> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut numbers = rest.split(' ').map_while(|number| number.parse().ok());
@@ -151,7 +153,7 @@ impl PreparedWorkspaceNote {
 }
 
 impl SessionWorkspaceStore {
-    /// Makes the directories below `settings.directory` and searches git.
+    /// Creates the directories below `settings.directory` and looks up the git program.
     pub fn open(settings: SnapshotSettings) -> Result<SessionWorkspaceStore> {
         let tool = HostProgram::find("git", &settings.path)?;
         let area = Area::open(&settings.directory)?;
@@ -160,11 +162,11 @@ impl SessionWorkspaceStore {
         Ok(SessionWorkspaceStore { area, git })
     }
 
-    /// Makes the workspace of `token`, which the caller has stored, without attachments: see
-    /// [`prepare_with`](SessionWorkspaceStore::prepare_with).
+    /// Makes the workspace of `token` without attachments. The caller must have stored the token.
+    /// See [`prepare_with`](SessionWorkspaceStore::prepare_with).
     ///
     /// # Errors
-    /// Those of [`prepare_with`](SessionWorkspaceStore::prepare_with).
+    /// Fails in the same cases as [`prepare_with`](SessionWorkspaceStore::prepare_with).
     pub async fn prepare_workspace(
         &self,
         token: &WorkspaceToken,
@@ -173,12 +175,13 @@ impl SessionWorkspaceStore {
         self.prepare_with(token, request, &[]).await
     }
 
-    /// Makes the workspace of `token`, which the caller has stored, and copies the attachments. A workspace that is
-    /// already complete is returned unchanged. The remains of an incomplete one are removed first.
+    /// Makes the workspace of `token` and copies the attachments. The caller must have stored the
+    /// token. A workspace that is already complete is returned unchanged. If an incomplete one
+    /// exists, its files are removed first.
     ///
     /// # Errors
-    /// The source cannot be used; the error names the task's field. The incomplete workspace is
-    /// removed, because it may have filled the disk.
+    /// Fails if the source cannot be used, with an error that names the task's field. Then the
+    /// incomplete workspace is removed, because it may have filled the disk.
     pub async fn prepare_with(
         &self,
         token: &WorkspaceToken,
@@ -196,7 +199,7 @@ impl SessionWorkspaceStore {
         match self.make(token, request, attachments).await {
             Ok(workspace) => Ok(workspace),
             Err(error) => {
-                // If this fails, the caller can remove the rest by the token.
+                // If this fails, the caller can still remove the rest by the token.
                 let _ = self.remove_workspace(token).await;
                 Err(error)
             }
@@ -229,7 +232,7 @@ impl SessionWorkspaceStore {
         Ok(workspace)
     }
 
-    /// The workspace of `token`, if it is complete and was not removed.
+    /// Returns the workspace of `token` if it is complete and has not been removed.
     pub fn find_workspace(&self, token: &WorkspaceToken) -> Result<Option<PreparedWorkspace>> {
         let Some(text) = self.area.record(token)? else { return Ok(None) };
         let mut workspace = self.empty(token);
@@ -249,15 +252,15 @@ impl SessionWorkspaceStore {
         Ok(Some(workspace))
     }
 
-    /// Removes everything that was made for `token`, also by another process, and also an
-    /// incomplete workspace. The session's processes must have ended.
+    /// Removes everything that was made for `token`, even if another process made it or it is
+    /// incomplete. The session's processes must have ended before.
     pub async fn remove_workspace(&self, token: &WorkspaceToken) -> Result<()> {
         let root = self.area.workspace(token);
-        // The record goes first, so that a partly removed workspace is not found again.
+        // Remove the record first, so that a partly removed workspace is no longer found.
         Ok(remove_directory(&root.join(RECORD)).await.and(remove_directory(&root).await)?)
     }
 
-    /// The tokens of all workspaces that exist, complete or not.
+    /// Returns the tokens of all existing workspaces, complete or not.
     pub fn list_tokens(&self) -> Result<Vec<WorkspaceToken>> {
         self.area.tokens()
     }
@@ -338,7 +341,7 @@ impl SessionWorkspaceStore {
         self.commit_base(workspace).await
     }
 
-    /// Records the files that the tree starts from.
+    /// Commits the files that the tree starts from, for later comparison.
     async fn commit_base(&self, workspace: &mut PreparedWorkspace) -> Result<()> {
         let repository = self.area.workspace(&workspace.token).join("base.git");
         workspace.base = Some(copy::commit(&self.git, &workspace.tree, &repository).await?);
@@ -346,7 +349,7 @@ impl SessionWorkspaceStore {
         Ok(())
     }
 
-    /// Copies the attachments.
+    /// Copies the attachments into the workspace.
     async fn attach(
         &self,
         workspace: &mut PreparedWorkspace,
@@ -366,18 +369,19 @@ impl SessionWorkspaceStore {
         Ok(())
     }
 
-    /// Whether the source is a directory of this host outside of any git repository. Such a source
-    /// can only be copied.
+    /// Returns whether the source is a directory of this host that no git repository contains. Such
+    /// a source can only be copied.
     pub async fn is_directory_without_git(&self, source: &RepoSource) -> bool {
         let Some(path) = source.local_path() else { return false };
         area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
     }
 
-    /// Checks whether [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace) has what it needs, as far as this host can
-    /// tell. A remote source is not contacted.
+    /// Checks whether [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace) would have
+    /// what it needs, as far as this host can tell. Does not contact a remote source.
     ///
     /// # Errors
-    /// As [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace). The error names the field.
+    /// Fails in the same cases as [`prepare_workspace`](SessionWorkspaceStore::prepare_workspace).
+    /// The error names the task's field.
     pub async fn check_request(&self, request: &WorkspaceRequest) -> Result<()> {
         match request {
             WorkspaceRequest::Git(request) => {
@@ -393,13 +397,13 @@ impl SessionWorkspaceStore {
                 let message = format!("{} is not a directory", from.display());
                 Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::NotADirectory, message))
             }
-            // The archive was checked when it arrived.
+            // The archive was already checked when it was received.
             WorkspaceRequest::Archive { .. } => Ok(()),
         }
     }
 
-    /// Refuses a source that contains our directory or lies in it, because other sessions are
-    /// there.
+    /// Fails if the source contains our data directory or lies in it, because that directory
+    /// contains other sessions.
     fn refuse_own(&self, path: &Path, field: GitTaskField) -> Result<()> {
         let real = area::canonical(path).map_err(|error| {
             let message = format!("cannot open {}: {error}", path.display());
@@ -413,9 +417,9 @@ impl SessionWorkspaceStore {
     }
 }
 
-/// The key of a directory of [`PreparedWorkspace::read_only`] in the record.
+/// The key of the entries of [`PreparedWorkspace::read_only`] in the record.
 pub(crate) const READ_ONLY: &str = "read-only";
-/// The key of [`PreparedWorkspace::attachments_dir`] in the record.
+/// The key of the entry of [`PreparedWorkspace::attachments_dir`] in the record.
 pub(crate) const ATTACHMENTS: &str = "attachments";
 
 fn record(workspace: &PreparedWorkspace) -> String {
