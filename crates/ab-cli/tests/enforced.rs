@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{self, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ab_testkit::host::report_skip;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::escapes::{MODES, stands};
@@ -85,28 +87,49 @@ struct FewProcesses(PathBuf);
 
 impl FewProcesses {
     fn new() -> Option<FewProcesses> {
-        let name = format!("ab-test-{}", std::process::id());
-        for top in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"] {
-            let group = Path::new(top).join(&name);
-            if fs::create_dir(&group).is_err() {
-                continue;
-            }
-            let group = FewProcesses(group);
-            if fs::write(group.0.join("pids.max"), "100").is_ok() {
-                return Some(group);
-            }
-        }
-        None
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        // Tests of one process run side by side.
+        let name = format!("ab-test-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].into_iter().find_map(|top| {
+            let group = FewProcesses::below(Path::new(top), &name)?;
+            fs::write(group.0.join("pids.max"), "100").is_ok().then_some(group)
+        })
+    }
+
+    /// In version 1 the top is an ordinary file system: a directory made there is not a group, and a
+    /// limit written there is an ordinary file.
+    fn below(top: &Path, name: &str) -> Option<FewProcesses> {
+        let group = FewProcesses(top.join(name));
+        fs::create_dir(&group.0).ok()?;
+        group.0.join("cgroup.procs").is_file().then_some(group)
     }
 }
 
 impl Drop for FewProcesses {
     fn drop(&mut self) {
-        // What was killed in it may take a moment to go.
-        while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(16)) {
+        // Killed processes leave a group, and groups of commands the group around them, a moment later.
+        let passing = [Errno::BUSY, Errno::NOTEMPTY].map(Errno::raw_os_error);
+        while fs::remove_dir(&self.0)
+            .is_err_and(|error| error.raw_os_error().is_some_and(|it| passing.contains(&it)))
+        {
             std::thread::yield_now();
         }
     }
+}
+
+#[test]
+fn a_plain_directory_is_not_taken_for_a_control_group() {
+    let stage = Stage::new();
+    assert!(FewProcesses::below(&stage.root(), "group").is_none());
+    assert!(stage.names(".").is_empty());
+}
+
+#[test]
+fn groups_of_one_process_have_names_of_their_own() {
+    let Some((one, other)) = FewProcesses::new().zip(FewProcesses::new()) else {
+        return report_skip("two groups of processes", "no group for processes can be made");
+    };
+    assert_ne!(one.0, other.0);
 }
 
 #[test]
@@ -227,6 +250,9 @@ fn a_host_without_walls_ends_in_software_and_says_why() {
     for cause in ["bwrap does not work here", "landlock does not work here"] {
         assert!(files.contains(cause), "{files}");
     }
+    let doctor = on_it("doctor --json").value();
+    assert_eq!(doctor["isolation"], "software", "{doctor}");
+    assert_eq!(doctor["in_force"]["controls"][0], policy["controls"][0]);
     let ran = on_it("exec -- echo ran");
     assert_eq!((ran.code, ran.text().as_str()), (0, "ran\n"), "{}", ran.err);
     assert!(ran.err.starts_with("note: commands run without a sandbox"), "{}", ran.err);
