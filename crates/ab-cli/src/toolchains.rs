@@ -326,8 +326,13 @@ mod tests {
             ".rustup/toolchains/stable/bin/rustc",
             ".rustup/settings.toml",
             ".npmrc",
+            ".pyenv/.git/config",
+            ".pyenv/shims/python3",
+            ".pyenv/versions/3.12.4/bin/python3",
             ".ssh/id_ed25519",
             ".local/bin/uv",
+            ".local/share/uv/credentials/credentials.toml",
+            ".local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu/bin/python3.12",
             ".local/share/keyrings/login",
             "go/bin/gopls",
             "go/src/secret/main.go",
@@ -335,12 +340,23 @@ mod tests {
         let (home, surroundings) = host(&files, &[".local/bin", ".cargo/bin"]);
         let found = find(&surroundings);
         let names: Vec<&str> = found.iter().map(|found| found.name).collect();
-        assert_eq!(names, ["user programs", "cargo", "rustup", "go programs"]);
+        let expected = ["user programs", "cargo", "rustup", "pyenv", "go programs", "uv python"];
+        assert_eq!(names, expected);
         let readable: Vec<PathBuf> =
             found.iter().flat_map(|found| found.toolchain.readable.clone()).collect();
-        let offered =
-            [".local/bin", ".cargo/bin", ".rustup/toolchains", ".rustup/settings.toml", "go/bin"];
+        let offered = [
+            ".local/bin",
+            ".cargo/bin",
+            ".rustup/toolchains",
+            ".rustup/settings.toml",
+            ".pyenv/shims",
+            ".pyenv/versions",
+            "go/bin",
+            ".local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu",
+        ];
         assert_eq!(below(home.path(), &readable), offered);
+        let shims = home.path().join(".pyenv/shims");
+        assert_eq!(found[3].toolchain.bin, [shims]);
         let rustup = home.path().join(".rustup").to_str().unwrap().to_owned();
         assert_eq!(found[2].toolchain.environment["RUSTUP_HOME"], rustup);
         assert!(found[1].toolchain.environment.is_empty());

@@ -1,12 +1,17 @@
 //! Everyday toolchains behind walls, with the built binary and its defaults: what they make works, and
 //! nothing of theirs is left in the workspace.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ab_testkit::host::{report_optional_program_missing, report_skip};
+use serde_json::{Value, json};
 
+use crate::daemon::Daemon;
 use crate::escapes::stands;
+use crate::mcp::Session;
 use crate::stage::{BINARY, Ran, Stage, run};
 
 const MODES: [&str; 2] = ["bwrap", "landlock"];
@@ -73,7 +78,7 @@ fn git_with_an_identity() {
 
 #[test]
 fn npm_installs_a_package() {
-    for site in sites_if_there("npm", &["--version"]) {
+    for site in sites("npm", &["--version"]) {
         site.says(
             r#"mkdir dep app && echo '{"name":"dep","version":"1.0.0","main":"i.js"}' > dep/package.json
                echo 'module.exports = "from dep"' > dep/i.js
@@ -99,7 +104,7 @@ with zipfile.ZipFile("dep-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr("dep-1.0.dist-info/RECORD", "")
 "#;
     for site in sites("python3", &["-c", "import ensurepip, venv"]) {
-        std::fs::write(site.stage.path("wheel.py"), WHEEL).unwrap();
+        fs::write(site.stage.path("wheel.py"), WHEEL).unwrap();
         site.says(
             "python3 wheel.py && python3 -m venv env && env/bin/pip install --no-index *.whl",
         );
@@ -202,8 +207,8 @@ if (process.send) {
     }));
 }
 "#;
-    for site in sites_if_there("node", &["--version"]) {
-        std::fs::write(site.stage.path("server.js"), SERVER).unwrap();
+    for site in sites("node", &["--version"]) {
+        fs::write(site.stage.path("server.js"), SERVER).unwrap();
         assert_eq!(site.says("node server.js"), "child\nserved\n", "{}", site.mode);
     }
 }
@@ -228,8 +233,8 @@ if __name__ == "__main__":
         print(sum(pool.map(abs, [-1, -2, -3])))
 "#;
     for site in sites("python3", &["--version"]) {
-        std::fs::write(site.stage.path("pipes.py"), PIPES).unwrap();
-        std::fs::write(site.stage.path("pool.py"), POOL).unwrap();
+        fs::write(site.stage.path("pipes.py"), PIPES).unwrap();
+        fs::write(site.stage.path("pool.py"), POOL).unwrap();
         assert_eq!(site.says("python3 pipes.py"), "from a process\n", "{}", site.mode);
         let pool = site.run("python3 pool.py");
         match site.mode {
@@ -253,44 +258,111 @@ fn a_toolchain_that_is_missing_is_refused() {
 }
 
 /// A home directory with programs in known places, and with what must not be seen.
+struct Home<'a> {
+    stage: &'a Stage,
+    mode: &'static str,
+    path: PathBuf,
+}
+
+impl<'a> Home<'a> {
+    fn new(stage: &'a Stage, mode: &'static str) -> Self {
+        let path = stage.outside("home");
+        for (file, text) in [
+            (".cargo/bin/ab-test-tool", "#!/bin/sh\necho found\n"),
+            (".cargo/credentials.toml", "secret"),
+            (".nvm/versions/node/v1.2.3/bin/ab-test-node", "#!/bin/sh\necho node\n"),
+            (".npmrc", "secret"),
+        ] {
+            let file = path.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { stage, mode, path }
+    }
+
+    /// The binary, started by the user whose home directory this is.
+    fn command(&self) -> Command {
+        let mut command = self.stage.command(BINARY);
+        command.env("HOME", &self.path);
+        for name in ["CARGO_HOME", "RUSTUP_HOME", "NVM_DIR", "PYENV_ROOT"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn exec(&self, arguments: &[&str], line: &str) -> Ran {
+        let mut command = self.command();
+        command.args(["exec", "--isolation", self.mode]).args(arguments).args(["--", line]);
+        run(command, b"")
+    }
+
+    /// A line that succeeds only if the programs are found; it prints what else can be read.
+    fn line(&self) -> String {
+        let home = self.path.display();
+        format!(
+            "ab-test-tool && ab-test-node || exit; \
+             cat {home}/.cargo/credentials.toml {home}/.npmrc; ls -a {home}; true"
+        )
+    }
+
+    #[track_caller]
+    fn expect_programs_only(&self, surface: &str, said: &str) {
+        assert!(said.starts_with("found\nnode\n"), "{surface}, {}: {said}", self.mode);
+        let seen = said.contains("secret") || said.contains(".npmrc");
+        assert!(!seen, "{surface}, {}: {said}", self.mode);
+    }
+}
+
 #[test]
 fn toolchains_in_the_home_directory_are_offered_without_credentials() {
-    use std::os::unix::fs::PermissionsExt;
     for mode in MODES.into_iter().filter(|mode| stands(mode)) {
         let stage = Stage::new();
-        let home = stage.outside("home");
-        let put = |path: &str, text: &str| {
-            let path = home.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        };
-        put(".cargo/bin/ab-test-tool", "#!/bin/sh\necho found\n");
-        put(".cargo/credentials.toml", "secret");
-        put(".nvm/versions/node/v1.2.3/bin/ab-test-node", "#!/bin/sh\necho node\n");
-        put(".npmrc", "secret");
-        let exec = |arguments: &[&str], line: &str| {
-            let mut command = stage.command(BINARY);
-            command.env("HOME", &home).args(["exec", "--isolation", mode]);
-            for name in ["CARGO_HOME", "RUSTUP_HOME", "NVM_DIR", "PYENV_ROOT"] {
-                command.env_remove(name);
-            }
-            command.args(arguments).args(["--", line]);
-            run(command, b"")
-        };
-        let ran = exec(&[], "ab-test-tool; ab-test-node");
+        let home = Home::new(&stage, mode);
+        let ran = home.exec(&[], "ab-test-tool; ab-test-node");
         assert_eq!((ran.code, ran.text().as_str()), (0, "found\nnode\n"), "{mode}: {}", ran.err);
-        let home = home.display();
-        let line = format!("cat {home}/.cargo/credentials.toml {home}/.npmrc; ls {home}; true");
-        let ran = exec(&["--profile", "off"], &line);
-        assert!(
-            !ran.text().contains("secret") && !ran.text().contains(".npmrc"),
-            "{mode}: {ran:?}"
-        );
-        let ran = exec(&["--toolchain", "none"], "ab-test-tool");
+        home.expect_programs_only("exec", &home.exec(&["--profile", "off"], &home.line()).text());
+        let ran = home.exec(&["--toolchain", "none"], "ab-test-tool");
         assert_eq!(ran.code, 127, "{mode}: {}", ran.err);
-        let write = format!("echo x >> {home}/.cargo/bin/ab-test-tool");
-        assert_ne!(exec(&["--profile", "off"], &write).code, 0, "{mode}");
+        let write = format!("echo x >> {}/.cargo/bin/ab-test-tool", home.path.display());
+        assert_ne!(home.exec(&["--profile", "off"], &write).code, 0, "{mode}");
+    }
+}
+
+#[test]
+fn servers_offer_toolchains_in_the_home_directory_without_credentials() {
+    for mode in MODES.into_iter().filter(|mode| stands(mode)) {
+        let stage = Stage::new();
+        let home = Home::new(&stage, mode);
+        let walls = ["--isolation", mode, "--profile", "off"];
+        let exec = json!({ "command": home.line() });
+        let none = json!({ "command": "ab-test-tool" });
+
+        let mcp = |flags: &[&str]| {
+            let mut command = home.command();
+            command.args(["mcp", "--quiet"]).args(walls).args(flags);
+            Session::of(command)
+        };
+        let said = mcp(&[]).call("exec", exec.clone());
+        home.expect_programs_only("mcp", said["structuredContent"]["stdout"].as_str().unwrap());
+        let said = mcp(&["--toolchain", "none"]).call("exec", none.clone());
+        assert_eq!(said["structuredContent"]["exitCode"], 127, "{mode}: {said}");
+
+        let daemon = |flags: &[&str]| {
+            let mut command = home.command();
+            command.args(["daemon", "--port", "0", "--root", "."]).args(walls).args(flags);
+            command.arg("--ssh-host-key").arg(stage.outside("host_key"));
+            Daemon::spawn(command)
+        };
+        let called = |daemon: &Daemon, arguments: &Value| {
+            let (status, answer) = daemon.call("exec", arguments.clone(), &[]);
+            assert_eq!(status, 200, "{mode}: {answer}");
+            answer["result"]["structuredContent"].clone()
+        };
+        let said = called(&daemon(&[]), &exec);
+        home.expect_programs_only("daemon", said["stdout"].as_str().unwrap());
+        let said = called(&daemon(&["--toolchain", "none"]), &none);
+        assert_eq!(said["exitCode"], 127, "{mode}: {said}");
     }
 }
 
@@ -298,7 +370,7 @@ fn toolchains_in_the_home_directory_are_offered_without_credentials() {
 fn doctor_lists_toolchains() {
     let stage = Stage::new();
     let home = stage.outside("home");
-    std::fs::create_dir_all(home.join(".deno/bin")).unwrap();
+    fs::create_dir_all(home.join(".deno/bin")).unwrap();
     let mut command = stage.command(BINARY);
     command.env("HOME", &home).env_remove("DENO_INSTALL").args(["doctor", "--json"]);
     let value = run(command, b"").value();
