@@ -101,14 +101,19 @@ impl WorkspaceFlags {
     }
 
     fn root(&self, starter: Starter) -> Result<PathBuf, Failure> {
-        let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
-        let root = self.root.clone().or_else(|| from_environment().map(PathBuf::from));
-        match root {
-            Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
-                .with_hint("name a directory, or remove --root to use the current one")),
-            Some(root) => Ok(root),
-            None => starter.current_directory(),
-        }
+        local_root(self.root.clone(), starter)
+    }
+}
+
+/// The directory of a local workspace: the named one, else that of the environment, else the current
+/// one.
+pub(crate) fn local_root(named: Option<PathBuf>, starter: Starter) -> Result<PathBuf, Failure> {
+    let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
+    match named.or_else(|| from_environment().map(PathBuf::from)) {
+        Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
+            .with_hint("name a directory, or remove --root to use the current one")),
+        Some(root) => Ok(root),
+        None => starter.current_directory(),
     }
 }
 

@@ -221,6 +221,22 @@ fn commands_that_people_type_take_any_directory_but_the_root_of_the_file_system(
         assert_eq!((ran.code, ran.text().as_str()), (0, "a.txt\n"), "{}", ran.err);
     }
     assert_eq!(started_in(Path::new("/"), &home, &["fs", "ls", "--root", "/"]).code, 0);
+    // What doctor says of commands is what happens to them.
+    let doctor = |directory: &Path, root: &[&str]| {
+        started_in(directory, &home, &[&["doctor", "--json"], root].concat()).value()
+    };
+    let said = doctor(Path::new("/"), &[]);
+    let why = said["in_force"]["error"]["message"].as_str().unwrap();
+    assert!(why.contains("the root of the file system"), "{said}");
+    assert!(said["isolation"].is_null(), "{said}");
+    for (directory, root) in [(Path::new("/"), &["--root", "/"][..]), (&home, &[])] {
+        let said = doctor(directory, root);
+        assert!(said["isolation"].is_string(), "{said}");
+    }
+    let mut command = Command::new(BINARY);
+    command.args(["doctor", "--json"]).current_dir("/").env("AGENT_BACKEND_ROOT", &home);
+    let said = run(command, b"").value();
+    assert!(said["isolation"].is_string(), "{said}");
 }
 
 /// A server that accepts connections and then sends nothing.

@@ -23,7 +23,7 @@ use crate::json as shapes;
 use crate::remote::RemoteFlags;
 use crate::terminal::{Format, Terminal};
 use crate::toolchains::{self, FoundToolchain, Surroundings};
-use crate::workspace::temporary_dir;
+use crate::workspace::{Starter, local_root, temporary_dir};
 use sentences::{LimitsOf, print_policy};
 
 const EXAMPLE: &str = "\
@@ -53,6 +53,8 @@ const ASIDE: Style = Style::new().dimmed();
 #[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Doctor {
     /// Directory to examine, here or with --remote on the other machine [default: .]
+    ///
+    /// The environment variable AGENT_BACKEND_ROOT sets it too.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -81,8 +83,15 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         backend.destroy().await?;
         return told;
     }
-    let directory = command.root.unwrap_or_else(|| PathBuf::from("."));
-    let policy = in_force(&directory).await;
+    // As for `exec`, so that both say the same of a directory.
+    let (directory, policy) = match local_root(command.root, Starter::Person) {
+        Ok(directory) => {
+            let policy = in_force(&directory).await;
+            (directory, policy)
+        }
+        Err(Failure::Usage(error) | Failure::Call(error)) => (PathBuf::from("."), Err(error)),
+        Err(failure) => return Err(failure),
+    };
     let surroundings = HostFeatureProbeSettings {
         path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         directory: std::path::absolute(&directory).unwrap_or(directory),
@@ -114,7 +123,12 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
             terminal.line("")?;
             match &policy {
                 Ok(policy) => print_policy(policy, LimitsOf::AnyCommand, terminal)?,
-                Err(error) => terminal.line(&format!("Commands cannot run here: {error}"))?,
+                Err(error) => {
+                    terminal.line(&format!("Commands cannot run here: {error}"))?;
+                    if let Some(hint) = error.hint() {
+                        terminal.line(&format!("hint: {hint}"))?;
+                    }
+                }
             }
             terminal.line("")?;
             print_toolchains(&toolchains, terminal)?;
