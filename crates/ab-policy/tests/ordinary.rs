@@ -10,7 +10,11 @@ use crate::corpus::files;
 
 /// Lines that are refused or asked about behind walls all the same, by rule and reason. At most one
 /// in a hundred.
-const REFUSED: &[(&str, &str, &str)] = &[];
+const REFUSED: &[(&str, &str, &str)] = &[(
+    "docker run --rm -v /var/run/docker.sock:/var/run/docker.sock aquasec/trivy image app:dev",
+    "escape.container",
+    "who has this socket has the host, and no wall confines a docker daemon that is reached by TCP",
+)];
 
 /// Every line of `ordinary/`, with the file it is from. A line of three dashes separates them.
 fn lines() -> Vec<(String, String)> {
