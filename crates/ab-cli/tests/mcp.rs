@@ -286,6 +286,10 @@ fn exec_behind_walls_says_what_they_are_and_why_something_fails() {
         for part in [name, "read-only", "Network:", "/tmp", "HOME"] {
             assert!(description.contains(part), "{isolation}: {part} not in {description}");
         }
+        // Only Landlock closes shared memory.
+        let closed =
+            description.contains("/dev/shm") && description.contains("multiprocessing.Pool");
+        assert_eq!(closed, isolation == "landlock", "{isolation}: {description}");
         let mut said =
             |command: &str| session.call("exec", json!({ "command": command })).to_string();
         let left = said("sleep 1000 & echo on");

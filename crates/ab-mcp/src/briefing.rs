@@ -46,8 +46,10 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
         }
         Some(Isolation::Landlock) => {
             "It runs in a sandbox (Landlock): only the workspace and the directory that TMPDIR names \
-             can be written; /tmp itself is closed. The system is read-only, so apt and other system \
-             installs fail; install into the workspace instead (python3 -m venv, npm install)."
+             can be written; /tmp itself is closed, and so is /dev/shm: POSIX semaphores and what uses \
+             them, such as Python's multiprocessing.Pool, fail with a PermissionError. The system is \
+             read-only, so apt and other system installs fail; install into the workspace instead \
+             (python3 -m venv, npm install)."
         }
         Some(Isolation::Software) => {
             "There is no sandbox, but commands that name paths outside the workspace, including /tmp, are refused."
