@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{HostFeature, HostFeatureReport, Lack};
 use crate::limits::cgroup::Groups;
-use crate::limits::cgroup::delegation::{Facts, Way, way};
+use crate::limits::cgroup::delegation::{Facts, Way, is_ours, way};
 use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
 
 /// What the control groups of this host support.
@@ -67,7 +67,7 @@ impl Found {
                 self.versions.insert("v2");
                 let facts = Facts::of(own);
                 for controller in CONTROLLERS {
-                    match way(&facts, &[controller], process::id()) {
+                    match way(&facts, &[controller], is_ours) {
                         Way::Refused(lack)
                             if facts.controllers.iter().any(|it| it == controller) =>
                         {

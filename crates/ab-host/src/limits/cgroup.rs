@@ -6,7 +6,7 @@
 //! - Groups are made below our own group, never beside it, so limits on our process also apply to
 //!   commands.
 //! - A process enters its groups itself, through [`Group::entry_files`], before it executes the
-//!   command. The only process that we move is our own, see [`delegation`].
+//!   command. We move only our own process and what it has started, see [`delegation`].
 //! - Every function here may wait for the kernel's lock on groups. Call it on blocking threads.
 
 pub(crate) mod delegation;
@@ -169,7 +169,7 @@ impl Site {
             (None, _) => Way::Refused(unseen(&self.hierarchy.place)),
             (Some(_), Version::First) => Way::Ready,
             (Some(own), Version::Second) => {
-                delegation::way(&Facts::of(own), controllers, std::process::id())
+                delegation::way(&Facts::of(own), controllers, delegation::is_ours)
             }
         }
     }

@@ -6,6 +6,8 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::incarnation;
+
 /// The variable that marks a process of ours.
 pub(crate) const COOKIE: &str = "AGENT_BACKEND_PROCESS";
 
@@ -25,6 +27,16 @@ pub(crate) fn kill(cookie: &str) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
+}
+
+/// Whether a process has the mark of a command of this process in its environment.
+pub(crate) fn has_our_mark(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let ours = format!("{}-", incarnation::mark());
+    environment.split(|byte| *byte == 0).any(|variable| {
+        let value = variable.strip_prefix(COOKIE.as_bytes()).and_then(|it| it.strip_prefix(b"="));
+        value.is_some_and(|value| value.windows(ours.len()).any(|part| part == ours.as_bytes()))
+    })
 }
 
 fn carrying(wanted: &[u8]) -> Vec<Pid> {

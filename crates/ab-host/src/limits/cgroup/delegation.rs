@@ -1,19 +1,26 @@
 //! Prepares our own group for groups with limits below it, in cgroup v2.
 //!
-//! In v2, a group that hands controllers down has no processes of its own. So if our process is
-//! alone in its group, it moves into a subgroup and hands the controllers down. Groups are never
-//! made beside our own: a command there would escape the limits on our group.
+//! In v2, a group that hands controllers down has no processes of its own. So if only our process
+//! and what it has started are in its group, they move into a subgroup and hand the controllers
+//! down. Groups are never made beside our own: a command there would escape the limits on our group.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::io::Errno;
+
 use crate::host_features::Lack;
+use crate::process::strays;
 
 /// The subgroup that our process moves into. Its name differs from those of command groups, so that
 /// a cleanup of those does not kill our process.
 const OWN_LEAF: &str = "agent-backend.self";
+/// How often to move what is left in our group, because processes start others meanwhile.
+const ROUNDS: usize = 16;
+/// How many processes may be between ours and one that it has started.
+const MOST_ANCESTORS: usize = 1024;
 
 /// The state of our own group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,8 +60,8 @@ pub(crate) enum Way {
     Refused(Lack),
 }
 
-/// Decides by the facts alone.
-pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
+/// Decides by the facts, and by which members are [ours](is_ours).
+pub(crate) fn way(facts: &Facts, wanted: &[&str], is_ours: impl Fn(u32) -> bool) -> Way {
     let among = |all: &[String], one: &&str| all.iter().any(|each| each == *one);
     if wanted.iter().all(|each| among(&facts.handed_down, each)) {
         return Way::Ready;
@@ -68,7 +75,7 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
     if facts.is_top {
         return Way::HandDown;
     }
-    match facts.members.iter().filter(|member| **member != own).count() {
+    match facts.members.iter().filter(|member| !is_ours(**member)).count() {
         0 => Way::MoveAndHandDown,
         others => Way::Refused(Lack::new(
             format!("{others} other processes are in the control group of this process"),
@@ -81,7 +88,7 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
 pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    match way(&Facts::of(group), wanted, std::process::id()) {
+    match way(&Facts::of(group), wanted, is_ours) {
         Way::Ready => return Ok(()),
         Way::Refused(lack) => return Err(lack),
         Way::HandDown => {}
@@ -107,18 +114,66 @@ fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
     )
 }
 
-/// Moves our process, with all its threads, into a subgroup.
+/// Whether a process is this one, or was started by it: the watchdog, a git, a command without
+/// limits. A process that has ended is in no group any more.
+pub(crate) fn is_ours(pid: u32) -> bool {
+    let own = std::process::id();
+    let mut ancestor = pid;
+    // The kernel has no loops, but ids are reused between two reads.
+    for _ in 0..MOST_ANCESTORS {
+        if ancestor == own {
+            return true;
+        }
+        match parent(ancestor) {
+            Some(0) => break,
+            Some(above) => ancestor = above,
+            None => return !Path::new("/proc").join(pid.to_string()).exists(),
+        }
+    }
+    // A process whose parent has ended.
+    strays::has_our_mark(pid)
+}
+
+/// The parent of a process, 0 for the first one.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in parentheses, and may have some.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Moves our process, with all its threads and all that it has started, into a subgroup.
 fn moved(group: &Path) -> io::Result<()> {
     let leaf = group.join(OWN_LEAF);
     match fs::create_dir(&leaf) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    fs::write(leaf.join("cgroup.procs"), "0")
+    let entry = leaf.join("cgroup.procs");
+    // From here on what we start is in the subgroup.
+    fs::write(&entry, "0")?;
+    let own = std::process::id();
+    for _ in 0..ROUNDS {
+        let mut left = Facts::of(group).members;
+        left.retain(|member| *member != own && is_ours(*member));
+        if left.is_empty() {
+            break;
+        }
+        for member in left {
+            match fs::write(&entry, member.to_string()) {
+                Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+                moved => moved?,
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -145,12 +200,40 @@ mod tests {
             (facts(false, &["pids"], &[], &[7]), None),
             (facts(true, &[], &[], &[7]), None),
         ] {
-            let found = way(&facts, &["memory", "pids"], 7);
+            let found = way(&facts, &["memory", "pids"], |member| member == 7);
             match expect {
                 Some(expect) => assert_eq!(found, expect, "{facts:?}"),
                 None => assert!(matches!(found, Way::Refused(_)), "{facts:?}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_this_process_has_started_moves_with_it() {
+        let group = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "sleep 1000 & echo $!; read line; kill $!"]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut below = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut below).unwrap();
+        let below: u32 = below.trim().parse().unwrap();
+        let own = std::process::id();
+        let procs = group.path().join("cgroup.procs");
+        fs::write(&procs, format!("{own}\n{}\n{below}\n", shell.id())).unwrap();
+        fs::write(group.path().join("cgroup.type"), "domain\n").unwrap();
+        fs::write(group.path().join("cgroup.controllers"), "memory pids\n").unwrap();
+        let facts = Facts::of(group.path());
+        assert_eq!(way(&facts, &["pids"], is_ours), Way::MoveAndHandDown);
+        hand_down(group.path(), &["pids"]).unwrap();
+        // In a plain directory only what was written last is seen.
+        let last = fs::read_to_string(group.path().join(OWN_LEAF).join("cgroup.procs")).unwrap();
+        assert_eq!(last, below.to_string());
+        // The test runner's parent did not come from us.
+        fs::write(&procs, format!("{own}\n{}\n", std::os::unix::process::parent_id())).unwrap();
+        assert!(matches!(way(&Facts::of(group.path()), &["pids"], is_ours), Way::Refused(_)));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(is_ours(shell.id()), "a process that is gone keeps nobody");
     }
 
     #[test]
