@@ -155,7 +155,10 @@ async fn attempt(
         Isolation::Bwrap => Some(prepare(&runner.settings, shared)?),
         Isolation::Landlock => {
             let lacking = "the kernel has no Landlock, or it is not switched on";
-            landlock::version().ok_or_else(|| Unproven::impossible(lacking))?;
+            let version = landlock::version().ok_or_else(|| Unproven::impossible(lacking))?;
+            if let Some(cause) = landlock::too_old(version) {
+                return Err(Unproven::impossible(cause));
+            }
             None
         }
         Isolation::Software => {

@@ -11,6 +11,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_secure_computing_mode};
 
 use super::{HostFeature, HostFeatureReport, Lack};
+use crate::sandbox::landlock::{SCOPES, too_old};
 
 const NEWER_KERNEL: &str = "run a newer kernel";
 
@@ -77,9 +78,11 @@ pub(super) fn pidfd() -> HostFeatureReport {
     }
 }
 
+const NO_LANDLOCK: &str = "no file rules without namespaces";
+
 /// Restricts the calling thread, which must end afterwards, and checks that it has lost access.
 pub(super) fn landlock() -> HostFeatureReport {
-    let absence = "no file rules without namespaces";
+    let absence = NO_LANDLOCK;
     let restrict = || -> Result<LandlockStatus, RulesetError> {
         let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1))?.create()?;
         Ok(rules.restrict_self()?.landlock)
@@ -114,16 +117,24 @@ pub(super) fn landlock() -> HostFeatureReport {
         let lack = Lack::new(cause, "do not rely on it here");
         return HostFeatureReport::missing(HostFeature::Landlock, absence, lack);
     }
-    let number = kernel_abi.unwrap_or(abi as i32);
-    if abi < ABI::V4 {
-        let detail = format!("ABI {number}: rules for files only");
+    landlock_of(kernel_abi.unwrap_or(abi as i32))
+}
+
+/// What a version of Landlock offers that works.
+fn landlock_of(version: i32) -> HostFeatureReport {
+    if let Some(cause) = too_old(version) {
+        let lack = Lack::new(cause, "run a kernel from 6.2 on");
+        return HostFeatureReport::missing(HostFeature::Landlock, NO_LANDLOCK, lack);
+    }
+    if version < ABI::V4 as i32 {
+        let detail = format!("ABI {version}: rules for files only");
         let lack = Lack::new("the kernel has no rules for the network", "run a kernel from 6.7 on");
         return HostFeatureReport::partial(HostFeature::Landlock, detail, lack);
     }
-    let reach = if abi < ABI::V6 { "files and TCP" } else { "files, TCP, signals, sockets" };
+    let reach = if version < SCOPES { "files and TCP" } else { "files, TCP, signals, sockets" };
     HostFeatureReport::working(
         HostFeature::Landlock,
-        format!("ABI {number}: rules for {reach}; tested"),
+        format!("ABI {version}: rules for {reach}; tested"),
     )
 }
 
@@ -209,6 +220,24 @@ mod tests {
         if facility.state == HostFeatureState::Working {
             assert!(facility.detail.starts_with("ABI "), "{facility:?}");
         }
+    }
+
+    #[test]
+    fn landlock_that_isolates_no_command_is_reported_as_missing() {
+        use HostFeatureState::{Missing, Partial, Working};
+        for (version, state, text) in [
+            (1, Missing, "no file rules"),
+            (2, Missing, "no file rules"),
+            (3, Partial, "ABI 3: rules for files only"),
+            (5, Working, "ABI 5: rules for files and TCP"),
+            (7, Working, "ABI 7: rules for files, TCP, signals"),
+        ] {
+            let report = landlock_of(version);
+            assert_eq!(report.state, state, "{report:?}");
+            assert!(report.detail.starts_with(text), "{report:?}");
+        }
+        let cause = landlock_of(2).cause.unwrap();
+        assert!(cause.contains("version 2") && cause.contains("truncate"), "{cause}");
     }
 
     #[test]

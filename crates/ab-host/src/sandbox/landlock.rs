@@ -17,6 +17,8 @@ use rustix::fs::{Mode, OFlags};
 
 /// The oldest usable Landlock: before it, files could be truncated without the right to write them.
 const NEEDED: ABI = ABI::V3;
+/// The number of [`NEEDED`].
+const NEEDED_VERSION: i32 = 3;
 /// The newest version that this file uses.
 const NEWEST: ABI = ABI::V6;
 /// From this version on, signals and abstract sockets are restricted too.
@@ -51,6 +53,16 @@ const DEVICES: &[&str] = &[
 /// The version of this kernel's Landlock; `None` if it has none.
 pub(crate) fn version() -> Option<i32> {
     crate::process::child::landlock_version()
+}
+
+/// Why a version that a kernel has is not enough to isolate commands; `None` if it is.
+pub(crate) fn too_old(version: i32) -> Option<String> {
+    (version < NEEDED_VERSION).then(|| {
+        format!(
+            "the kernel has version {version} of Landlock; before version {NEEDED_VERSION} (Linux 6.2), \
+             commands can truncate files that they may not write"
+        )
+    })
 }
 
 /// What a command may access.
