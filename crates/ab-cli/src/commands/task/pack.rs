@@ -1,17 +1,23 @@
 //! Packs a directory into a tar archive piece by piece. The whole archive is never in memory or on
 //! the disk.
+//!
+//! An agent may have written the directory. So no link in it is followed, also not one in the place
+//! of a directory that git tracks, and git runs none of the programs that the repository names.
 
 use std::collections::VecDeque;
 use std::env;
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::tar::{TarDecoder, TarEntry, TarEntryKind, encode};
 use ab_host::host_program::{HostProgram, HostProgramRequest};
 use ignore::WalkBuilder;
+use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 
@@ -19,11 +25,23 @@ use crate::failure::Failure;
 const LIST_TIME: Duration = Duration::from_secs(5 * 60);
 /// Maximum size of the list of files in bytes.
 const MAX_LIST: usize = 256 * 1024 * 1024;
+/// Settings with which git runs nothing that the repository names.
+const OVERRIDES: &[&str] = &[
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.hooksPath=/dev/null",
+    "core.alternateRefsCommand=true",
+    "core.sshCommand=false",
+];
+/// Variables for the same purpose. No protocol may be used, so nothing that is missing is fetched.
+const ENVIRONMENT: &[(&str, &str)] =
+    &[("GIT_NO_LAZY_FETCH", "1"), ("GIT_ALLOW_PROTOCOL", "none"), ("GIT_OPTIONAL_LOCKS", "0")];
 
 /// A directory that is being packed.
 #[derive(Debug)]
 pub(super) struct PackedDirectory {
     root: PathBuf,
+    handle: OwnedFd,
     entries: VecDeque<TarEntry>,
     /// The size of the whole archive.
     pub(super) size: u64,
@@ -55,8 +73,12 @@ impl PackedDirectory {
             Some(paths) => paths,
             None => walked(&root)?,
         };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = sys::openat(CWD, &root, flags, Mode::empty());
+        let handle = handle.map_err(|errno| failed("open", &root, errno.into()))?;
         let mut packed = PackedDirectory {
             root,
+            handle,
             entries: VecDeque::new(),
             size: encode::END.len() as u64,
             left_out: 0,
@@ -116,7 +138,8 @@ impl PackedDirectory {
         if let TarEntryKind::File { size } = entry.kind
             && size > 0
         {
-            let file = File::open(&path).map_err(|error| failed("read", &path, error))?;
+            let file = self.open(Path::new(&entry.path));
+            let file = file.map_err(|errno| failed("read", &path, errno.into()))?;
             self.current = Some((file, path, size));
         }
         Ok(())
@@ -124,25 +147,39 @@ impl PackedDirectory {
 
     fn add(&mut self, relative: PathBuf) -> Result<(), Failure> {
         let path = self.root.join(&relative);
-        let found = match fs::symlink_metadata(&path) {
+        let (parent, name) = match self.parent(&relative) {
             Ok(found) => found,
-            // A file that git tracks but that was removed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed("read", &path, error)),
+            // A directory with files that git tracks, but that was removed.
+            Err(Errno::NOENT) => return Ok(()),
+            // A link or a file in the place of a directory. What it leads to is not in this one.
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::INVAL) => {
+                self.left_out += 1;
+                return Ok(());
+            }
+            Err(errno) => return Err(failed("read", &path, errno.into())),
+        };
+        let found = match sys::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(failed("read", &path, errno.into())),
         };
         let not_text = || Failure::usage(format!("the name {} is not UTF-8", path.display()));
-        let kind = if found.is_file() {
-            TarEntryKind::File { size: found.len() }
-        } else if found.is_symlink() {
-            let target = fs::read_link(&path).map_err(|error| failed("read", &path, error))?;
-            let target = target.to_str().ok_or_else(not_text)?.to_owned();
-            TarEntryKind::Symlink { target }
-        } else {
-            self.left_out += 1;
-            return Ok(());
+        let kind = match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile => {
+                TarEntryKind::File { size: u64::try_from(found.st_size).unwrap_or_default() }
+            }
+            FileType::Symlink => {
+                let target = sys::readlinkat(&parent, &name, Vec::new());
+                let target = target.map_err(|errno| failed("read", &path, errno.into()))?;
+                TarEntryKind::Symlink { target: target.into_string().map_err(|_| not_text())? }
+            }
+            _ => {
+                self.left_out += 1;
+                return Ok(());
+            }
         };
         let text = relative.to_str().ok_or_else(not_text)?.to_owned();
-        let entry = TarEntry { path: text, kind, mode: found.permissions().mode() & 0o777 };
+        let entry = TarEntry { path: text, kind, mode: found.st_mode & 0o777 };
         let header = encode::header(&entry).map_err(|error| unpackable(&path, &error))?;
         if matches!(entry.kind, TarEntryKind::Symlink { .. }) && !is_accepted(&header) {
             self.left_out += 1;
@@ -157,6 +194,34 @@ impl PackedDirectory {
     }
 }
 
+impl PackedDirectory {
+    /// The directory of a file and its name there, without following any link.
+    fn parent(&self, relative: &Path) -> Result<(OwnedFd, OsString), Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut names = Vec::new();
+        for component in relative.components() {
+            match component {
+                Component::Normal(name) => names.push(name),
+                // An index that was made by hand can name anything.
+                _ => return Err(Errno::INVAL),
+            }
+        }
+        let name = names.pop().ok_or(Errno::INVAL)?;
+        let mut directory = sys::openat(&self.handle, ".", flags, Mode::empty())?;
+        for each in names {
+            directory = sys::openat(&directory, each, flags, Mode::empty())?;
+        }
+        Ok((directory, name.to_owned()))
+    }
+
+    fn open(&self, relative: &Path) -> Result<File, Errno> {
+        let (parent, name) = self.parent(relative)?;
+        // Something else may have its name by now: a link, or a pipe that nobody writes to.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(File::from(sys::openat(parent, name, flags, Mode::empty())?))
+    }
+}
+
 /// Whether the server's decoder accepts the entry. Links must stay inside the archive.
 fn is_accepted(header: &[u8]) -> bool {
     let mut decoder = TarDecoder::default();
@@ -168,12 +233,16 @@ fn is_accepted(header: &[u8]) -> bool {
 async fn tracked(root: &Path) -> Option<Vec<PathBuf>> {
     let path: Vec<_> = env::split_paths(&env::var_os("PATH")?).collect();
     let git = HostProgram::find("git", &path).ok()?;
-    let arguments =
-        ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
+    let settings = OVERRIDES.iter().flat_map(|setting| ["-c", setting]);
+    let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
+    // A variable of the caller must not name another repository, or settings of its own.
+    let is_git = |name: &OsString| name.as_encoded_bytes().starts_with(b"GIT_");
+    let inherited = env::vars_os().filter(|(name, _)| !is_git(name));
+    let ours = ENVIRONMENT.iter().map(|(name, value)| (OsString::from(name), value.into()));
     let run = HostProgramRequest {
-        arguments: arguments.map(Into::into).to_vec(),
+        arguments: settings.chain(list).map(Into::into).collect(),
         directory: root.to_owned(),
-        environment: env::vars_os().collect(),
+        environment: inherited.chain(ours).collect(),
         input: Vec::new(),
         timeout: LIST_TIME,
         max_output: MAX_LIST,
@@ -216,7 +285,9 @@ fn unpackable(path: &Path, error: &ab_core::tar::TarError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::process::Command;
 
     use ab_core::tar::TarEvent;
 
@@ -271,6 +342,84 @@ mod tests {
         assert_eq!(names, [".gitignore", ".hidden", "inside", "large.bin", "src/a.rs"]);
         assert_eq!(entries[3].1, vec![7; 100_000]);
         assert_eq!(entries[4].1, b"fn a() {}\n");
+    }
+
+    /// What is packed, by name.
+    fn packed(mut packed: PackedDirectory) -> Vec<(String, Vec<u8>)> {
+        let mut archive = Vec::new();
+        loop {
+            let piece = packed.piece(1000).unwrap();
+            if piece.is_empty() {
+                return read(&archive);
+            }
+            archive.extend(piece);
+        }
+    }
+
+    fn git(root: &Path, arguments: &[&str]) {
+        let mut git = Command::new("git");
+        git.current_dir(root).env("GIT_CONFIG_GLOBAL", "/dev/null").args(arguments);
+        assert!(git.status().unwrap().success(), "{arguments:?}");
+    }
+
+    #[tokio::test]
+    async fn link_in_the_place_of_a_tracked_directory_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, outside) = (place.path().join("root"), place.path().join("outside"));
+        for directory in [&root.join("keys"), &root.join("a/b"), &outside] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        for file in ["keys/secret", "a/b/secret", "a/kept", "kept"] {
+            fs::write(root.join(file), "tracked").unwrap();
+        }
+        fs::write(outside.join("secret"), "from outside").unwrap();
+        git(&root, &["init", "-q"]);
+        git(&root, &["add", "."]);
+        for directory in ["keys", "a/b"] {
+            fs::remove_dir_all(root.join(directory)).unwrap();
+            symlink(&outside, root.join(directory)).unwrap();
+        }
+        let listed = PackedDirectory::list(&root).await.unwrap();
+        assert!(listed.left_out >= 2, "{}", listed.left_out);
+        let whole = [("a/kept", b"tracked".to_vec()), ("kept", b"tracked".to_vec())];
+        assert_eq!(packed(listed), whole.map(|(name, content)| (name.to_owned(), content)));
+
+        // After it was listed.
+        let mut listed = PackedDirectory::list(&root).await.unwrap();
+        fs::rename(root.join("a"), root.join("moved")).unwrap();
+        fs::create_dir(outside.join("a")).unwrap();
+        fs::write(outside.join("a/kept"), "outside").unwrap();
+        symlink(outside.join("a"), root.join("a")).unwrap();
+        assert!(listed.piece(100_000).is_err());
+    }
+
+    #[tokio::test]
+    async fn programs_of_the_repository_do_not_run() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, mark) = (place.path().join("root"), place.path().join("mark"));
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("a"), "").unwrap();
+        fs::write(root.join(".gitattributes"), "* filter=evil\n").unwrap();
+        let program = place.path().join("program");
+        fs::write(&program, format!("#!/bin/sh\ntouch '{}'\n", mark.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        git(&root, &["init", "-q"]);
+        git(&root, &["add", "."]);
+        fs::create_dir_all(root.join(".git/hooks")).unwrap();
+        fs::copy(&program, root.join(".git/hooks/post-index-change")).unwrap();
+        let program = program.to_str().unwrap();
+        for name in
+            ["filter.evil.clean", "filter.evil.process", "core.sshCommand", "core.fsmonitor"]
+        {
+            git(&root, &["config", name, program]);
+        }
+        fs::write(root.join("a"), "changed").unwrap();
+        let names = packed(PackedDirectory::list(&root).await.unwrap());
+        assert_eq!(
+            names.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
+            [".gitattributes", "a"]
+        );
+        assert!(!mark.exists(), "a program of the repository ran");
     }
 
     #[tokio::test]
