@@ -329,6 +329,34 @@ fn toolchains_in_the_home_directory_are_offered_without_credentials() {
     }
 }
 
+/// In a workspace with the home directory, a command can put a link in the place of a toolchain.
+#[test]
+fn toolchains_in_the_workspace_lead_nowhere_else() {
+    for mode in MODES.into_iter().filter(|mode| stands(mode)) {
+        let stage = Stage::new();
+        let home = Home::new(&stage, mode);
+        let outside = stage.outside("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::create_dir(home.path.join("scope")).unwrap();
+        fs::write(outside.join("file"), "secret").unwrap();
+        let root = ["--root", home.path.to_str().unwrap(), "--profile", "off"];
+        let ran = home.exec(&root, "ab-test-tool");
+        assert_eq!((ran.code, ran.text().as_str()), (0, "found\n"), "{mode}: {}", ran.err);
+        let line = format!("mkdir .deno && ln -s {} .deno/bin", outside.display());
+        let ran = home.exec(&root, &line);
+        assert_eq!(ran.code, 0, "{mode}: {}", ran.err);
+        let line = format!(
+            "cat {0}/.deno/bin/file {1}/file; true",
+            home.path.display(),
+            outside.display()
+        );
+        for scope in [&["--scope", "scope"][..], &[]] {
+            let ran = home.exec(&[&root, scope].concat(), &line);
+            assert_eq!((ran.code, ran.text().as_str()), (0, ""), "{mode} {scope:?}");
+        }
+    }
+}
+
 #[test]
 fn servers_offer_toolchains_in_the_home_directory_without_credentials() {
     for mode in MODES.into_iter().filter(|mode| stands(mode)) {

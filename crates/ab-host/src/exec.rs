@@ -14,6 +14,7 @@ mod private;
 mod probe;
 mod requirements;
 mod settings;
+mod toolchain_paths;
 mod trouble;
 mod visible_files;
 
@@ -52,6 +53,7 @@ pub use settings::{
     CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
     SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, Toolchain,
 };
+pub(crate) use toolchain_paths::remove_redirectable as remove_redirectable_toolchains;
 
 /// Maximum length of a command line, in bytes.
 pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;

@@ -92,7 +92,7 @@ pub(crate) struct Shared {
 
 impl LocalDriver {
     /// Opens the directory. The driver holds it by handle, so it survives a later rename.
-    pub fn open(root: impl AsRef<Path>, options: LocalDriverOptions) -> Result<Self> {
+    pub fn open(root: impl AsRef<Path>, mut options: LocalDriverOptions) -> Result<Self> {
         let root = root.as_ref();
         let refused = |message: String| {
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
@@ -117,6 +117,7 @@ impl LocalDriver {
         let real = std::fs::canonicalize(root).unwrap_or_else(|_| named.clone());
         let mut aliases = vec![named, real];
         crate::exec::check_mounts(&options.exec, &aliases)?;
+        crate::exec::remove_redirectable_toolchains(&mut options.exec, &aliases);
         aliases.extend(options.aliases);
         // Callers may use the paths that commands in the sandbox see.
         aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));

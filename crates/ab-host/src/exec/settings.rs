@@ -56,7 +56,8 @@ impl Default for OutputSpoolLimits {
 /// Programs of the host outside the system's directories. Commands may read and run them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toolchain {
-    /// Directories and files that become visible, read-only, at their own paths.
+    /// Directories and files that become visible, read-only, at their own paths. Those in the
+    /// workspace do not: commands could replace them.
     pub readable: Vec<PathBuf>,
     /// Directories of programs. They come before the system's on `PATH`, in this order.
     pub bin: Vec<PathBuf>,
