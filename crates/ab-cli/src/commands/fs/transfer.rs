@@ -20,7 +20,7 @@ use ab_core::{Backend, Error, ErrorCode, ErrorKind, Verb, WsPath};
 use bytes::Bytes;
 use clap::Args;
 use futures_util::StreamExt;
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
@@ -35,6 +35,8 @@ const BLOCK: usize = 256 * 1024;
 const PART_SUFFIX: &str = ".part";
 /// Number of characters of the version in the name of a partial file.
 const VERSION: usize = 16;
+/// Flags to open a file that may be a link, which is not followed, or a pipe, which is not waited for.
+const WITHOUT_LINKS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 /// Permission bits of a file.
 const PERMISSIONS: u32 = 0o777;
 
@@ -295,20 +297,29 @@ struct PartFile {
 impl PartFile {
     /// Opens the partial file of an earlier transfer, or creates a new one. If another transfer is
     /// using the partial file, a separate file is created.
+    ///
+    /// An agent may be able to write to the directory, so a link, a pipe or a device with the name of a partial file is
+    /// neither followed nor opened for writing.
     fn open(to: &Path, version: &str, mode: u32) -> io::Result<PartFile> {
-        let mut options = HostOptions::new();
-        options.append(true).create(true).mode(mode);
         let name = to.file_name().unwrap_or_default().to_string_lossy();
         let path = to.with_file_name(part_name(&name, version));
-        let file = options.open(&path)?;
-        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // Before the lock was taken here, the other transfer may have renamed the file.
-        if locked && is_at(&file, &path) {
-            return Ok(PartFile { path, file, is_own: false });
+        let mut options = HostOptions::new();
+        options.append(true).mode(mode).custom_flags(WITHOUT_LINKS);
+        if let Ok(file) = options.clone().create(true).open(&path) {
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let is_file = file.metadata().is_ok_and(|found| found.is_file());
+            // Before the lock was taken here, the other transfer may have renamed the file.
+            if locked && is_file && is_at(&file, &path) {
+                return Ok(PartFile { path, file, is_own: false });
+            }
         }
         let own = format!("{:08x}{version}", std::process::id());
         let path = to.with_file_name(part_name(&name, &own));
-        let file = options.open(&path)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = options.create_new(true).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(PartFile { path, file, is_own: true })
     }
@@ -366,7 +377,10 @@ fn remove_stale(to: &Path) {
     let Ok(entries) = fs::read_dir(directory.unwrap_or(Path::new("."))) else { return };
     for entry in entries.flatten().filter(|it| is_part_of(&it.file_name().to_string_lossy(), &name))
     {
-        let unused = HostFile::open(entry.path())
+        let unused = HostOptions::new()
+            .read(true)
+            .custom_flags(WITHOUT_LINKS)
+            .open(entry.path())
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
         if unused {
             let _ = fs::remove_file(entry.path());
@@ -444,5 +458,81 @@ fn cut_off(error: Error, at: u64) -> Failure {
             Failure::from(error).with_hint(hint)
         }
         _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{FileType, Mode, mknodat};
+
+    use super::*;
+
+    const VERSION: &str = "0123456789abcdef";
+
+    /// The directory that a file is copied to, and a file beside it that must not change.
+    fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let keep = tempfile::tempdir().unwrap();
+        let (directory, outside) = (keep.path().join("here"), keep.path().join("outside"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(&outside, "kept").unwrap();
+        (keep, directory, outside)
+    }
+
+    fn parts(directory: &Path, version: &str) -> [PathBuf; 2] {
+        let own = format!("{:08x}{version}", std::process::id());
+        [version, &own].map(|version| directory.join(part_name("file", version)))
+    }
+
+    fn copy(to: &Path) -> io::Result<()> {
+        let mut part = PartFile::open(to, VERSION, 0o600)?;
+        assert_eq!(part.begun(100)?, 0);
+        part.file.write_all(b"copied")?;
+        part.finish(to, false)?;
+        remove_stale(to);
+        Ok(())
+    }
+
+    #[test]
+    fn links_in_the_place_of_partial_files_are_not_followed() {
+        for target in ["outside", "missing"] {
+            let (keep, directory, outside) = place();
+            let target = keep.path().join(target);
+            let to = directory.join("file");
+            for link in parts(&directory, VERSION) {
+                symlink(&target, link).unwrap();
+            }
+            copy(&to).unwrap();
+            assert_eq!(fs::read_to_string(&to).unwrap(), "copied");
+            assert!(to.symlink_metadata().unwrap().is_file());
+            assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+            assert!(!keep.path().join("missing").exists());
+        }
+    }
+
+    #[test]
+    fn pipes_in_the_place_of_partial_files_are_not_waited_for() {
+        let (_keep, directory, _) = place();
+        let [part, own] = parts(&directory, VERSION);
+        for pipe in [part, own, parts(&directory, "fedcba9876543210")[0].clone()] {
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        }
+        let to = directory.join("file");
+        copy(&to).unwrap();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "copied");
+    }
+
+    #[test]
+    fn partial_file_of_an_earlier_transfer_is_continued() {
+        let (_keep, directory, _) = place();
+        let to = directory.join("file");
+        let mut part = PartFile::open(&to, VERSION, 0o600).unwrap();
+        part.file.write_all(b"half").unwrap();
+        let other = PartFile::open(&to, VERSION, 0o600).unwrap();
+        assert_eq!(other.begun(100).unwrap(), 0, "the part is in use");
+        drop((part, other));
+        let part = PartFile::open(&to, VERSION, 0o600).unwrap();
+        assert_eq!(part.begun(100).unwrap(), 4);
     }
 }
