@@ -1,6 +1,6 @@
 //! Sessions: had by asking, kept to what they were begun with, ended once.
 
-use ab_core::ScopeOptions;
+use ab_core::{NarrowOptions, Principal, PrincipalKind, ScopeOptions};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -127,4 +127,36 @@ async fn a_session_stays_in_the_scope_it_was_begun_in() {
     }
     let got = port.send(within(read(1))).await;
     assert_eq!(got.events().last().unwrap()["result"]["content"][0]["text"], "one\ntwo\n");
+}
+
+#[tokio::test]
+async fn a_session_exists_only_for_the_actor_that_began_it() {
+    let port = Port::memory().await;
+    let handle = |id: &str| {
+        let principal = Principal::new(PrincipalKind::ApiKey, id);
+        port.place.backend.narrow(NarrowOptions::for_actor(principal)).unwrap()
+    };
+    let mut first = Port::request(initialize("2025-11-25").to_string());
+    *first.uri_mut() = http::Uri::from_static("http://localhost/mcp?session=true");
+    let session = port.send_about(handle("mine"), first).await.session.unwrap();
+    let session = HeaderValue::from_str(&session).unwrap();
+    let within = |method: Method, message: Value| {
+        let mut request = Port::request(message.to_string());
+        *request.method_mut() = method;
+        request.headers_mut().insert("mcp-session-id", session.clone());
+        request
+    };
+    for (method, message) in [
+        (Method::POST, read(1)),
+        (Method::POST, json!([read(1)])),
+        (Method::GET, Value::Null),
+        (Method::DELETE, Value::Null),
+    ] {
+        let got = port.send_about(handle("other"), within(method.clone(), message)).await;
+        assert_eq!(got.status, StatusCode::NOT_FOUND, "{method}: {:?}", got.body);
+    }
+    let got = port.send_about(handle("mine"), within(Method::POST, read(1))).await;
+    assert_eq!(got.events().last().unwrap()["result"]["content"][0]["text"], "one\ntwo\n");
+    let ended = port.send_about(handle("mine"), within(Method::DELETE, Value::Null)).await;
+    assert_eq!(ended.status, StatusCode::ACCEPTED);
 }

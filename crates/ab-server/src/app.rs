@@ -92,7 +92,8 @@ impl HttpApp {
         self.gateway.as_ref().ok_or_else(|| not_served("agents are not enabled on this server"))
     }
 
-    /// The gateway's files, or a 404 problem if no directory is served.
+    /// The gateway's files, or a 404 problem if no directory is served. Routes get them as
+    /// `CallerFiles`, with the caller as the actor.
     pub(crate) fn files(&self) -> Result<&ServedDirectory, Problem> {
         let files = self.gateway()?.files.as_ref();
         files

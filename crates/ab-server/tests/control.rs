@@ -2,6 +2,7 @@
 
 mod catalogues;
 mod fake;
+mod identity;
 mod opening;
 mod operation;
 mod programs;

@@ -7,4 +7,4 @@ mod installing;
 mod misbehaviour;
 mod transport;
 
-pub(crate) use fixture::Fixture;
+pub(crate) use fixture::{Fixture, unsandboxed};

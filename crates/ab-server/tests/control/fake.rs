@@ -250,13 +250,20 @@ pub(crate) async fn serve_by(
     bounds: HttpServerLimits,
     settings: ControlPlaneSettings,
 ) -> Served {
-    serve_routes(script, bounds, settings, |routes| routes).await
+    serve_routes(script, bounds, settings, |routes| routes, |app| app).await
 }
 
 /// A port with a limit on new tasks.
 pub(crate) async fn serve_limited(script: Script, per_minute: NonZeroU32) -> Served {
     let (bounds, settings) = (HttpServerLimits::default(), ControlPlaneSettings::default());
-    serve_routes(script, bounds, settings, |routes| routes.with_tasks_per_minute(per_minute)).await
+    let limited = |routes: ControlPlaneRoutes| routes.with_tasks_per_minute(per_minute);
+    serve_routes(script, bounds, settings, limited, |app| app).await
+}
+
+/// A port that has other surfaces too.
+pub(crate) async fn serve_beside(add: impl FnOnce(HttpApp) -> HttpApp) -> Served {
+    let (bounds, settings) = (HttpServerLimits::default(), ControlPlaneSettings::default());
+    serve_routes(Script::Silence, bounds, settings, |routes| routes, add).await
 }
 
 async fn serve_routes(
@@ -264,6 +271,7 @@ async fn serve_routes(
     bounds: HttpServerLimits,
     settings: ControlPlaneSettings,
     change: impl FnOnce(ControlPlaneRoutes) -> ControlPlaneRoutes,
+    add: impl FnOnce(HttpApp) -> HttpApp,
 ) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
@@ -289,7 +297,7 @@ async fn serve_routes(
     let catalog = TaskChoices { agents, settings, ..TaskChoices::default() };
     let app = HttpApp::new(guarded())
         .with_control_plane_routes(change(ControlPlaneRoutes::new(control, catalog)));
-    let port = open_with(HttpServer::new(app).with_limits(bounds)).await;
+    let port = open_with(HttpServer::new(add(app)).with_limits(bounds)).await;
     Served { port, executor, _data: data }
 }
 
@@ -299,6 +307,14 @@ pub(crate) const SHOWN: (&str, &str) = ("authorization", "Bearer not-a-secret");
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 
 impl Served {
+    /// The secret of a new API key.
+    pub(crate) async fn key(&self, name: &str) -> String {
+        let body = serde_json::json!({ "name": name }).to_string();
+        let made = self.ask("POST", "/api/v1/keys", &body).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        made.json()["secret"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address()
     }

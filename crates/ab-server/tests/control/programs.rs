@@ -34,13 +34,6 @@ async fn use_it(served: &Served, path: &str, digest: &str) -> Got {
     served.ask("POST", &format!("{path}/use"), &json!({ "digest": digest }).to_string()).await
 }
 
-/// The secret of a new API key.
-async fn key(served: &Served, name: &str) -> String {
-    let made = served.ask("POST", "/api/v1/keys", &json!({ "name": name }).to_string()).await;
-    assert_eq!(made.status, 201, "{made:?}");
-    made.json()["secret"].as_str().unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn a_program_asks_waits_and_uses_the_answer_once() {
     let served = serve(Script::Silence).await;
@@ -93,7 +86,7 @@ async fn a_no_is_an_answer_too() {
 #[tokio::test]
 async fn the_answer_is_of_the_caller_that_asked() {
     let served = serve(Script::Silence).await;
-    let (mine, other) = (key(&served, "mine").await, key(&served, "other").await);
+    let (mine, other) = (served.key("mine").await, served.key("other").await);
     let ask = async |key: &str, path: &str, body: String| {
         let shown = format!("Bearer {key}");
         let headers = [("authorization", shown.as_str()), JSON];

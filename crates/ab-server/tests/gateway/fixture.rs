@@ -65,20 +65,7 @@ impl Fixture {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().canonicalize().unwrap().join("root");
         std::fs::create_dir(&root).unwrap();
-        let fixture = AgentSandboxSettings {
-            root: Some(root.clone()),
-            servers_dir: None,
-            hidden_paths: Vec::new(),
-            read_only_paths: Vec::new(),
-            mounts: Vec::new(),
-            variables: BTreeMap::new(),
-            isolation: Isolation::None,
-            minimum_isolation: Isolation::None,
-            network: NetworkAccess::Shared,
-            toolchains: Vec::new(),
-            refusal: None,
-        };
-        let mut settings = AgentGatewaySettings::new(AgentResolver::default(), fixture);
+        let mut settings = unsandboxed(root.clone());
         add(&mut settings, "echo", ECHO);
         change(&mut settings);
         let files = ServedDirectory::new(local(&root), root.to_str().unwrap());
@@ -134,6 +121,24 @@ impl Fixture {
         headers.extend(last_event_id.map(|id| ("last-event-id", id)));
         Events::open(self.address(), &head("GET", &format!("/v1/acp/{server}"), &headers)).await
     }
+}
+
+/// Settings of a gateway without agents, whose agents would run without isolation.
+pub(crate) fn unsandboxed(root: PathBuf) -> AgentGatewaySettings {
+    let sandbox = AgentSandboxSettings {
+        root: Some(root),
+        servers_dir: None,
+        hidden_paths: Vec::new(),
+        read_only_paths: Vec::new(),
+        mounts: Vec::new(),
+        variables: BTreeMap::new(),
+        isolation: Isolation::None,
+        minimum_isolation: Isolation::None,
+        network: NetworkAccess::Shared,
+        toolchains: Vec::new(),
+        refusal: None,
+    };
+    AgentGatewaySettings::new(AgentResolver::default(), sandbox)
 }
 
 /// Adds an agent that is a shell script.

@@ -1,6 +1,8 @@
 //! `/mcp`: the tools of the workspace. `ab-mcp` handles the content of requests.
 
+use ab_core::Principal;
 use ab_mcp::CallerAddress;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -41,8 +43,12 @@ use crate::routes::Peer;
         (status = SERVICE_UNAVAILABLE, description = "Too many large bodies, large answers or sessions at the same time")
     )
 )]
-pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Response {
-    answer(&app, request).await
+pub(crate) async fn call(
+    State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    answer(&app, &principal, request).await
 }
 
 /// Listen to a session
@@ -64,8 +70,12 @@ pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Respon
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn listen(State(app): State<HttpApp>, request: Request) -> Response {
-    answer(&app, request).await
+pub(crate) async fn listen(
+    State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    answer(&app, &principal, request).await
 }
 
 /// End a session
@@ -83,18 +93,22 @@ pub(crate) async fn listen(State(app): State<HttpApp>, request: Request) -> Resp
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn end(State(app): State<HttpApp>, request: Request) -> Response {
-    answer(&app, request).await
+pub(crate) async fn end(
+    State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    answer(&app, &principal, request).await
 }
 
-async fn answer(app: &HttpApp, mut request: Request) -> Response {
+async fn answer(app: &HttpApp, principal: &Principal, mut request: Request) -> Response {
     let daemon = match app.daemon() {
         Ok(daemon) => daemon,
         Err(problem) => return problem.into_response(),
     };
     let address = CallerAddress(Peer::of(&request));
     request.extensions_mut().insert(address);
-    match daemon.view(request.headers()) {
+    match daemon.view(request.headers(), principal) {
         Ok(backend) => daemon.mcp.handle_request(backend, request).await.map(Body::new),
         Err(problem) => problem.into_response(),
     }

@@ -81,15 +81,14 @@ pub(crate) async fn connect(
         return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
     // A caller without the right token must not learn anything about the workspace.
-    let view = match caller.is_admin().then(|| daemon.view(request.headers())).transpose() {
-        Ok(view) => view,
+    let admin = caller.principal().filter(|_| caller.is_admin());
+    let view = admin.map(|principal| daemon.view(request.headers(), principal));
+    let target = match view.transpose() {
+        Ok(Some(view)) => SshTarget::Served { server: ssh, view },
+        Ok(None) => SshTarget::Unauthorized,
         Err(problem) => return problem.into_response(),
     };
-    let is_admin = caller.is_admin();
-    let target = match view {
-        Some(view) => SshTarget::Served { server: ssh, view },
-        None => SshTarget::Unauthorized,
-    };
+    let is_admin = admin.is_some();
     let mut response = accept_ssh(request, &daemon.sockets, target);
     if !is_admin && response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));

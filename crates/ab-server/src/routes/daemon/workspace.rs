@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
+use ab_core::{Backend, EffectivePolicy, Error, NarrowOptions, Principal, ScopeOptions};
 use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use ab_remote::SshServer;
 use axum::http::{HeaderMap, HeaderName};
@@ -91,8 +91,18 @@ impl DaemonRoutes {
         self.sockets.wait().await;
     }
 
-    /// The workspace, or the scope of it that the headers select.
-    pub(crate) fn view(&self, headers: &HeaderMap) -> Result<Backend, Problem> {
+    /// The workspace, or the scope of it that the headers select. The caller is the actor of its
+    /// calls.
+    pub(crate) fn view(
+        &self,
+        headers: &HeaderMap,
+        principal: &Principal,
+    ) -> Result<Backend, Problem> {
+        let scope = self.requested_scope(headers)?;
+        Ok(scope.narrow(NarrowOptions::for_actor(principal.clone()))?)
+    }
+
+    fn requested_scope(&self, headers: &HeaderMap) -> Result<Backend, Problem> {
         self.agrees_on_root(headers)?;
         let Some(scope) = text(headers, &SCOPE_PATH)? else { return Ok(self.backend.clone()) };
         if self.scoped {

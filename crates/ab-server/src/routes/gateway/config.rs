@@ -17,7 +17,7 @@ use utoipa::IntoResponses;
 use utoipa::openapi::{RefOr, Response as Described};
 
 use super::AgentGatewayRoutes;
-use super::files::{ServedDirectory, failed};
+use super::files::{CallerFiles, ServedDirectory, failed};
 use super::problems::described;
 use crate::app::HttpApp;
 use crate::extract::json_terms;
@@ -89,10 +89,11 @@ struct ConfigFile<'a> {
 impl<'a> ConfigFile<'a> {
     async fn find(
         app: &'a HttpApp,
+        files: &'a ServedDirectory,
         kind: EntryKind,
         directory: Option<&str>,
     ) -> Result<ConfigFile<'a>, Problem> {
-        let (surface, files) = (app.gateway()?, app.files()?);
+        let surface = app.gateway()?;
         let directory = required("directory", directory)?;
         let directory = files.inside(directory)?;
         let stat = files.backend.stat(&directory).await.map_err(failed)?;

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::files::{FileProblems, PathQuery, failed};
+use super::files::{CallerFiles, FileProblems, PathQuery, failed};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
@@ -54,11 +54,10 @@ pub(crate) struct FsWritten {
     )
 )]
 pub(crate) async fn read(
-    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+    CallerFiles(files): CallerFiles,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let files = app.files()?;
     let path = files.inside(&path)?;
     let file = files.backend.open(&path, OpenOptions::default()).await.map_err(failed)?;
     let stat = file.stat().await.map_err(failed)?;
@@ -122,16 +121,15 @@ pub(crate) async fn read(
 pub(crate) async fn write(
     State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+    CallerFiles(files): CallerFiles,
     request: Request,
 ) -> Result<Response, Problem> {
-    let files = app.files()?;
     let path = files.inside(&path)?;
     let shown = files.shown(&path)?;
     let options = preconditions(request.headers())?;
     let is_conditional = options != WriteOptions::default();
     let body = bounded(request.into_body(), files.max_upload);
-    let backend = files.backend.clone();
-    let write = async move { backend.write_stream(&path, body, options).await };
+    let write = async move { files.backend.write_stream(&path, body, options).await };
     let written = app.finish_write(write).await?;
     let stat: Stat = written.map_err(|error| match error.kind() {
         ErrorKind::Conflict | ErrorKind::AlreadyExists if is_conditional => {

@@ -6,10 +6,11 @@ use ab_core::options::{
     EntryDetailLevel, LinkHandling, ListOptions, OverwriteMode, RemoveOptions, RenameOptions,
     StatOptions,
 };
-use ab_core::{Backend, DirEntry, Error, ErrorKind, FileKind};
+use ab_core::{Backend, DirEntry, Error, ErrorKind, FileKind, NarrowOptions, Principal};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Response as Described};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
@@ -74,6 +75,23 @@ impl ServedDirectory {
             "" | "." => self.root.clone(),
             path => format!("{}/{path}", self.root),
         })
+    }
+}
+
+/// The served directory for one request: the caller is the actor of its calls, so that policy and
+/// journal name it.
+#[derive(Debug)]
+pub(crate) struct CallerFiles(pub(crate) ServedDirectory);
+
+impl FromRequestParts<HttpApp> for CallerFiles {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &HttpApp) -> Result<Self, Problem> {
+        let files = app.files()?;
+        let principal = parts.extensions.get::<Principal>().ok_or_else(Problem::unauthorized)?;
+        let narrow = NarrowOptions::for_actor(principal.clone());
+        let backend = files.backend.narrow(narrow).map_err(failed)?;
+        Ok(Self(ServedDirectory { backend, ..files.clone() }))
     }
 }
 
@@ -195,10 +213,9 @@ pub(crate) struct FsMoved {
     responses((status = OK, body = Vec<FsEntry>), FileProblems)
 )]
 pub(crate) async fn entries(
-    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<DirectoryQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<Vec<FsEntry>>, Problem> {
-    let files = app.files()?;
     let path = files.inside(query.path())?;
     let options = ListOptions { detail: EntryDetailLevel::Stat, ..ListOptions::default() };
     let listing = files.backend.list(&path, options).await.map_err(failed)?;
@@ -227,10 +244,9 @@ pub(crate) async fn entries(
     responses((status = OK, body = FsStat), FileProblems)
 )]
 pub(crate) async fn stat(
-    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<FsStat>, Problem> {
-    let files = app.files()?;
     let path = files.inside(&path)?;
     let stat = files.backend.stat(&path).await.map_err(failed)?;
     Ok(Json(FsStat {
@@ -259,10 +275,9 @@ pub(crate) struct RemovalQuery {
     responses((status = OK, body = FsChanged), FileProblems)
 )]
 pub(crate) async fn remove(
-    State(app): State<HttpApp>,
     QueryParams(RemovalQuery { path, recursive }): QueryParams<RemovalQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<FsChanged>, Problem> {
-    let files = app.files()?;
     let path = files.inside(&path)?;
     let options = if recursive.unwrap_or_default() {
         RemoveOptions::recursive()
@@ -282,10 +297,9 @@ pub(crate) async fn remove(
     responses((status = OK, body = FsChanged), FileProblems)
 )]
 pub(crate) async fn mkdir(
-    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<FsChanged>, Problem> {
-    let files = app.files()?;
     let path = files.inside(&path)?;
     files.backend.mkdir(&path).await.map_err(failed)?;
     Ok(Json(FsChanged { path: files.shown(&path)? }))
@@ -300,10 +314,9 @@ pub(crate) async fn mkdir(
     responses((status = OK, body = FsMoved), FileProblems)
 )]
 pub(crate) async fn rename(
-    State(app): State<HttpApp>,
+    CallerFiles(files): CallerFiles,
     JsonBody(FsMove { from, to, overwrite }): JsonBody<FsMove>,
 ) -> Result<Json<FsMoved>, Problem> {
-    let files = app.files()?;
     let backend = &files.backend;
     let (from, to) = (files.inside(&from)?, files.inside(&to)?);
     let moved = FsMoved { from: files.shown(&from)?, to: files.shown(&to)? };

@@ -13,7 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::content::bounded;
-use super::files::{DirectoryQuery, FileProblems, ServedDirectory, failed};
+use super::files::{CallerFiles, DirectoryQuery, FileProblems, ServedDirectory, failed};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
@@ -49,9 +49,9 @@ pub(crate) struct FsUploaded {
 pub(crate) async fn upload(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<DirectoryQuery>,
+    CallerFiles(files): CallerFiles,
     request: Request,
 ) -> Result<Json<FsUploaded>, Problem> {
-    let files = app.files()?.clone();
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !content_type.to_ascii_lowercase().starts_with("application/x-tar") {

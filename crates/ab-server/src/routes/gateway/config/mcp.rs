@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ConfigFile, ConfigProblems, EntryKind};
+use super::{CallerFiles, ConfigFile, ConfigProblems, EntryKind};
 use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::{Problem, ProblemKind};
@@ -50,8 +50,9 @@ pub(crate) struct McpEntries {
 pub(crate) async fn read_mcp(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<McpServerConfig>, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
+    let file = ConfigFile::find(&app, &files, EntryKind::Mcp, query.directory.as_deref()).await?;
     file.read(query.mcp_name.as_deref()).await.map(Json)
 }
 
@@ -67,9 +68,10 @@ pub(crate) async fn read_mcp(
 pub(crate) async fn write_mcp(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
+    CallerFiles(files): CallerFiles,
     JsonBody(entry): JsonBody<McpServerConfig>,
 ) -> Result<StatusCode, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
+    let file = ConfigFile::find(&app, &files, EntryKind::Mcp, query.directory.as_deref()).await?;
     entry.check().map_err(|why| Problem::new(ProblemKind::Invalid, why))?;
     file.write(query.mcp_name.as_deref(), &entry).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -86,8 +88,9 @@ pub(crate) async fn write_mcp(
 pub(crate) async fn delete_mcp(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<StatusCode, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
+    let file = ConfigFile::find(&app, &files, EntryKind::Mcp, query.directory.as_deref()).await?;
     file.delete(query.mcp_name.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -103,7 +106,8 @@ pub(crate) async fn delete_mcp(
 pub(crate) async fn list_mcp(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpEntriesQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<McpEntries>, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
+    let file = ConfigFile::find(&app, &files, EntryKind::Mcp, query.directory.as_deref()).await?;
     Ok(Json(McpEntries { entries: file.list().await? }))
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ConfigFile, ConfigProblems, EntryKind};
+use super::{CallerFiles, ConfigFile, ConfigProblems, EntryKind};
 use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::Problem;
@@ -50,8 +50,10 @@ pub(crate) struct SkillEntries {
 pub(crate) async fn read_skills(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<SkillsConfig>, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    let file =
+        ConfigFile::find(&app, &files, EntryKind::Skills, query.directory.as_deref()).await?;
     file.read(query.skill_name.as_deref()).await.map(Json)
 }
 
@@ -67,9 +69,11 @@ pub(crate) async fn read_skills(
 pub(crate) async fn write_skills(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
+    CallerFiles(files): CallerFiles,
     JsonBody(entry): JsonBody<SkillsConfig>,
 ) -> Result<StatusCode, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    let file =
+        ConfigFile::find(&app, &files, EntryKind::Skills, query.directory.as_deref()).await?;
     file.write(query.skill_name.as_deref(), &entry).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -85,8 +89,10 @@ pub(crate) async fn write_skills(
 pub(crate) async fn delete_skills(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<StatusCode, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    let file =
+        ConfigFile::find(&app, &files, EntryKind::Skills, query.directory.as_deref()).await?;
     file.delete(query.skill_name.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -102,7 +108,9 @@ pub(crate) async fn delete_skills(
 pub(crate) async fn list_skills(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillEntriesQuery>,
+    CallerFiles(files): CallerFiles,
 ) -> Result<Json<SkillEntries>, Problem> {
-    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    let file =
+        ConfigFile::find(&app, &files, EntryKind::Skills, query.directory.as_deref()).await?;
     Ok(Json(SkillEntries { entries: file.list().await? }))
 }
