@@ -147,6 +147,11 @@ impl LocalDriver {
         self.run(request, Origin::Operator).await
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     async fn run(&self, request: ExecRequest, origin: Origin) -> Result<Process> {
         self.alive(Verb::Exec)?;
         let result = self.runner.exec(&self.shared, request, origin).await;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ab_core::effective_policy::Isolation;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
@@ -82,17 +82,13 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Pr
     let mut fallen = Vec::new();
     for isolation in order {
         let key = key(*isolation, settings, shared);
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = lock(&KNOWN).find(&key);
         let tried = match known {
             Some(known) => Ok(known),
             None => {
                 let tried = attempt(*isolation, runner, shared, &shell).await;
                 if let Ok(proven) = &tried {
-                    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-                    if known.len() >= MOST_KNOWN {
-                        known.pop_first();
-                    }
-                    known.insert(key, proven.clone());
+                    lock(&KNOWN).keep(key, proven.clone());
                 }
                 tried
             }
@@ -121,11 +117,32 @@ struct Proven {
 }
 
 /// Earlier results, by the conditions for which they hold.
-static KNOWN: Mutex<BTreeMap<String, Proven>> = Mutex::new(BTreeMap::new());
+#[derive(Debug, Default)]
+struct KnownResults(BTreeMap<String, Proven>);
+
+static KNOWN: Mutex<KnownResults> = Mutex::new(KnownResults(BTreeMap::new()));
 /// Maximum number of results that are kept. A process has one for each mode and each configured
 /// bwrap.
 const MOST_KNOWN: usize = 32;
 
+impl KnownResults {
+    fn find(&self, key: &str) -> Option<Proven> {
+        self.0.get(key).cloned()
+    }
+
+    fn keep(&mut self, key: String, proven: Proven) {
+        if self.0.len() >= MOST_KNOWN && !self.0.contains_key(&key) {
+            self.0.pop_first();
+        }
+        self.0.insert(key, proven);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The conditions for which a result holds. The workspace itself is not among them.
 fn key(isolation: Isolation, settings: &LocalExecSettings, shared: &Shared) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let user = rustix::process::geteuid().as_raw();
@@ -255,7 +272,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
     }
     // Workspaces of one process share one copy.
     let key = (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec());
-    let mut last = LAST_COPY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = lock(&LAST_COPY);
     if let Some((_, copy)) = last.as_ref().filter(|(of, _)| *of == key) {
         return Ok(Some(copy.clone()));
     }
@@ -353,7 +370,69 @@ fn missing(message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use ab_core::NetworkAccess;
+
     use super::*;
+    use crate::{LocalDriver, LocalDriverOptions};
+
+    /// A program at this path.
+    fn program_at(path: PathBuf) -> PathBuf {
+        fs::write(&path, "program").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_result_holds_for_every_workspace_under_the_same_conditions() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let programs = tempfile::tempdir().unwrap();
+        let bwrap = program_at(programs.path().join("bwrap"));
+        let settings = |bwrap: &Path, network| LocalExecSettings {
+            bwrap: Some(bwrap.to_owned()),
+            network,
+            ..LocalExecSettings::default()
+        };
+        let key_of = |root: &Path, isolation, settings: &LocalExecSettings| {
+            let driver = LocalDriver::open(root, LocalDriverOptions::default()).unwrap();
+            key(isolation, settings, driver.shared())
+        };
+        let usual = settings(&bwrap, NetworkAccess::None);
+        let first = key_of(one.path(), Isolation::Bwrap, &usual);
+        assert_eq!(key_of(other.path(), Isolation::Bwrap, &usual), first);
+        // Another mode, network or program.
+        assert_ne!(key_of(other.path(), Isolation::Landlock, &usual), first);
+        let shared = settings(&bwrap, NetworkAccess::Shared);
+        assert_ne!(key_of(other.path(), Isolation::Bwrap, &shared), first);
+        let another = program_at(programs.path().join("another"));
+        let another = settings(&another, NetworkAccess::None);
+        assert_ne!(key_of(other.path(), Isolation::Bwrap, &another), first);
+        // A workspace whose commands could change the program.
+        assert_ne!(key_of(programs.path(), Isolation::Bwrap, &usual), first);
+        // A workspace without an outside.
+        assert_ne!(key_of(Path::new("/"), Isolation::Bwrap, &usual), first);
+        // A program that was replaced.
+        let file = fs::File::options().write(true).open(&bwrap).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        assert_ne!(key_of(other.path(), Isolation::Bwrap, &usual), first);
+    }
+
+    #[test]
+    fn a_bounded_number_of_results_is_kept() {
+        let mut known = KnownResults::default();
+        let proven = |number: usize| Proven { bwrap: None, proof: Some(number.to_string()) };
+        for number in 0..3 * MOST_KNOWN {
+            // Kept again, it replaces only itself.
+            known.keep(number.to_string(), proven(number));
+            known.keep(number.to_string(), proven(number));
+            assert_eq!(known.0.len(), MOST_KNOWN.min(number + 1));
+            let found = known.find(&number.to_string()).unwrap();
+            assert_eq!(found.proof, Some(number.to_string()));
+        }
+        assert!(known.find("elsewhere").is_none());
+    }
 
     #[test]
     fn bash_comes_first_and_a_named_shell_must_be_there() {

@@ -125,6 +125,45 @@ async fn a_bwrap_that_only_pretends_is_not_believed() {
     }
 }
 
+/// The first workspace proves the isolation, the second one starts no test program: its bwrap no longer works.
+#[tokio::test]
+async fn a_second_workspace_uses_the_proof_of_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let bwrap = directory.path().join("bwrap");
+    std::fs::copy("/usr/bin/bwrap", &bwrap).unwrap();
+    let settings = LocalExecSettings {
+        isolation: Isolation::Bwrap,
+        bwrap: Some(bwrap.clone()),
+        ..LocalExecSettings::default()
+    };
+    let temporary = tempfile::tempdir().unwrap();
+    let open = || {
+        let workspace = tempfile::tempdir().unwrap();
+        let exec =
+            LocalExecSettings { temporary_dir: temporary.path().to_owned(), ..settings.clone() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
+        (Backend::new(LocalDriver::open(workspace.path(), options).unwrap()), workspace)
+    };
+    let (first, _first_workspace) = open();
+    let proven = first.effective_policy().await.unwrap();
+    let modified = bwrap.metadata().unwrap().modified().unwrap();
+    let replace = |modified| {
+        std::fs::write(&bwrap, "not a program").unwrap();
+        let file = std::fs::File::options().write(true).open(&bwrap).unwrap();
+        file.set_modified(modified).unwrap();
+    };
+    replace(modified);
+    let (second, _second_workspace) = open();
+    assert_eq!(second.effective_policy().await.unwrap(), proven);
+    // A program that was changed since is tested again.
+    replace(std::time::SystemTime::UNIX_EPOCH);
+    let (third, _third_workspace) = open();
+    expect_error(third.effective_policy().await, ErrorKind::Unavailable);
+    for backend in [first, second, third] {
+        backend.destroy().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_bwrap_in_the_workspace_is_refused() {
     let workspace = tempfile::tempdir().unwrap();
