@@ -1,8 +1,10 @@
 //! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
 
 use ab_core::backend::{ReadStreamOptions, SINGLE_CALL_WRITE_LIMIT_BYTES};
+use ab_core::line_range::LineRange;
 use ab_core::options::{ByteRange, WriteMode, WriteOptions};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, MemoryDriver, Result};
+use ab_testkit::RecordingDriver;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 
@@ -80,4 +82,19 @@ async fn modes_hold_for_large_content() {
     let options = WriteOptions { expected_version: Some(version), ..WriteOptions::default() };
     let refused = backend.write_stream("a", stream_of(&large()), options).await;
     assert_eq!(kind(refused), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn lines_at_the_start_of_a_large_file_cost_one_piece() {
+    let driver = RecordingDriver::new();
+    let backend = Backend::new(driver.clone());
+    let line = format!("{}\n", "x".repeat(63));
+    backend.write("large", line.repeat(32 * 1024 * 1024 / line.len())).await.unwrap();
+    for offset in [0, 100] {
+        let before = driver.bytes_read();
+        let window = backend.read_lines("large", LineRange { offset, limit: 10 }).await.unwrap();
+        assert_eq!(window.text, line.repeat(10));
+        let read = driver.bytes_read() - before;
+        assert!((640..=256 * 1024).contains(&read), "{read} bytes for ten lines");
+    }
 }

@@ -1,9 +1,11 @@
 //! The tools that read files.
 
+use ab_core::Backend;
 use ab_mcp::{DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, MAX_RESULT_BYTES_ON_REQUEST};
+use ab_testkit::RecordingDriver;
 use serde_json::{Value, json};
 
-use crate::caller::Place;
+use crate::caller::{Caller, Place};
 
 #[tokio::test]
 async fn text_is_read_whole_or_by_lines() {
@@ -182,4 +184,28 @@ async fn media_come_in_base64() {
         assert_eq!(serde_json::to_value(&result.content[0]).unwrap(), item);
         assert_eq!(result.structured_content, None);
     }
+}
+
+#[tokio::test]
+async fn ten_lines_of_a_large_file_do_not_cost_the_whole_file() {
+    const MIB: u64 = 1024 * 1024;
+    let driver = RecordingDriver::new();
+    let backend = Backend::new(driver.clone());
+    let line = format!("{}\n", "x".repeat(63));
+    backend.write("large", line.repeat(32 * 1024 * 1024 / line.len())).await.unwrap();
+    let caller = Caller::of(backend).await;
+    for (arguments, most) in [
+        (json!({ "path": "large", "head": 10 }), MIB),
+        (json!({ "path": "large", "limit": 10 }), MIB),
+        (json!({ "path": "large", "offset": 100, "limit": 10 }), MIB),
+        // Its start says whether it is text.
+        (json!({ "path": "large", "tail": 10 }), 3 * MIB),
+    ] {
+        let before = driver.bytes_read();
+        let text = caller.text("read_text_file", arguments.clone()).await;
+        assert!(text.starts_with(&line.repeat(10)), "{arguments}: {text}");
+        let read = driver.bytes_read() - before;
+        assert!((640..=most).contains(&read), "{arguments}: {read} bytes for ten lines");
+    }
+    caller.leave().await;
 }

@@ -3,11 +3,13 @@
 //! Its files are those of the driver that it wraps. A test keeps one clone and gives the other to a
 //! backend.
 
+mod counted_file;
 mod script;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_core::driver::{BackendInfo, Driver, File};
@@ -26,6 +28,8 @@ use ab_core::{EffectivePolicy, LostCallEffect, LostCallId};
 use ab_core::{Error, MemoryDriver, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
+
+use counted_file::CountedFile;
 
 pub use script::ScriptedCommand;
 
@@ -69,6 +73,8 @@ pub struct RecordingDriver(Arc<Shared>);
 
 struct Shared {
     files: Arc<dyn Driver>,
+    /// Bytes of files that were returned to the caller.
+    bytes_read: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -93,7 +99,7 @@ impl RecordingDriver {
     }
 
     pub fn wrapping(files: Arc<dyn Driver>) -> Self {
-        Self(Arc::new(Shared { files, state: Mutex::default() }))
+        Self(Arc::new(Shared { files, bytes_read: Arc::default(), state: Mutex::default() }))
     }
 
     /// Every call so far.
@@ -111,6 +117,11 @@ impl RecordingDriver {
     pub fn call_count(&self, verb: Verb, path: &str) -> usize {
         let same = |seen: &&RecordedCall| seen.verb == verb && seen.path.as_deref() == Some(path);
         self.lock().seen.iter().filter(same).count()
+    }
+
+    /// How many bytes of files were read so far, by path or through open files.
+    pub fn bytes_read(&self) -> u64 {
+        self.0.bytes_read.load(Ordering::Relaxed)
     }
 
     /// The last command.
@@ -236,7 +247,9 @@ impl Driver for RecordingDriver {
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.arrive(RecordedCall::on(Verb::Read, path)).await?;
-        self.files().read(path, options).await
+        let content = self.files().read(path, options).await?;
+        self.0.bytes_read.fetch_add(content.bytes.len() as u64, Ordering::Relaxed);
+        Ok(content)
     }
 
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
@@ -246,7 +259,8 @@ impl Driver for RecordingDriver {
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
         self.arrive(RecordedCall::on(Verb::Open, path)).await?;
-        self.files().open(path, options).await
+        let file = self.files().open(path, options).await?;
+        Ok(Box::new(CountedFile::new(file, self.0.bytes_read.clone())))
     }
 
     async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
