@@ -85,17 +85,39 @@ impl Act {
                 "tokio::task::spawn",
                 "tokio::task::spawn_blocking",
                 "tokio::task::spawn_local",
+                "tokio::runtime::Handle::spawn",
+                "tokio::runtime::Runtime::spawn",
                 "std::thread::spawn",
                 "std::thread::Builder",
             ],
         }
     }
 
-    /// Methods whose call counts as the act, on any type.
-    fn methods(self) -> &'static [&'static str] {
+    /// Methods whose call counts as the act.
+    fn methods(self) -> &'static [Method] {
+        const FILES: &[Method] = &[
+            Method::of_any("canonicalize"),
+            Method::of_any("symlink_metadata"),
+            Method::of_any("read_dir"),
+            Method::of_any("try_exists"),
+            // Those of `Path` take no arguments, those of `Backend` take a path.
+            Method::of_path("exists"),
+            Method::of_path("metadata"),
+            Method::of_path("read_link"),
+            Method::of_path("is_file"),
+            Method::of_path("is_dir"),
+            Method::of_path("is_symlink"),
+        ];
+        const TASKS: &[Method] = &[
+            Method::of_any("spawn_blocking"),
+            Method::of_any("spawn_local"),
+            Method::of_any("spawn_on"),
+            // `spawn` of a `TaskTracker` or `JoinSet` has an owner.
+            Method { name: "spawn", takes: Takes::Any, on: &["runtime", "handle", "current"] },
+        ];
         match self {
-            Act::OpenFiles => &["canonicalize", "symlink_metadata", "read_dir", "try_exists"],
-            Act::StartTask => &["spawn_blocking", "spawn_local"],
+            Act::OpenFiles => FILES,
+            Act::StartTask => TASKS,
             _ => &[],
         }
     }
@@ -137,6 +159,68 @@ impl Act {
     }
 }
 
+/// A method whose call counts as an act. The type of the receiver is not known, only its last word.
+#[derive(Debug, Clone, Copy)]
+struct Method {
+    name: &'static str,
+    takes: Takes,
+    /// Last words of the receivers that count; all if empty.
+    on: &'static [&'static str],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// Any arguments, on any receiver.
+    Any,
+    /// No arguments, on a receiver that is not called a kind, such as `FileKind`.
+    Nothing,
+}
+
+impl Method {
+    const fn of_any(name: &'static str) -> Self {
+        Self { name, takes: Takes::Any, on: &[] }
+    }
+
+    const fn of_path(name: &'static str) -> Self {
+        Self { name, takes: Takes::Nothing, on: &[] }
+    }
+
+    /// Whether `word` is a call of this method.
+    fn is_called(&self, code: &str, word: &code::Word<'_>) -> bool {
+        let Some(before) = code[..word.start].strip_suffix('.') else { return false };
+        let Some(arguments) = code[word.end()..].strip_prefix('(') else { return false };
+        if word.text != self.name {
+            return false;
+        }
+        let receiver = receiver(before);
+        let is_kind = receiver == "kind" || receiver == "file_type" || receiver.ends_with("_kind");
+        let takes = match self.takes {
+            Takes::Any => true,
+            Takes::Nothing => arguments.trim_start().starts_with(')') && !is_kind,
+        };
+        takes && (self.on.is_empty() || self.on.contains(&receiver))
+    }
+}
+
+/// The last word of a receiver, without calls: `kind` of `entry.kind` and of `entry.kind(a)`.
+fn receiver(code: &str) -> &str {
+    let mut code = code.trim_end();
+    while let Some(inner) = code.strip_suffix(')') {
+        let mut depth = 1;
+        let open = inner.rfind(|c| {
+            match c {
+                ')' => depth += 1,
+                '(' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        code = inner[..open.unwrap_or(0)].trim_end();
+    }
+    let start = code.rfind(|c: char| !c.is_alphanumeric() && c != '_');
+    &code[start.map_or(0, |at| at + 1)..]
+}
+
 /// The first place in a file that performs an act.
 #[derive(Debug)]
 struct Performed {
@@ -162,11 +246,7 @@ fn performed(path: &str, text: &str) -> Vec<Performed> {
                 what: it.path.clone(),
             });
         let by_method = code::words(&code)
-            .find(|word| {
-                act.methods().contains(&word.text)
-                    && code[..word.start].ends_with('.')
-                    && code[word.end()..].starts_with('(')
-            })
+            .find(|word| act.methods().iter().any(|method| method.is_called(&code, word)))
             .map(|word| Performed {
                 act,
                 line: code::line_at(&code, word.start),
@@ -252,6 +332,20 @@ mod tests {
         check(Act::OpenFiles, place, "use tokio::fs::File;");
         check(Act::OpenFiles, place, "use rustix::fs::openat;");
         check(Act::OpenFiles, place, "fn f(path: &Path) { path.canonicalize() }");
+        for look in ["exists", "metadata", "read_link", "is_file", "is_dir", "is_symlink"] {
+            check(Act::OpenFiles, place, &format!("fn f() {{ path.join(a).{look}() }}"));
+            check(Act::OpenFiles, place, &format!("fn f() {{ Path::new(a)\n.{look}() }}"));
+        }
+        for own in [
+            "fn f() { backend.exists(path) }",
+            "fn f() { backend.read_link(path) }",
+            "fn f() { stat.kind.is_dir() }",
+            "fn f() { entry.kind().is_file() }",
+            "fn f() { kind(&stat(path)).is_symlink() }",
+            "fn f() { target_kind.is_dir() }",
+        ] {
+            expect_none(&problems(&[], place, own));
+        }
     }
 
     #[test]
@@ -313,6 +407,12 @@ mod tests {
         check(Act::StartTask, place, "use tokio::task;\nfn f() { task::spawn_blocking(a) }");
         check(Act::StartTask, place, "use std::thread;\nfn f() { thread::spawn(a) }");
         check(Act::StartTask, place, "fn f() { handle.spawn_blocking(a) }");
+        check(Act::StartTask, place, "fn f() { handle.spawn(a) }");
+        check(Act::StartTask, place, "fn f() { self.runtime.spawn(a) }");
+        check(Act::StartTask, place, "fn f() { Handle::current().spawn(a) }");
+        check(Act::StartTask, place, "use tokio::runtime::Handle;\nfn f() { Handle::spawn(a, b) }");
+        check(Act::StartTask, place, "fn f() { tasks.spawn_on(a, b) }");
+        expect_none(&problems(&[], place, "fn f(tasks: &TaskTracker) { tasks.spawn(a) }"));
         expect_none(&problems(&[], place, "fn f(set: &mut JoinSet<()>) { set.spawn(a) }"));
     }
 

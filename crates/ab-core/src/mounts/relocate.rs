@@ -130,8 +130,8 @@ fn is_same(source: &Stat, target: &Stat) -> bool {
 
 /// Whether the source may replace the target: a file may replace a file, and a directory may
 /// replace an empty directory.
-async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Result<()> {
-    match (source.is_dir(), target.is_dir()) {
+async fn check_kinds(to: &Place<'_>, source_kind: FileKind, target_kind: FileKind) -> Result<()> {
+    match (source_kind.is_dir(), target_kind.is_dir()) {
         (false, false) => Ok(()),
         (false, true) => Err(to.error(ErrorKind::IsADirectory, "the target is a directory")),
         (true, false) => Err(to.error(ErrorKind::NotADirectory, "the target is a file")),

@@ -56,7 +56,7 @@ impl Overlay {
 
     async fn check_target(
         &self,
-        source: FileKind,
+        source_kind: FileKind,
         to: &WsPath,
         target: &Spot,
         options: RenameOptions,
@@ -66,7 +66,7 @@ impl Overlay {
             return Err(exists(VERB, to));
         }
         let refused = |kind, message| Err(Error::for_path(VERB, to, kind, message));
-        match (source.is_dir(), kind.is_dir()) {
+        match (source_kind.is_dir(), kind.is_dir()) {
             (false, false) => Ok(()),
             (false, true) => refused(ErrorKind::IsADirectory, "the target is a directory"),
             (true, false) => refused(ErrorKind::NotADirectory, "the target is a file"),

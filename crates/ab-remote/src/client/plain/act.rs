@@ -55,7 +55,7 @@ impl<'a> Act<'a> {
         self.error(ErrorKind::IsADirectory, "is a directory")
     }
 
-    pub(super) fn exists(&self) -> Error {
+    pub(super) fn already_exists(&self) -> Error {
         self.error(ErrorKind::AlreadyExists, "the path already exists")
     }
 

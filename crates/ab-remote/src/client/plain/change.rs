@@ -59,7 +59,7 @@ impl Plain {
         }
         let spot = act.spot(Final::Keep).await?;
         if spot.found.is_some() {
-            return Err(act.exists());
+            return Err(act.already_exists());
         }
         act.make_parents(&spot).await?;
         let at = self.at(&spot.real);
@@ -73,7 +73,7 @@ impl Plain {
             return Ok(());
         }
         match act.lstat(at).await? {
-            Some(_) => Err(act.exists()),
+            Some(_) => Err(act.already_exists()),
             None => Err(act.refused(&status)),
         }
     }
@@ -98,7 +98,7 @@ impl Plain {
         let spot = act.spot(Final::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => Ok(()),
-            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(act.exists()),
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(act.already_exists()),
             None => act.make_all(&spot).await,
         }
     }

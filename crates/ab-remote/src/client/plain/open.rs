@@ -43,7 +43,7 @@ impl Plain {
                 Some(found) => {
                     regular(&act, found)?;
                     if options.create == FileCreationMode::MustBeNew {
-                        return Err(act.exists());
+                        return Err(act.already_exists());
                     }
                     self.open_existing(act, &spot, options).await?
                 }

@@ -177,7 +177,7 @@ impl Act<'_> {
         options: RenameOptions,
     ) -> Result<()> {
         match (options.overwrite, source, there) {
-            (OverwriteMode::Refuse, _, _) => Err(self.exists()),
+            (OverwriteMode::Refuse, _, _) => Err(self.already_exists()),
             (OverwriteMode::Replace, FileKind::Dir, FileKind::Dir) => {
                 if self.names(self.plain.at(&place.real).into()).await?.is_empty() {
                     Ok(())
@@ -204,7 +204,7 @@ impl Act<'_> {
         }
         let there = target.lstat(self.plain.at(&place.real)).await;
         match (there, place.found.is_some()) {
-            (Ok(Some(_)), false) => target.exists(),
+            (Ok(Some(_)), false) => target.already_exists(),
             (_, _) => self.refused(status),
         }
     }

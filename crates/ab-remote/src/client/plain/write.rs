@@ -61,7 +61,7 @@ impl Plain {
             return Err(conflict(&act));
         }
         match (&spot.found, options.mode) {
-            (Some(_), WriteMode::CreateNew) => return Err(act.exists()),
+            (Some(_), WriteMode::CreateNew) => return Err(act.already_exists()),
             (Some(found), WriteMode::CreateIfMissing) => return Ok(act.described(&spot, found)),
             (_, _) => {}
         }
@@ -92,7 +92,7 @@ impl Plain {
             return match (kind(&found), options.mode) {
                 (FileKind::File, WriteMode::CreateIfMissing) => Ok(act.described(&spot, &found)),
                 (FileKind::Dir, _) => Err(act.is_a_directory()),
-                (_, _) => Err(act.exists()),
+                (_, _) => Err(act.already_exists()),
             };
         }
         self.open_file_paths.gone(&spot.real);
