@@ -207,7 +207,10 @@ impl Site {
 
 fn new_group(parent: &Path) -> io::Result<PathBuf> {
     let place = parent.join(incarnation::next_name());
-    fs::create_dir(&place).map(|()| place)
+    fs::create_dir(&place)?;
+    #[cfg(test)]
+    tests::add_kernel_files(&place);
+    Ok(place)
 }
 
 /// The control group of one command. Dropping it kills the processes in it and removes it, which
@@ -332,6 +335,19 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
+
+    /// In a plain directory that stands for a group: names of the files that the kernel would make in a new group.
+    pub(super) const KERNEL_FILES: &str = "kernel-files";
+
+    /// Makes the files of a new group if its parent is such a directory.
+    pub(super) fn add_kernel_files(group: &Path) {
+        let Some(parent) = group.parent() else { return };
+        let Ok(names) = fs::read_to_string(parent.join(KERNEL_FILES)) else { return };
+        for name in names.lines() {
+            fs::write(group.join(name), "").unwrap();
+        }
+        fs::write(group.join(KERNEL_FILES), &names).unwrap();
+    }
 
     /// A real group. `None` if this host cannot make one; then the cause was checked.
     fn real(what: &str, wanted: Wanted) -> Option<Group> {

@@ -364,15 +364,103 @@ fn unavailable(lack: &Lack) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
     use ab_testkit::host::report_skip;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+    use super::super::Wanted;
+    use super::super::tests::KERNEL_FILES;
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
+
+    /// On plain directories, because few test machines have cgroup v2 with these controllers.
+    #[test]
+    fn the_second_version_has_its_limits_in_groups_below_one_without_processes() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        let write = |file: &str, text: &str| fs::write(own.join(file), text).unwrap();
+        write("cgroup.type", "domain\n");
+        write("cgroup.controllers", "cpu memory pids\n");
+        write("cgroup.subtree_control", "\n");
+        write("cgroup.procs", &format!("{}\n", std::process::id()));
+        let made = [
+            "cgroup.events",
+            "cgroup.freeze",
+            "cgroup.kill",
+            "cgroup.procs",
+            "cpu.max",
+            "memory.events",
+            "memory.max",
+            "memory.swap.max",
+            "pids.max",
+        ];
+        write(KERNEL_FILES, &made.join("\n"));
+        let mounts = format!("1 2 0:1 / {} rw - cgroup2 cgroup2 rw\n", place.path().display());
+        let groups = Groups::among(&mounts, "0::/own\n");
+        let limits = ControlGroupLimits {
+            memory: Some(64 * MIB),
+            // More than the kernel accepts.
+            processes: Some(10_000_000),
+            cpu_millis: Some(1500),
+        };
+        let total = ControlGroup::made(&groups, limits).unwrap();
+        // Our process has left the group that hands the controllers down.
+        assert_eq!(read(own.join("agent-backend.self/cgroup.procs")), "0");
+        assert_eq!(read(own.join("cgroup.subtree_control")), "+memory +pids +cpu");
+        let [directory] = total.group().directories.as_slice() else { panic!("{total:?}") };
+        let top = directory.place.clone();
+        assert_eq!(top.parent(), Some(own.as_path()));
+        for (file, text) in [
+            ("memory.max", "67108864"),
+            ("memory.swap.max", "0"),
+            ("pids.max", "4194304"),
+            ("cpu.max", "150000 100000"),
+        ] {
+            assert_eq!(read(top.join(file)), text, "{file}");
+        }
+        // As the kernel answers.
+        write("cgroup.subtree_control", "cpu memory pids\n");
+        write("cgroup.procs", "");
+
+        // Commands without limits of their own enter the subgroup, because the group hands controllers down too.
+        let members = top.join(MEMBERS).join("cgroup.procs");
+        fs::write(&members, "").unwrap();
+        let entered = |own: Option<&Group>| -> Vec<PathBuf> {
+            let files = total.entry_files(own).unwrap();
+            let path = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
+            files.iter().map(|file| fs::read_link(path(file)).unwrap()).collect()
+        };
+        assert_eq!(entered(None), [members.canonicalize().unwrap()]);
+        let wanted = Wanted { memory: Some(MIB), processes: None };
+        let command = groups.make_in(Some(&total), &wanted).unwrap();
+        let [directory] = command.directories.as_slice() else { panic!("{command:?}") };
+        assert_eq!(directory.place.parent(), Some(top.as_path()));
+        assert_eq!(read(top.join("cgroup.subtree_control")), "+memory");
+        assert_eq!(read(directory.place.join("memory.max")), "1048576");
+        assert_eq!(read(directory.place.join("pids.max")), "");
+        assert!(entered(Some(&command)).is_empty());
+
+        assert!(!command.oom_killed());
+        fs::write(directory.place.join("memory.events"), "oom 1\noom_kill 1\n").unwrap();
+        assert!(command.oom_killed() && !total.ran_out_of_memory());
+        for (motion, state, events) in
+            [(Motion::Frozen, "1", "frozen 1\n"), (Motion::Moving, "0", "frozen 0\n")]
+        {
+            fs::write(top.join("cgroup.events"), format!("populated 1\n{events}")).unwrap();
+            Freezer::of(total.group()).unwrap().turn(motion).unwrap();
+            assert_eq!(read(top.join("cgroup.freeze")), state);
+        }
+        command.kill();
+        assert_eq!(read(directory.place.join("cgroup.kill")), "1");
+        // Plain directories with files cannot be removed as groups are.
+        place.close().unwrap();
+    }
 
     async fn made(limits: ControlGroupLimits) -> Option<ControlGroup> {
         match ControlGroup::create(limits).await {
