@@ -8,7 +8,6 @@ pub(crate) mod approvals;
 mod backup;
 mod chat;
 pub(crate) mod cleanup;
-pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -70,7 +69,6 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<ssh_proxy::SshProxy>("ssh-proxy"),
     CommandEntry::of::<doctor::Doctor>("doctor"),
     CommandEntry::of::<version::Version>("version"),
-    CommandEntry::of::<clock::Clock>("clock"),
     CommandEntry::of::<completions::Completions>("completions"),
 ];
 

@@ -43,7 +43,6 @@ fn help_lists_every_command() {
             "ssh-proxy    Connect ssh to a daemon, as its ProxyCommand",
             "doctor       Show how commands are isolated on this machine",
             "version      Print the version and the build",
-            "clock        Print the time of this machine",
             "completions  Print the completion script of a shell",
             "help         Print this message or the help of the given subcommand(s)",
         ]

@@ -5,7 +5,6 @@
 //! takes path and description from the handler. A test fails if a route is added in another way.
 
 mod audit;
-mod clock;
 mod control;
 mod daemon;
 mod description;
@@ -105,7 +104,6 @@ const SURFACES: &[Surface] = &[
     Surface { is_served: |_| true, routes: health::routes },
     Surface { is_served: |_| true, routes: home::routes },
     Surface { is_served: |_| true, routes: metrics::routes },
-    Surface { is_served: |app| app.control().is_ok(), routes: clock::routes },
     Surface { is_served: |app| app.control().is_ok(), routes: control::routes },
     Surface { is_served: |app| app.control().is_ok(), routes: login::routes },
     Surface { is_served: |app| app.control().is_ok(), routes: ui::routes },
