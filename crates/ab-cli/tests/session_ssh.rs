@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::outliving::comes;
 use crate::serve::{Server, client, repository};
 use crate::stage::{BINARY, Ran, Stage, run};
@@ -54,6 +56,17 @@ fn stock_ssh_and_sftp_reach_a_running_session() {
     assert_eq!(fs::read_to_string(&back).unwrap(), "# A project\n");
     let diff = client(&stage, &["session", "diff", &id]).text();
     assert!(diff.contains("+by sftp"), "{diff}");
+
+    // Calls are stored by another task than the one that performs them.
+    comes("the command in the audit, by its caller", || {
+        let audit = client(&stage, &["session", "audit", &id, "--json"]).text();
+        let entries = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let command =
+            |it: &Value| it["subject"].as_str().unwrap_or_default().contains("cat README");
+        let actors: Vec<Value> = entries.filter(command).map(|it| it["actor"].clone()).collect();
+        assert!(actors.iter().all(|actor| actor == "api-key:admin"), "{actors:?}");
+        !actors.is_empty()
+    });
 
     // The directory of the server's token is not in the sandbox.
     let token = stage.outside("data").join("token");
