@@ -88,12 +88,12 @@ pub struct StorageUse {
 
 impl StorageUse {
     /// The number of bytes that count towards the limit.
-    pub fn limited_bytes(&self) -> u64 {
+    pub fn bytes_counted_toward_limit(&self) -> u64 {
         self.workspaces_bytes.saturating_add(self.caches_bytes)
     }
 
     /// Whether the limit is exceeded.
     pub fn is_over_limit(&self) -> bool {
-        self.limit_bytes.is_some_and(|limit| self.limited_bytes() > limit)
+        self.limit_bytes.is_some_and(|limit| self.bytes_counted_toward_limit() > limit)
     }
 }

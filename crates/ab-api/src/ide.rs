@@ -53,7 +53,7 @@ impl Ide {
     }
 
     /// The names of all IDEs, separated for use in messages.
-    pub fn names() -> String {
+    pub fn comma_separated_names() -> String {
         let names: Vec<&str> = Ide::ALL.iter().map(|ide| ide.id).collect();
         names.join(", ")
     }
@@ -83,7 +83,10 @@ impl OpenIdeRequest {
         let named = body.text("ide", &mut found);
         let ide = named.and_then(Ide::find);
         if named.is_some() && ide.is_none() {
-            found.add_unavailable("ide", format!("must be one of: {}", Ide::names()));
+            found.add_unavailable(
+                "ide",
+                format!("must be one of: {}", Ide::comma_separated_names()),
+            );
         }
         body.end(&mut found);
         found.into_result(ide)

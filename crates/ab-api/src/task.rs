@@ -133,7 +133,7 @@ pub struct RepoSource {
 
 impl RepoSource {
     /// The source of the files, as text for people.
-    pub fn shown(&self) -> &str {
+    pub fn display_text(&self) -> &str {
         match self.mode {
             RepoMode::Upload => "uploaded files",
             RepoMode::Git | RepoMode::None => &self.url,

@@ -123,7 +123,7 @@ pub(crate) async fn assemble(
     let spaces = spaces(store.clone(), config).await?;
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
-    control.record_audit(entries);
+    control.start_recording_audit(entries);
     let key = config.data_dir.value.join(SSH_HOST_KEY);
     let key = HostKey::load_or_create(&key)
         .map_err(|error| Failure::input(format!("use {}", key.display()), error))?;
@@ -224,7 +224,7 @@ pub(crate) async fn gateway(
         toolchains: sessions.toolchains.value.toolchains.clone(),
         refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };
-    sandbox_settings.remove_leftover_server_dirs().await?;
+    sandbox_settings.remove_dirs_of_earlier_agent_servers().await?;
     Ok(AgentGateway::new(AgentGatewaySettings::new(agents, sandbox_settings)))
 }
 

@@ -16,7 +16,7 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl ControlPlane {
     /// Stores the entries of `receiver` until the server shuts down and the last session's processes have ended.
-    pub fn record_audit(&self, receiver: AuditReceiver) {
+    pub fn start_recording_audit(&self, receiver: AuditReceiver) {
         let plane = Arc::clone(&self.plane);
         self.plane.recording.spawn(async move { record(&plane, receiver).await });
     }
@@ -26,8 +26,8 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
     loop {
         let entries = tokio::select! {
             biased;
-            entries = receiver.next(BATCH) => entries,
-            () = plane.recorded.cancelled() => receiver.waiting(BATCH),
+            entries = receiver.next_entries(BATCH) => entries,
+            () = plane.recorded.cancelled() => receiver.take_waiting(BATCH),
         };
         if entries.is_empty() {
             return;
@@ -36,7 +36,7 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
         for SessionAuditEntry { session, entry } in entries {
             by_session.entry(session).or_default().push(entry);
         }
-        for (session, dropped) in receiver.take_dropped() {
+        for (session, dropped) in receiver.take_dropped_counts() {
             tracing::warn!(%session, dropped, "audit entries were lost: there were more than can be stored");
             by_session.entry(session).or_default().push(lost(dropped));
         }
@@ -52,7 +52,9 @@ async fn store(plane: &Plane, session: SessionId, entries: Vec<AuditEntry>) {
     let mut is_first_attempt = true;
     loop {
         let is_last_attempt = plane.recorded.is_cancelled();
-        let Err(error) = plane.store.append_audit(session, entries.clone()).await else { return };
+        let Err(error) = plane.store.append_audit_entries(session, entries.clone()).await else {
+            return;
+        };
         if is_last_attempt || !error.is_disk_full() {
             let lost = entries.len();
             tracing::error!(%session, %error, lost, "cannot store the audit");

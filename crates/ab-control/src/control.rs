@@ -257,7 +257,7 @@ impl ControlPlane {
             return Err(ControlPlaneError::ShuttingDown);
         }
         if let Some(key) = &key
-            && let Some(sessions) = self.repeated_sessions(key).await?
+            && let Some(sessions) = self.sessions_of_repeated_request(key).await?
         {
             return Ok(sessions);
         }
@@ -467,7 +467,7 @@ impl ControlPlane {
     ///
     /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
     /// request.
-    pub async fn repeated_sessions(
+    pub async fn sessions_of_repeated_request(
         &self,
         key: &SessionIdempotencyKey,
     ) -> Result<Option<Vec<SessionId>>, ControlPlaneError> {

@@ -313,7 +313,7 @@ impl Driver {
             }
             Done::Launched(launched) => {
                 self.session.limits = Some(launched.limits);
-                let started = launched.start_note().map(|note| log(LogLevel::Info, note));
+                let started = launched.describe_start().map(|note| log(LogLevel::Info, note));
                 let notes = launched.notes.into_iter().map(|note| log(LogLevel::Warn, note));
                 self.commit(SessionInput::Launched, notes.chain(started).collect()).await?;
                 self.check_agent().await

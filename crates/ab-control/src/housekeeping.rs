@@ -94,7 +94,7 @@ impl Plane {
             return Ok(());
         }
         Err(ControlPlaneError::DiskLimit {
-            used: storage.limited_bytes(),
+            used: storage.bytes_counted_toward_limit(),
             limit: storage.limit_bytes.unwrap_or_default(),
         })
     }

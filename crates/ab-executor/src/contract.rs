@@ -234,7 +234,7 @@ pub struct LaunchedAgentInfo {
 impl LaunchedAgentInfo {
     /// The line for the session's stream that says which agent was started, and with which
     /// isolation. `None` if neither is known.
-    pub fn start_note(&self) -> Option<String> {
+    pub fn describe_start(&self) -> Option<String> {
         let agent = self.agent.as_deref();
         match self.isolation {
             Some(Isolation::None) => {

@@ -415,7 +415,10 @@ impl Executor for LocalExecutor {
             let uploads = self.settings.uploads_dir();
             let wanted = request::workspace(&job.session, provider, &uploads).map_err(because)?;
             let attached = attachments::requested(&job.session, &uploads);
-            self.workspaces.prepare_with(&token, &wanted, &attached).await.map_err(because)?
+            self.workspaces
+                .prepare_workspace_with_attachments(&token, &wanted, &attached)
+                .await
+                .map_err(because)?
         };
         let mut notes = Vec::new();
         if !is_continued {
@@ -625,7 +628,7 @@ impl Executor for LocalExecutor {
             failed(SessionEndReason::ExecutorLost, error.to_string())
         };
         let tokens = self.workspaces.list_tokens().map_err(because)?;
-        let caches = self.workspaces.caches().await.map_err(because)?;
+        let caches = self.workspaces.list_caches().await.map_err(because)?;
         let cache = |cache: StoredCache| StoredRepoCache {
             name: cache.name,
             last_used: request::time(cache.last_used),
@@ -696,7 +699,7 @@ impl fmt::Debug for LocalExecutor {
 /// The id of the result's commit, if users can find it. The commits of a copy exist only in the
 /// executor's own repository.
 fn published(workspace: &PreparedWorkspace, commit: Option<&CommitId>) -> Option<String> {
-    match workspace.token.provider() {
+    match workspace.token.copy_method() {
         ab_snapshot::WorkspaceCopyMethod::Git => commit.map(ToString::to_string),
         ab_snapshot::WorkspaceCopyMethod::Copy => None,
     }

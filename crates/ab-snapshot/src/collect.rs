@@ -127,7 +127,7 @@ impl SessionWorkspaceStore {
         // Remove the bundle of an earlier call, so that it cannot be mistaken for the new one.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside: sandbox, author, message };
-        let (head, history_lost) = match workspace.token.provider() {
+        let (head, history_lost) = match workspace.token.copy_method() {
             WorkspaceCopyMethod::Copy => (session.bundle(Repository::Rescue).await?, None),
             WorkspaceCopyMethod::Git => match session.bundle(Repository::Session).await {
                 Ok(head) => (head, None),
@@ -135,7 +135,7 @@ impl SessionWorkspaceStore {
             },
         };
         // If git cannot use the repository, it cannot list the left-out files either.
-        let left_out = match (workspace.token.provider(), &history_lost) {
+        let left_out = match (workspace.token.copy_method(), &history_lost) {
             (WorkspaceCopyMethod::Git, None) => session.left_out().await?,
             (WorkspaceCopyMethod::Git | WorkspaceCopyMethod::Copy, _) => Vec::new(),
         };

@@ -45,7 +45,7 @@ pub use error::{GitTaskField, Result, SnapshotError};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
 pub use inspect::RepoBranchNames;
 pub use source::RepoSource;
-pub use storage::{StoredCache, borrowed_caches, move_records};
+pub use storage::{StoredCache, caches_used_by_workspaces, replace_path_prefix_in_records};
 pub use token::{WorkspaceCopyMethod, WorkspaceToken};
 pub use tree::{copy_directory_tree, remove_directory_tree};
 pub use workspaces::{

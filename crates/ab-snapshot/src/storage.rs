@@ -28,7 +28,7 @@ impl SessionWorkspaceStore {
     ///
     /// # Errors
     /// Fails if the directory cannot be read.
-    pub async fn caches(&self) -> Result<Vec<StoredCache>> {
+    pub async fn list_caches(&self) -> Result<Vec<StoredCache>> {
         let borrowed = Borrowed::find(&self.area)?;
         let mut caches = Vec::new();
         for (name, last_used) in self.area.caches()? {
@@ -80,7 +80,7 @@ impl SessionWorkspaceStore {
 ///
 /// # Errors
 /// Fails if the directory cannot be read.
-pub fn borrowed_caches(directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn caches_used_by_workspaces(directory: &Path) -> Result<Vec<PathBuf>> {
     let area = Area::existing(directory);
     let borrowed = Borrowed::find(&area)?;
     let caches = area.caches()?.into_iter().map(|(name, _)| area.cache(&name));
@@ -92,7 +92,11 @@ pub fn borrowed_caches(directory: &Path) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// Fails if a record cannot be read or written.
-pub fn move_records(directory: &Path, from: &str, to: &str) -> Result<Vec<PathBuf>> {
+pub fn replace_path_prefix_in_records(
+    directory: &Path,
+    from: &str,
+    to: &str,
+) -> Result<Vec<PathBuf>> {
     let area = Area::existing(directory);
     let mut moved = Vec::new();
     for token in area.tokens()? {

@@ -76,7 +76,7 @@ impl WorkspaceToken {
         }
     }
 
-    pub fn provider(&self) -> WorkspaceCopyMethod {
+    pub fn copy_method(&self) -> WorkspaceCopyMethod {
         self.provider
     }
 

@@ -70,7 +70,7 @@ pub struct WorkspaceAttachment {
 
 impl WorkspaceRequest {
     /// Returns how this workspace is made, which is also part of its token.
-    pub fn provider(&self) -> WorkspaceCopyMethod {
+    pub fn copy_method(&self) -> WorkspaceCopyMethod {
         match self {
             WorkspaceRequest::Git(_) => WorkspaceCopyMethod::Git,
             WorkspaceRequest::Copy { .. } | WorkspaceRequest::Archive { .. } => {
@@ -163,16 +163,16 @@ impl SessionWorkspaceStore {
     }
 
     /// Makes the workspace of `token` without attachments. The caller must have stored the token.
-    /// See [`prepare_with`](SessionWorkspaceStore::prepare_with).
+    /// See [`prepare_workspace_with_attachments`](SessionWorkspaceStore::prepare_workspace_with_attachments).
     ///
     /// # Errors
-    /// Fails in the same cases as [`prepare_with`](SessionWorkspaceStore::prepare_with).
+    /// Fails in the same cases as [`prepare_workspace_with_attachments`](SessionWorkspaceStore::prepare_workspace_with_attachments).
     pub async fn prepare_workspace(
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
     ) -> Result<PreparedWorkspace> {
-        self.prepare_with(token, request, &[]).await
+        self.prepare_workspace_with_attachments(token, request, &[]).await
     }
 
     /// Makes the workspace of `token` and copies the attachments. The caller must have stored the
@@ -182,13 +182,13 @@ impl SessionWorkspaceStore {
     /// # Errors
     /// Fails if the source cannot be used, with an error that names the task's field. Then the
     /// incomplete workspace is removed, because it may have filled the disk.
-    pub async fn prepare_with(
+    pub async fn prepare_workspace_with_attachments(
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
         attachments: &[WorkspaceAttachment],
     ) -> Result<PreparedWorkspace> {
-        if token.provider() != request.provider() {
+        if token.copy_method() != request.copy_method() {
             let message = format!("the cleanup token {token} is for another provider");
             return Err(SnapshotError::failed(ErrorKind::Invalid, message));
         }

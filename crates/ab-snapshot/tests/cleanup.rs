@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ab_snapshot::{
     PreparedWorkspaceNote, SessionWorkspaceStore, SnapshotSettings, WorkspaceCopyMethod,
-    WorkspaceToken, borrowed_caches, move_records,
+    WorkspaceToken, caches_used_by_workspaces, replace_path_prefix_in_records,
 };
 
 use crate::fixture::{Fixture, Sandbox};
@@ -76,7 +76,7 @@ async fn cache_is_removed_once_no_workspace_borrows_from_it() {
     let fixture = Fixture::new();
     let workspace = fixture.prepare(fixture.request()).await;
     let workspaces = &fixture.workspaces;
-    let caches = workspaces.caches().await.unwrap();
+    let caches = workspaces.list_caches().await.unwrap();
     let [cache] = caches.as_slice() else { panic!("{caches:?}") };
     assert!(cache.is_borrowed && cache.usage.bytes > 0, "{cache:?}");
     assert!(cache.last_used.elapsed().unwrap() < Duration::from_secs(3600));
@@ -85,7 +85,7 @@ async fn cache_is_removed_once_no_workspace_borrows_from_it() {
     assert_eq!(fixture.git_in(&workspace.tree, &["log", "--format=%s"]), "second\nfirst");
 
     workspaces.remove_workspace(&workspace.token).await.unwrap();
-    assert!(!workspaces.caches().await.unwrap()[0].is_borrowed);
+    assert!(!workspaces.list_caches().await.unwrap()[0].is_borrowed);
     // A workspace that is not complete may be about to borrow.
     let token = WorkspaceToken::new(WorkspaceCopyMethod::Git).unwrap();
     let incomplete = fixture.path("data/workspaces").join(token.as_str());
@@ -93,7 +93,7 @@ async fn cache_is_removed_once_no_workspace_borrows_from_it() {
     assert!(!workspaces.remove_cache(&cache.name).await.unwrap());
     fs::remove_dir(&incomplete).unwrap();
     assert!(workspaces.remove_cache(&cache.name).await.unwrap());
-    assert_eq!(workspaces.caches().await.unwrap(), []);
+    assert_eq!(workspaces.list_caches().await.unwrap(), []);
     assert_eq!(fs::read_dir(fixture.path("data/cache")).unwrap().count(), 0);
     // The next task makes it again.
     let again = fixture.prepare(fixture.request()).await;
@@ -105,16 +105,19 @@ async fn records_are_moved_with_their_directory() {
     let fixture = Fixture::new();
     let workspace = fixture.prepare(fixture.request()).await;
     let data = fixture.path("data");
-    let borrowed = borrowed_caches(&data).unwrap();
+    let borrowed = caches_used_by_workspaces(&data).unwrap();
     assert_eq!(
         borrowed.iter().map(|it| it.join("objects")).collect::<Vec<_>>(),
         workspace.read_only
     );
     let (old, new) = (data.to_str().unwrap(), "/somewhere/else");
-    let moved = move_records(&data, old, new).unwrap();
+    let moved = replace_path_prefix_in_records(&data, old, new).unwrap();
     assert_eq!(moved, [data.join("workspaces").join(workspace.token.as_str())]);
     let found = fixture.workspaces.find_workspace(&workspace.token).unwrap().unwrap();
     assert!(found.read_only[0].starts_with(new), "{found:?}");
     assert_eq!((found.base, found.branch), (workspace.base, workspace.branch));
-    assert_eq!(move_records(&fixture.path("none"), old, new).unwrap(), [""; 0].map(PathBuf::from));
+    assert_eq!(
+        replace_path_prefix_in_records(&fixture.path("none"), old, new).unwrap(),
+        [""; 0].map(PathBuf::from)
+    );
 }

@@ -293,7 +293,7 @@ impl Spaces {
 
     /// Returns a token that is cancelled when the space is removed or expires, or when the server
     /// shuts down. For an unknown space the token is already cancelled.
-    pub fn closed_signal(&self, id: SpaceId) -> CancellationToken {
+    pub fn space_closed_token(&self, id: SpaceId) -> CancellationToken {
         let open = self.open_spaces().get(&id).map(|open| open.closed.child_token());
         open.unwrap_or_else(|| {
             let closed = CancellationToken::new();

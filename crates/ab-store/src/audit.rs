@@ -18,7 +18,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn append_audit(
+    pub async fn append_audit_entries(
         &self,
         session: SessionId,
         entries: Vec<AuditEntry>,
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn audit(
+    pub async fn list_audit_entries(
         &self,
         session: SessionId,
         page: PageRequest,

@@ -94,7 +94,11 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn move_workspace_paths(&self, from: &str, to: &str) -> Result<(), StoreError> {
+    pub async fn replace_workspace_path_prefix(
+        &self,
+        from: &str,
+        to: &str,
+    ) -> Result<(), StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT session FROM cleanups")
             .fetch_all(self.pool())
             .await?;

@@ -55,7 +55,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn rows_without_owner(&self) -> Result<Vec<(&'static str, u64)>, StoreError> {
+    pub async fn count_rows_without_owner(&self) -> Result<Vec<(&'static str, u64)>, StoreError> {
         let tables = [
             (
                 "events",

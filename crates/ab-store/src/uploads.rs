@@ -1,7 +1,7 @@
 //! Uploads: content that callers send before the task that uses it.
 //!
 //! The row of an upload is stored before its file is made. A file that no row needs is therefore a
-//! leftover, and [`Store::sweep_uploads`] removes it. A task claims its uploads in the transaction
+//! leftover, and [`Store::remove_expired_uploads`] removes it. A task claims its uploads in the transaction
 //! that creates its sessions. The files are kept until the workspace of each of these sessions is
 //! made, or the session has ended.
 
@@ -145,7 +145,7 @@ impl Store {
             .await?;
         // Wake the sweep, because it waits for the earliest expiry that it knows.
         self.wake_upload_sweep();
-        self.upload(id).await
+        self.get_upload(id).await
     }
 
     /// An upload that has not expired.
@@ -153,7 +153,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is no such upload.
-    pub async fn upload(&self, id: UploadId) -> Result<UploadRecord, StoreError> {
+    pub async fn get_upload(&self, id: UploadId) -> Result<UploadRecord, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
         query.push(" WHERE id = ").push_bind(id.to_string());
         query.push(" AND expires > ").push_bind(Time::now().as_millis());
@@ -165,7 +165,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn uploads(
+    pub async fn list_uploads(
         &self,
         owner: &str,
         page: PageRequest,
@@ -196,7 +196,7 @@ impl Store {
         start: UploadStart,
         limits: UploadLimits,
     ) -> Result<UploadWriter, StoreError> {
-        let record = self.upload(id).await?;
+        let record = self.get_upload(id).await?;
         UploadWriter::begin(self.clone(), record, start, limits).await
     }
 
@@ -207,7 +207,7 @@ impl Store {
     /// [`StoreError::NotFound`] if there is no such upload. [`UploadRefusal::Used`] if a task has
     /// used it.
     pub async fn remove_upload(&self, id: UploadId) -> Result<(), StoreError> {
-        let record = self.upload(id).await?;
+        let record = self.get_upload(id).await?;
         if record.upload.status == UploadStatus::Used {
             return Err(UploadRefusal::Used.into());
         }
@@ -262,7 +262,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails or a file cannot be removed.
-    pub async fn sweep_uploads(&self, now: Time) -> Result<Option<Time>, StoreError> {
+    pub async fn remove_expired_uploads(&self, now: Time) -> Result<Option<Time>, StoreError> {
         let files = self.uploads_state().files.clone();
         // List the files before the rows are read. Every file in the list then had its row before
         // the rows are read.
@@ -291,7 +291,7 @@ impl Store {
     }
 
     /// Waits until a sweep may have something to do.
-    pub async fn uploads_released(&self) {
+    pub async fn wait_until_uploads_released(&self) {
         self.uploads_state().released.notified().await;
     }
 
@@ -311,7 +311,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database or the system's random number generator fails.
-    pub async fn is_upload_signature(
+    pub async fn is_valid_upload_signature(
         &self,
         id: UploadId,
         expires: i64,

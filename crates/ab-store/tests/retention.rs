@@ -48,7 +48,7 @@ async fn removed_session_leaves_no_row_and_no_number_is_given_again() {
         ..Approval::new_pending(ApprovalSubject::default(), Time::now())
     };
     store.add_approval(approval.clone()).await.expect("ask");
-    store.append_audit(gone, vec![entry("stop")]).await.expect("audit");
+    store.append_audit_entries(gone, vec![entry("stop")]).await.expect("audit");
     let before = Time::from_millis(Time::now().as_millis() - 1);
     assert!(!store.remove_session(gone).await.expect("a live session"), "it has not ended");
     end(store, gone, SessionStatus::Stopped).await;
@@ -70,7 +70,7 @@ async fn removed_session_leaves_no_row_and_no_number_is_given_again() {
     assert_eq!(cursor, position, "the reader has everything");
     let left = store.event_records(EventLogScope::Session(gone), 0, 10).await.expect("read");
     assert_eq!(left, []);
-    assert_eq!(store.rows_without_owner().await.expect("count"), []);
+    assert_eq!(store.count_rows_without_owner().await.expect("count"), []);
     assert!(store.get_approval(approval.id).await.is_err());
     let (all, _) =
         store.list_sessions(&SessionFilter::default(), PageRequest::default()).await.expect("list");
@@ -141,18 +141,18 @@ async fn audit_is_paged_and_bounded_by_source() {
     let id = stored(&scratch.store, "a").await;
     let call = AuditEntry { source: AuditSource::Endpoint, ..entry("write") };
     let calls = vec![call; MAX_AUDIT_ENTRIES as usize + 10];
-    scratch.store.append_audit(id, calls).await.expect("append");
-    scratch.store.append_audit(id, vec![entry("stop")]).await.expect("append");
+    scratch.store.append_audit_entries(id, calls).await.expect("append");
+    scratch.store.append_audit_entries(id, vec![entry("stop")]).await.expect("append");
     let request = PageRequest { page: Some(51), per_page: Some(200) };
-    let (last, total) = scratch.store.audit(id, request).await.expect("read");
+    let (last, total) = scratch.store.list_audit_entries(id, request).await.expect("read");
     assert_eq!((last.len(), total), (1, MAX_AUDIT_ENTRIES + 1));
     assert_eq!(last[0].action, "stop", "calls of an agent do not displace what people did");
     let request = PageRequest { page: Some(50), per_page: Some(200) };
-    let (page, _) = scratch.store.audit(id, request).await.expect("read");
+    let (page, _) = scratch.store.list_audit_entries(id, request).await.expect("read");
     assert_eq!(page[199].action, "end-of-audit");
     let unknown = SessionId::generate();
-    scratch.store.append_audit(unknown, vec![entry("stop")]).await.expect("left out");
-    let (none, total) = scratch.store.audit(unknown, request).await.expect("read");
+    scratch.store.append_audit_entries(unknown, vec![entry("stop")]).await.expect("left out");
+    let (none, total) = scratch.store.list_audit_entries(unknown, request).await.expect("read");
     assert_eq!((none, total), (Vec::new(), 0));
 }
 
@@ -192,7 +192,7 @@ async fn copy_of_a_database_in_use_is_whole_and_checked() {
     record.session.workspace.mount_path = Some("/old/data/sessions/x".to_owned());
     store.update_session(record, Vec::new()).await.expect("save");
     add_workspace(&store, first).await;
-    store.move_workspace_paths("/old/data", "/new").await.expect("move");
+    store.replace_workspace_path_prefix("/old/data", "/new").await.expect("move");
     let moved = store.get_session(first).await.expect("read").workspace.mount_path;
     assert_eq!(moved.as_deref(), Some("/new/sessions/x"));
 }

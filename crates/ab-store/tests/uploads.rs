@@ -69,9 +69,9 @@ async fn content_arrives_in_pieces_over_a_restart() {
     assert_eq!(refusal(busy), UploadRefusal::Busy);
     drop(lost);
     scratch = scratch.reopen().await;
-    scratch.store.sweep_uploads(Time::now()).await.expect("sweep");
+    scratch.store.remove_expired_uploads(Time::now()).await.expect("sweep");
     let store = &scratch.store;
-    assert_eq!(store.upload(id).await.expect("kept").upload.offset, 4);
+    assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 4);
     let wrong = send(store, id, UploadStart::At(5), b"x").await;
     assert_eq!(refusal(wrong), UploadRefusal::Offset { expected: 4 });
     let long = send(store, id, UploadStart::At(4), b"456789+").await;
@@ -87,13 +87,13 @@ async fn content_arrives_in_pieces_over_a_restart() {
     assert_eq!(refusal(replaced), UploadRefusal::Complete);
     // What a kill on a full disk may leave: the row without its file.
     fs::remove_file(scratch.dir.path().join("data/uploads").join(id.to_string())).expect("remove");
-    let found = store.upload(id).await.expect("kept").upload;
+    let found = store.get_upload(id).await.expect("kept").upload;
     assert_eq!((found.status, found.offset), (UploadStatus::Open, 0));
     send(store, id, UploadStart::At(0), b"0123456789").await.expect("again");
-    assert_eq!(store.upload(id).await.expect("kept").upload.status, UploadStatus::Complete);
-    let (listed, total) = store.uploads("ada", PageRequest::default()).await.expect("list");
+    assert_eq!(store.get_upload(id).await.expect("kept").upload.status, UploadStatus::Complete);
+    let (listed, total) = store.list_uploads("ada", PageRequest::default()).await.expect("list");
     assert_eq!((listed.len(), total), (1, 1));
-    assert_eq!(store.uploads("bob", PageRequest::default()).await.expect("list").1, 0);
+    assert_eq!(store.list_uploads("bob", PageRequest::default()).await.expect("list").1, 0);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn content_with_a_wrong_digest_and_broken_archives_are_dropped() {
     let id = made(store, checked).await.upload.id;
     let wrong = send(store, id, UploadStart::Whole, b"hallo").await;
     assert!(matches!(refusal(wrong), UploadRefusal::Digest { .. }));
-    assert_eq!(store.upload(id).await.expect("kept").upload.offset, 0);
+    assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 0);
     let right = send(store, id, UploadStart::Whole, b"hello").await.expect("the digest fits");
     assert_eq!(right.upload.status, UploadStatus::Complete);
 
@@ -113,10 +113,10 @@ async fn content_with_a_wrong_digest_and_broken_archives_are_dropped() {
     let id = made(store, archive).await.upload.id;
     let wrong = send(store, id, UploadStart::Whole, &[b'x'; 600]).await;
     assert!(matches!(refusal(wrong), UploadRefusal::Archive { .. }));
-    assert_eq!(store.upload(id).await.expect("kept").upload.offset, 0);
+    assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 0);
     let empty = UploadRequest { kind: UploadKind::File, ..request(0) };
     let id = made(store, empty).await.upload.id;
-    assert_eq!(store.upload(id).await.expect("open").upload.status, UploadStatus::Open);
+    assert_eq!(store.get_upload(id).await.expect("open").upload.status, UploadStatus::Open);
     let sent = send(store, id, UploadStart::Whole, b"").await.expect("an empty file");
     assert_eq!(sent.upload.status, UploadStatus::Complete);
 }
@@ -144,16 +144,16 @@ async fn expired_uploads_and_leftover_files_are_removed() {
     let store = &scratch.store;
     let id = made(store, request(2)).await.upload.id;
     send(store, id, UploadStart::Whole, b"ab").await.expect("complete");
-    let expires = store.upload(id).await.expect("kept").upload.expires_at;
+    let expires = store.get_upload(id).await.expect("kept").upload.expires_at;
     let stray = scratch.dir.path().join("data/uploads/upload-stray");
     fs::write(&stray, "left by a kill").expect("write");
-    let next = store.sweep_uploads(Time::now()).await.expect("sweep");
+    let next = store.remove_expired_uploads(Time::now()).await.expect("sweep");
     assert_eq!(next, Some(expires));
     assert_eq!(files(&scratch), [id.to_string()]);
     let later = expires.saturating_add(Duration::from_secs(1));
-    assert_eq!(store.sweep_uploads(later).await.expect("sweep"), None);
+    assert_eq!(store.remove_expired_uploads(later).await.expect("sweep"), None);
     assert_eq!(files(&scratch), [""; 0]);
-    assert!(matches!(store.upload(id).await, Err(StoreError::NotFound)));
+    assert!(matches!(store.get_upload(id).await, Err(StoreError::NotFound)));
 }
 
 #[tokio::test]
@@ -182,17 +182,17 @@ async fn file_of_a_used_upload_is_kept_until_its_sessions_have_their_workspaces(
     assert_eq!(refusal(second), UploadRefusal::NotUsable(id));
     assert_eq!(refusal(store.remove_upload(id).await), UploadRefusal::Used);
     let later = Time::now().saturating_add(Duration::from_secs(3600));
-    store.sweep_uploads(later).await.expect("sweep");
+    store.remove_expired_uploads(later).await.expect("sweep");
     assert_eq!(files(&scratch), [id.to_string()], "an expired upload that is in use stays");
     store.release_uploads(one.id).await.expect("the first workspace is made");
-    store.sweep_uploads(Time::now()).await.expect("sweep");
+    store.remove_expired_uploads(Time::now()).await.expect("sweep");
     assert_eq!(files(&scratch), [id.to_string()]);
     // The other session ends before it has a workspace.
     let mut over = new_session(two).record;
     over.session.status = SessionStatus::Cancelled;
     let SessionRecord { session, progress } = over;
     store.update_session(SessionRecord { session, progress }, Vec::new()).await.expect("end");
-    store.sweep_uploads(Time::now()).await.expect("sweep");
+    store.remove_expired_uploads(Time::now()).await.expect("sweep");
     assert_eq!(files(&scratch), [""; 0]);
 }
 
@@ -203,7 +203,7 @@ async fn signatures_are_for_one_upload_and_time_and_survive_a_restart() {
     let signature = scratch.store.sign_upload(one, 1000).await.expect("sign");
     let scratch = scratch.reopen().await;
     let is = async |id, expires, shown: &str| {
-        scratch.store.is_upload_signature(id, expires, shown).await.expect("check")
+        scratch.store.is_valid_upload_signature(id, expires, shown).await.expect("check")
     };
     assert!(is(one, 1000, &signature).await);
     assert!(!is(other, 1000, &signature).await);

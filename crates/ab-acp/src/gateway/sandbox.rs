@@ -59,7 +59,7 @@ impl AgentSandboxSettings {
     /// # Errors
     ///
     /// Fails if the directory cannot be removed or created.
-    pub async fn remove_leftover_server_dirs(&self) -> Result<()> {
+    pub async fn remove_dirs_of_earlier_agent_servers(&self) -> Result<()> {
         let Some(area) = &self.servers_dir else { return Ok(()) };
         remove_directory(area).await?;
         make(area).await

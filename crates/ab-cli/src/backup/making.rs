@@ -140,7 +140,7 @@ impl Copying<'_> {
 
     /// Copies the caches whose objects are used by workspaces. Other caches can be made again.
     async fn caches(&mut self, step: &mut (dyn FnMut(&str) + Send)) -> Result<(), Failure> {
-        let borrowed = ab_snapshot::borrowed_caches(&self.source.join("sessions"));
+        let borrowed = ab_snapshot::caches_used_by_workspaces(&self.source.join("sessions"));
         for cache in borrowed.map_err(|error| Failure::from(error.error))? {
             let name = cache.file_name().unwrap_or_default();
             self.copy(&Path::new(CACHES).join(name), step).await?;

@@ -107,7 +107,7 @@ async fn fill(
         return Err(Failure::usage(format!("{} is not valid UTF-8", to.display())));
     };
     let (old, sessions) = (manifest.data_dir.as_str(), staging.join("sessions"));
-    let moved = ab_snapshot::move_records(&sessions, old, new);
+    let moved = ab_snapshot::replace_path_prefix_in_records(&sessions, old, new);
     let moved = moved.map_err(|error| Failure::from(error.error))?;
     report.workspaces = moved.len() as u64;
     if old != new {
@@ -123,7 +123,7 @@ async fn fill(
     }
     // Opening the store also migrates the database of an earlier version.
     let store = Store::open(DataDir::open(staging).map_err(failed)?).await.map_err(failed)?;
-    let changed = store.move_workspace_paths(old, new).await;
+    let changed = store.replace_workspace_path_prefix(old, new).await;
     store.close().await;
     drop(store);
     changed.map_err(failed)?;

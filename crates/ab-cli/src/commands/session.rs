@@ -511,7 +511,7 @@ fn details(session: &Session) -> String {
         ("status", status),
         ("prompt", session.prompt.clone()),
         ("agent", format!("{} {}", session.agent.kind, session.agent.version)),
-        ("repository", session.repo.shown().to_owned()),
+        ("repository", session.repo.display_text().to_owned()),
     ];
     let text = |time: Option<Time>| time.map(|time| time.to_string());
     let optional = [

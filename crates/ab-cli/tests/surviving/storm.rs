@@ -259,7 +259,7 @@ fn slow_sessions_stand_random_requests_and_kills() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let rows = runtime.block_on(async {
         let store = Store::open(DataDir::open(fixture.data()).unwrap()).await.unwrap();
-        let rows = store.rows_without_owner().await.unwrap();
+        let rows = store.count_rows_without_owner().await.unwrap();
         store.close().await;
         rows
     });

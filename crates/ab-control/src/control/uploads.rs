@@ -11,7 +11,7 @@ impl Plane {
     /// whenever an upload expires, and whenever a session no longer needs its uploads.
     pub(super) async fn sweep_uploads(&self) {
         while !self.shutdown.is_cancelled() {
-            let wait = match self.store.sweep_uploads(Time::now()).await {
+            let wait = match self.store.remove_expired_uploads(Time::now()).await {
                 Ok(Some(next)) => until(next),
                 Ok(None) => MAX_EXPIRY_WAIT,
                 Err(StoreError::Closed) => return,
@@ -22,7 +22,7 @@ impl Plane {
             };
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                () = self.store.uploads_released() => {}
+                () = self.store.wait_until_uploads_released() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -56,19 +56,19 @@ pub fn audit_queue() -> (AuditSender, AuditReceiver) {
 impl AuditReceiver {
     /// Waits for the next entries and returns at most `limit` of them. Returns an empty list once
     /// all senders are dropped. Cancel safe.
-    pub async fn next(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
+    pub async fn next_entries(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
         let mut entries = Vec::new();
         self.entries.recv_many(&mut entries, limit).await;
         entries
     }
 
     /// Takes the entries that are already in the queue, at most `limit`. Does not wait.
-    pub fn waiting(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
+    pub fn take_waiting(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
         std::iter::from_fn(|| self.entries.try_recv().ok()).take(limit).collect()
     }
 
     /// The number of entries of each session that were lost since the last call because the queue was full.
-    pub fn take_dropped(&self) -> BTreeMap<SessionId, u64> {
+    pub fn take_dropped_counts(&self) -> BTreeMap<SessionId, u64> {
         std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -174,8 +174,8 @@ mod tests {
         };
         send(calm);
         (0..QUEUE + 2).for_each(|_| send(busy));
-        assert_eq!(receiver.waiting(QUEUE + 10).len(), QUEUE);
-        assert_eq!(receiver.take_dropped(), BTreeMap::from([(busy, 3)]));
-        assert_eq!(receiver.take_dropped(), BTreeMap::new());
+        assert_eq!(receiver.take_waiting(QUEUE + 10).len(), QUEUE);
+        assert_eq!(receiver.take_dropped_counts(), BTreeMap::from([(busy, 3)]));
+        assert_eq!(receiver.take_dropped_counts(), BTreeMap::new());
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn meta(session: &Session, now: Time) -> Markup {
             span { (ago(session.created_at, now)) }
             @if let Some(ended) = session.ended_at { span { "took " (took(session.created_at, ended)) } }
             span { (session.agent.kind) }
-            span.mono title=(session.repo.url) { (clean(repository_name(session.repo.shown()))) }
+            span.mono title=(session.repo.url) { (clean(repository_name(session.repo.display_text()))) }
             @if let Some(branch) = &session.repo.branch { span.mono { (clean(branch)) } }
             @if let Some(changes) = session.changes.filter(|changes| changes.files_changed > 0) {
                 span {

@@ -256,7 +256,7 @@ fn about(session: &Session) -> Markup {
     html! {
         dl.facts {
             dt { "Session" } dd.mono { (session.id) }
-            dt { "Repository" } dd.mono { (clean(session.repo.shown())) }
+            dt { "Repository" } dd.mono { (clean(session.repo.display_text())) }
             @if !session.task.attachments.is_empty() {
                 dt { "Attachments" } dd { (clean(&attachments(session))) }
             }

@@ -125,7 +125,7 @@ impl Act {
         }
         let Ok(surface) = app.control() else { return };
         for (session, entry) in entries {
-            let appended = surface.control.store().append_audit(session, vec![entry]).await;
+            let appended = surface.control.store().append_audit_entries(session, vec![entry]).await;
             if let Err(error) = appended {
                 tracing::error!(%session, %error, "cannot record an act in the audit");
             }

@@ -105,7 +105,7 @@ impl ControlPlaneRoutes {
     ) -> Result<(), Problem> {
         let Some(limit) = &self.task_rate else { return Ok(()) };
         if let Some(key) = key
-            && self.control.repeated_sessions(key).await.map_err(of_task)?.is_some()
+            && self.control.sessions_of_repeated_request(key).await.map_err(of_task)?.is_some()
         {
             return Ok(());
         }

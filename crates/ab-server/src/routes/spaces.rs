@@ -54,7 +54,7 @@ impl SpacesRoutes {
             return endpoint.clone();
         }
         endpoints.retain(|_, endpoint| !endpoint.is_closed());
-        let closed = self.spaces.closed_signal(space);
+        let closed = self.spaces.space_closed_token(space);
         let settings = McpHttpSettings { closed, ..McpHttpSettings::default() };
         let endpoint = McpHttpEndpoint::new(backend, &settings);
         endpoints.insert(space, endpoint.clone());

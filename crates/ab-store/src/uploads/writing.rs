@@ -76,7 +76,7 @@ impl UploadWriter {
         }
         let lease = UploadLease { id, busy: Arc::clone(busy) };
         // Read the record again: another writer may have changed it before the lease was taken.
-        let record = store.upload(id).await?;
+        let record = store.get_upload(id).await?;
         let expected = record.upload.offset;
         let offset = match (record.upload.status, start) {
             (UploadStatus::Used, _) => return Err(UploadRefusal::Used.into()),
@@ -142,7 +142,7 @@ impl UploadWriter {
         let expires = Time::now().saturating_add(self.limits.lifetime);
         finish(&self.store, id, is_complete, expires).await?;
         drop(lease);
-        self.store.upload(id).await
+        self.store.get_upload(id).await
     }
 
     async fn flush(&mut self) -> Result<(), StoreError> {

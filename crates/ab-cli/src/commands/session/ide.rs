@@ -48,7 +48,8 @@ pub(super) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     if let Some(ide) = run.ide.as_deref().filter(|ide| Ide::find(ide).is_none()) {
-        let hint = format!("known: {}; or name a program: -- PROGRAM", Ide::names());
+        let hint =
+            format!("known: {}; or name a program: -- PROGRAM", Ide::comma_separated_names());
         return Err(Failure::usage(format!("unknown IDE {ide:?}")).with_hint(hint));
     }
     let id = run.id.find(client).await?;

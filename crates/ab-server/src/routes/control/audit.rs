@@ -30,6 +30,7 @@ pub(crate) async fn list(
     let control = &app.control()?.control;
     page.check().map_err(|violations| violated(&violations))?;
     found(control, id).await?;
-    let (items, total) = control.store().audit(id, page).await.map_err(store_failed)?;
+    let (items, total) =
+        control.store().list_audit_entries(id, page).await.map_err(store_failed)?;
     Ok(Json(page.build_response_page(items, total)))
 }

@@ -53,10 +53,12 @@ pub(crate) async fn create(
         Ok(()) => None,
         // An earlier request with the same key may already have used the uploads.
         Err(violations) => match &key {
-            Some(key) => match surface.control.repeated_sessions(key).await.map_err(of_task)? {
-                Some(sessions) => Some(sessions),
-                None => return Err(violated(&violations)),
-            },
+            Some(key) => {
+                match surface.control.sessions_of_repeated_request(key).await.map_err(of_task)? {
+                    Some(sessions) => Some(sessions),
+                    None => return Err(violated(&violations)),
+                }
+            }
             None => return Err(violated(&violations)),
         },
     };

@@ -91,7 +91,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<Upload>>, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
-    let (records, total) = store.uploads(principal.id(), page).await.map_err(store_failed)?;
+    let (records, total) = store.list_uploads(principal.id(), page).await.map_err(store_failed)?;
     let uploads = records.into_iter().map(|record| record.upload).collect();
     Ok(Json(page.build_response_page(uploads, total)))
 }
@@ -298,7 +298,7 @@ async fn usable(
     field: &str,
     found: &mut FieldViolations,
 ) -> Result<Option<Upload>, Problem> {
-    let upload = match store.upload(id).await {
+    let upload = match store.get_upload(id).await {
         Ok(record) if record.owner == owner => record.upload,
         Ok(_) | Err(StoreError::NotFound) => {
             found.add_unavailable(field, "is not an upload of yours, or has expired");
@@ -334,7 +334,7 @@ async fn owned(
     principal: &Principal,
     id: UploadId,
 ) -> Result<UploadRecord, Problem> {
-    match store.upload(id).await {
+    match store.get_upload(id).await {
         Ok(record) if record.owner == principal.id() => Ok(record),
         Ok(_) => Err(of_upload(id, StoreError::NotFound)),
         Err(error) => Err(of_upload(id, error)),
@@ -350,7 +350,8 @@ async fn admitted(
 ) -> Result<UploadRecord, Problem> {
     let store = surface.control.store();
     if let UploadSignature { expires: Some(expires), signature: Some(shown) } = signature {
-        let is_right = store.is_upload_signature(id, *expires, shown).await.map_err(failed)?;
+        let is_right =
+            store.is_valid_upload_signature(id, *expires, shown).await.map_err(failed)?;
         if !is_right {
             let detail = "the signature of the address is wrong";
             return Err(Problem::new(ProblemKind::Forbidden, detail).coded("wrong_signature"));
@@ -359,7 +360,7 @@ async fn admitted(
             let detail = "the signed address has expired: GET of the upload gives another";
             return Err(Problem::new(ProblemKind::Forbidden, detail).coded("expired_signature"));
         }
-        return store.upload(id).await.map_err(|error| of_upload(id, error));
+        return store.get_upload(id).await.map_err(|error| of_upload(id, error));
     }
     let Some(Extension(principal)) = principal else {
         let detail = "sending content takes the signed address of the upload, or a token";
