@@ -97,6 +97,52 @@ async fn files_are_written_listed_moved_and_removed() {
     assert_eq!(fixture.ask("GET", "/v1/fs/file?path=a", "").await.status, 400);
 }
 
+/// What a move would replace stays if the move is impossible.
+#[tokio::test]
+async fn a_move_that_is_impossible_changes_nothing() {
+    let fixture = Fixture::start().await;
+    put(&fixture, "a/b/kept", "kept").await;
+    symlink("a", fixture.root.join("link")).unwrap();
+    for (from, to) in [
+        ("a", "a/b"),
+        ("a", "a/b/"),
+        ("a", "a/new/x"),
+        ("a/b", "a"),
+        ("a/b/kept", "a/b/kept/x"),
+        (".", "new/x"),
+        ("a", "."),
+        // The paths do not show that one contains the other.
+        ("a", "link/b"),
+        ("link/b", "a"),
+    ] {
+        for overwrite in [true, false] {
+            let movement = json!({ "from": from, "to": to, "overwrite": overwrite }).to_string();
+            let got = fixture.ask("POST", "/v1/fs/move", &movement).await;
+            assert_eq!(got.status, 400, "{movement}: {got:?}");
+            let names = |path: &str| {
+                let entries = fs::read_dir(fixture.root.join(path)).unwrap();
+                let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+                names.sort();
+                names
+            };
+            assert_eq!(
+                (names("."), names("a")),
+                (vec!["a".into(), "link".into()], vec!["b".into()]),
+                "{movement}"
+            );
+            assert_eq!(fs::read_to_string(fixture.root.join("a/b/kept")).unwrap(), "kept");
+        }
+    }
+    put(&fixture, "new/more", "more").await;
+    for (from, to) in [("new", "a"), ("a", "link")] {
+        let movement = json!({ "from": from, "to": to, "overwrite": true }).to_string();
+        assert_eq!(fixture.ask("POST", "/v1/fs/move", &movement).await.status, 200, "{movement}");
+    }
+    let names = fs::read_dir(&fixture.root).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["link"]);
+    assert_eq!(fs::read_to_string(fixture.root.join("link/more")).unwrap(), "more");
+}
+
 #[tokio::test]
 async fn content_has_ranges_versions_and_preconditions() {
     let fixture = Fixture::start().await;

@@ -6,7 +6,10 @@ use ab_core::options::{
     EntryDetailLevel, LinkHandling, ListOptions, OverwriteMode, RemoveOptions, RenameOptions,
     StatOptions,
 };
-use ab_core::{Backend, DirEntry, Error, ErrorKind, FileKind, NarrowOptions, Principal};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{
+    Backend, DirEntry, Error, ErrorKind, FileKind, NarrowOptions, Principal, Verb, WsPath,
+};
 use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -337,20 +340,50 @@ pub(crate) async fn rename(
         let detail = format!("{} already exists: set overwrite to replace it", moved.to);
         return Err(Problem::new(ProblemKind::Invalid, detail));
     }
-    if moved.from.starts_with(&format!("{}/", moved.to)) {
-        let detail = format!("{} is in {}, which it would replace", moved.from, moved.to);
-        return Err(Problem::new(ProblemKind::Invalid, detail));
+    let invalid = |detail| Err(Problem::new(ProblemKind::Invalid, detail));
+    let (from, to) = (parsed(backend, &from)?, parsed(backend, &to)?);
+    if from.starts_with(&to) {
+        return invalid(format!("{} is in {}, which it would replace", moved.from, moved.to));
     }
-    if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
-        backend.mkdir(parent).await.map_err(failed)?;
+    if to.starts_with(&from) {
+        return invalid(format!(
+            "{} is in {}, which cannot move into itself",
+            moved.to, moved.from
+        ));
     }
-    // A rename can replace a file by a file. In all other cases the target is removed first.
+    if let Some(parent) = to.parent().filter(|parent| !parent.is_root()) {
+        backend.mkdir(&parent).await.map_err(failed)?;
+    }
+    // A rename can replace a file by a file, but not a directory with entries.
     if target.is_some_and(|kind| kind.is_dir() || source.kind.is_dir()) {
-        backend.rm(&to, RemoveOptions::recursive()).await.map_err(failed)?;
+        replace(backend, &from, &to).await.map_err(failed)?;
+    } else {
+        let overwrite = if overwrite { OverwriteMode::Replace } else { OverwriteMode::Refuse };
+        backend.rename_with(&from, &to, RenameOptions { overwrite }).await.map_err(failed)?;
     }
-    let overwrite = if overwrite { OverwriteMode::Replace } else { OverwriteMode::Refuse };
-    backend.rename_with(&from, &to, RenameOptions { overwrite }).await.map_err(failed)?;
     Ok(Json(moved))
+}
+
+fn parsed(backend: &Backend, path: &str) -> Result<WsPath, Problem> {
+    backend.parse_path(path).map_err(failed)
+}
+
+/// Renames `from` to `to`, where something exists. That is renamed to a temporary name first, and
+/// removed only when `from` has taken its place: a link in a path can make the second rename
+/// impossible in ways that the paths do not show.
+async fn replace(backend: &Backend, from: &WsPath, to: &WsPath) -> Result<(), Error> {
+    let unlisted = backend.with_reserved_names_allowed();
+    let mut random = [0; 8];
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::for_path(Verb::Rename, to, ErrorKind::Io, &error.to_string()))?;
+    let name = format!("{TEMP_FILE_PREFIX}{:016x}", u64::from_ne_bytes(random));
+    let aside = to.parent().unwrap_or_default().join_unchecked(&name);
+    unlisted.rename(to, &aside).await?;
+    if let Err(error) = unlisted.rename(from, to).await {
+        unlisted.rename(&aside, to).await?;
+        return Err(error);
+    }
+    unlisted.rm(&aside, RemoveOptions::recursive()).await.map(drop)
 }
 
 /// The type of an entry. Clients know only files and directories, so a link counts as a file.
