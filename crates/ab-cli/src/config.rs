@@ -63,7 +63,7 @@ pub(crate) struct ServeFlags {
     data_dir: Option<PathBuf>,
 
     /// Address to listen on; other machines can reach 0.0.0.0 [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = daemon::host)]
     host: Option<IpAddr>,
 
     /// Port to listen on, 1024 to 65535; 0 takes a free one [default: 3001]
@@ -269,7 +269,7 @@ impl Config {
                 "host",
                 flags.host,
                 || Ipv4Addr::LOCALHOST.into(),
-                |words| words.parsed(),
+                |words| daemon::host(words.one()?),
             )?,
             port: sources.pick("port", flags.port, || 3001, |words| daemon::port(words.one()?))?,
             tls_cert: path("tls-cert", &flags.tls_cert)?,

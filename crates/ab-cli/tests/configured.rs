@@ -45,6 +45,26 @@ fn every_value_has_its_origin() {
 }
 
 #[test]
+fn localhost_names_the_loopback_address() {
+    let stage = Stage::new();
+    let text = "host = \"localhost\"\n";
+    for (variable, flags, origin) in [
+        (("A", "b"), &[][..], "file"),
+        (("AGENT_BACKEND_HOST", "localhost"), &[], "env"),
+        (("AGENT_BACKEND_HOST", "::1"), &["--host", "localhost"], "flag"),
+    ] {
+        let host = &shown(&stage, text, variable, flags).value()["values"]["host"];
+        assert_eq!(
+            (&host["value"], &host["origin"]["kind"]),
+            (&"127.0.0.1".into(), &origin.into())
+        );
+    }
+    let ran = shown(&stage, "host = \"example.com\"\n", ("A", "b"), &[]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("invalid host: must be an IP address or localhost"), "{}", ran.err);
+}
+
+#[test]
 fn secrets_are_not_shown() {
     let stage = Stage::new();
     let text = "[[agents]]\nid = \"a\"\nargv = [\"a\"]\nenv = { KEY = \"s3cret-value\" }\n";

@@ -49,7 +49,7 @@ exits with 0. docs/gateway.md describes the routes.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServerCommand {
     /// Address to listen on; an address other than loopback needs a token or --no-token
-    #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = super::daemon::host)]
     host: IpAddr,
 
     /// Port to listen on, 1024 to 65535; 0 takes a free one
@@ -472,6 +472,8 @@ mod tests {
         ]);
         assert_eq!((server.host.to_string().as_str(), server.port), ("0.0.0.0", 3000));
         assert_eq!((server.token.as_deref(), server.origins.len()), (Some("secret"), 1));
+        let by_name = parsed(&["-H", "localhost"]).host;
+        assert!(by_name.is_loopback() && by_name.is_ipv4(), "{by_name}");
         let long =
             parsed(&["--host", "::1", "--port", "4000", "--no-token", "--cors-allow-credentials"]);
         assert_eq!((long.host.to_string().as_str(), long.port, long.no_token), ("::1", 4000, true));
