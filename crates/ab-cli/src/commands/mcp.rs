@@ -54,7 +54,7 @@ pub(crate) struct Mcp {
     quiet: bool,
 
     /// Time to connect to a remote workspace
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = amount::time)]
+    #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = amount::time)]
     connect_timeout: Duration,
 
     #[command(flatten)]
