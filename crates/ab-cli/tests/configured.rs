@@ -185,6 +185,45 @@ steps = [{ run = "cut -s -d: -f1 /proc/net/dev | xargs" }, { say = "interfaces: 
     assert_eq!(server.end().0, 0);
 }
 
+/// The server has the keys of two agents, and each agent gets its own.
+#[test]
+fn agent_gets_only_the_credentials_that_its_entry_names() {
+    let stage = repository();
+    let programs = stage.outside("programs");
+    fs::create_dir(&programs).unwrap();
+    let program = programs.join("keyed-agent");
+    let says = "A is ${KEY_A-unset}, B is ${KEY_B-unset}, C is ${KEY_C-unset}.";
+    let reports = format!(
+        "#!/bin/sh\ncat > \"$HOME/says.toml\" <<END\n\
+         [[turn]]\nsteps = [{{ say = \"{says}\\n\" }}]\nEND\n\
+         exec \"$SCRIPTED\" agent script \"$HOME/says.toml\"\n"
+    );
+    fs::write(&program, reports).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let entry = |id: &str, key: &str| {
+        format!(
+            "[[agents]]\nid = \"{id}\"\nargv = [\"keyed-agent\"]\ntoolchains = [\"programs\"]\n\
+             env = {{ SCRIPTED = \"{BINARY}\" }}\ncredentials = [\"{key}\"]\n"
+        )
+    };
+    let path = config(&stage, &format!("{}{}", entry("first", "KEY_A"), entry("second", "KEY_B")));
+    let mut command = stage.command(BINARY);
+    command.env("KEY_A", "value-a").env("KEY_B", "value-b").env("KEY_C", "value-c");
+    let data = stage.outside("data");
+    let flags = ["--data-dir", data.to_str().unwrap(), "--config", path.to_str().unwrap()];
+    let server = Server::start_by(command, &flags);
+    for (agent, says) in [
+        ("first", "A is value-a, B is unset, C is unset."),
+        ("second", "A is unset, B is value-b, C is unset."),
+    ] {
+        let task = ["task", "x", "--follow", "--approve", "always", "--agent", agent];
+        let done = client(&stage, &task);
+        assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+        assert!(done.text().contains(says), "{agent}: {}", done.text());
+    }
+    assert_eq!(server.end().0, 0);
+}
+
 #[test]
 fn open_server_warns_and_gives_sessions_no_network() {
     let stage = repository();

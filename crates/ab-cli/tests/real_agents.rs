@@ -227,6 +227,30 @@ fn task_command_fails_for_an_agent_that_is_not_installed() {
 }
 
 #[test]
+fn task_command_fails_for_an_agent_without_its_credential() {
+    let stage = serve::repository();
+    let (path, data) = (stage.outside("config.toml"), stage.outside("data"));
+    let text = "[[agents]]\nid = \"keyed\"\nargv = [\"{self}\", \"agent\", \"script\"]\n\
+                credentials = [\"MY_KEY\", \"MY_OTHER_KEY\"]\nneeds-credential = true\n";
+    fs::write(&path, text).unwrap();
+    let flags = ["--data-dir", data.to_str().unwrap(), "--config", path.to_str().unwrap()];
+    for key in [None, Some("")] {
+        let mut command = stage.command(BINARY);
+        if let Some(key) = key {
+            command.env("MY_KEY", key);
+        }
+        let server = serve::Server::start_by(command, &flags);
+        let ran = serve::client(&stage, &["task", "Do it", "--agent", "keyed"]);
+        let says = "--agent cannot be used: agent \"keyed\" has no credential: set MY_KEY or \
+                    MY_OTHER_KEY";
+        assert!(ran.code == 4 && ran.err.contains(says), "{ran:?}");
+        let listed = serve::client(&stage, &["session", "list", "--json"]).value();
+        assert_eq!(listed["items"].as_array().unwrap().len(), 0, "{listed}");
+        assert_eq!(server.end().0, 0);
+    }
+}
+
+#[test]
 fn serve_starts_on_a_data_directory_that_an_installation_made() {
     let stage = serve::repository();
     let data = stage.outside("data");

@@ -69,6 +69,58 @@ fn variable_of_sandbox_agent_sets_the_timeout_of_requests() {
     }
 }
 
+/// The agent never stops to send, so the timeout of silence does not apply.
+#[test]
+fn total_timeout_ends_a_request_to_an_agent_that_goes_on_talking() {
+    let stage = Stage::new();
+    let talking = "#!/bin/sh\nread -r l\n\
+                   while echo '{\"method\":\"n\"}'; do sleep 0.05; done\n";
+    add_program(&stage, "agent_processes/talking-acp", talking);
+    let gateway = Gateway::start_with(&stage, &["--total-timeout", "500ms"]);
+    let began = Instant::now();
+    let (status, problem) = gateway.ask("POST", "/v1/acp/a?agent=talking", START);
+    let took = began.elapsed();
+    assert_eq!(
+        (status, &problem["type"]),
+        (504, &"urn:sandbox-agent:error:timeout".into()),
+        "{problem}"
+    );
+    assert!(took >= Duration::from_millis(500) && took < Duration::from_secs(60), "{took:?}");
+    // The agent goes on.
+    assert_eq!(gateway.ask("GET", "/v1/acp", "").1["servers"][0]["status"], "running");
+    let refused = stage.run(&["server", "--port", "0", "--total-timeout", "soon"]);
+    refused.expect_error(2, "--total-timeout");
+}
+
+/// The agent sends 200 events of 1,000 bytes, and 64 KiB of them are kept.
+#[test]
+fn replay_bytes_limit_what_a_client_that_reconnects_gets() {
+    let stage = Stage::new();
+    let event = format!("{{\"method\":\"n\",\"params\":\"{}\"}}", "x".repeat(974));
+    assert_eq!(event.len(), 1000);
+    let burst = format!(
+        "#!/bin/sh\nread -r l; echo '{{\"id\":1,\"result\":1}}'; read -r l\n\
+         yes '{event}' | head -n 200\necho '{{\"id\":1,\"result\":2}}'\n\
+         while read -r l; do :; done\n"
+    );
+    add_program(&stage, "agent_processes/burst-acp", &burst);
+    let gateway = Gateway::start_with(&stage, &["--replay-bytes", "64K"]);
+    assert_eq!(gateway.ask("POST", "/v1/acp/a?agent=burst", START).1["result"], 1);
+    assert_eq!(gateway.ask("POST", "/v1/acp/a", START).1["result"], 2);
+    let mut stream = TcpStream::connect(&gateway.address).unwrap();
+    let head =
+        format!("GET /v1/acp/a HTTP/1.0\r\nhost: {}\r\nlast-event-id: 1\r\n\r\n", gateway.address);
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut events = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(events.any(|line| line == "event: gap"));
+    let gap: Value = serde_json::from_str(&events.next().unwrap()["data: ".len()..]).unwrap();
+    // The last event, the response, has the id 202. Beside it, 65 events fit into 64 KiB.
+    let oldest = gap["oldest"].as_u64().unwrap();
+    assert_eq!(oldest, 202 - 65);
+    let ids = events.filter_map(|line| line.strip_prefix("id:")?.trim().parse::<u64>().ok());
+    assert!(ids.take(66).eq(oldest..=202));
+}
+
 /// An agent that ignores every signal but SIGKILL, with a child in another session that does too.
 const STUBBORN: &str = "#!/bin/sh
 trap '' TERM INT HUP
