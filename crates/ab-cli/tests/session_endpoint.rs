@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::sessions::{ADMIN, Server};
+use crate::sessions::{ADMIN, Server, git};
 
 /// Everything that the agent said.
 pub(crate) async fn said(server: &Server, id: SessionId) -> String {
@@ -135,6 +135,27 @@ const GREETER: &str = r#"while IFS= read -r line; do
     printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done"#;
 
+/// A repository whose tag `v1` has the skill `lint` in the directory `skills`: its URL.
+fn skill_repository(parent: &std::path::Path) -> String {
+    let root = parent.join("skill-repository");
+    let skill = root.join("skills/lint");
+    std::fs::create_dir_all(skill.join("bin")).unwrap();
+    std::fs::write(skill.join("SKILL.md"), "lint it\n").unwrap();
+    std::fs::write(skill.join("bin/run"), "#!/bin/sh\necho linted\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(skill.join("bin/run"), executable).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", skill.join("link")).unwrap();
+    std::fs::create_dir_all(root.join("skills/none")).unwrap();
+    std::fs::write(root.join("skills/none/README.md"), "no skill\n").unwrap();
+    git(&root, &["init", "-q", "-b", "main"]);
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "-q", "-m", "A skill"]);
+    git(&root, &["tag", "-a", "v1", "-m", "The first"]);
+    std::fs::write(skill.join("SKILL.md"), "changed later\n").unwrap();
+    git(&root, &["commit", "-q", "-a", "-m", "Later"]);
+    format!("file://{}", root.display())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn directory_configures_the_agents_of_its_sessions() {
     let steps = r#"[[turn]]
@@ -145,6 +166,12 @@ async fn directory_configures_the_agents_of_its_sessions() {
             { say = "off: {output}\n" },
             { run = "cat \"$HOME/.agents/skills/review/SKILL.md\" && \"$HOME/.agents/skills/review/bin/check\"" },
             { say = "skill: {output}\n" },
+            { run = "cat \"$HOME/.agents/skills/lint/SKILL.md\" && \"$HOME/.agents/skills/lint/bin/run\"" },
+            { say = "fetched: {output}\n" },
+            { run = "ls \"$HOME/.agents/skills\" | xargs" },
+            { say = "skills: {output}\n" },
+            { run = "ls \"$HOME/.agents/skills/lint\" | xargs" },
+            { say = "files: {output}\n" },
             { write = { path = "made.txt", text = "made\n" } },
         ]"#;
     let Some(server) = Server::start(Some(steps)).await else { return };
@@ -168,10 +195,21 @@ async fn directory_configures_the_agents_of_its_sessions() {
     std::fs::write(skill.join("bin/check"), "#!/bin/sh\necho checked\n").unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(skill.join("bin/check"), executable).unwrap();
+    let repository = skill_repository(source.parent().unwrap());
+    let of_repository = |member: &str, value: &str| {
+        let mut source = json!({ "type": "git", "source": repository, "subpath": "skills" });
+        source[member] = value.into();
+        json!({ "sources": [source] })
+    };
     let local = json!({ "type": "local", "source": ".sandbox-agent/config/skills" });
     let skills = json!({
         "own": { "sources": [local] },
-        "far": { "sources": [{ "type": "github", "source": "owner/repo" }] },
+        "fetched": of_repository("ref", "v1"),
+        "branch": of_repository("ref", "no-such"),
+        "below": of_repository("subpath", "../source"),
+        "unreachable": of_repository("source", "http://127.0.0.1:1/x.git"),
+        "far": { "sources": [{ "type": "svn", "source": "owner/repo" }] },
+        "odd": { "sources": [{ "type": "github", "source": "repo" }] },
         "outside": { "sources": [{ "type": "local", "source": "/etc" }] },
     });
     std::fs::write(config.join("skills.json"), skills.to_string()).unwrap();
@@ -184,6 +222,10 @@ async fn directory_configures_the_agents_of_its_sessions() {
     assert!(said.contains(&format!("greeted: hello in {tree} below ")), "{said}");
     assert!(said.contains("no MCP server \"off\""), "{said}");
     assert!(said.contains("skill: review with care\nchecked"), "{said}");
+    // The link is not part of it, and neither is what came after the tag.
+    assert!(said.contains("fetched: lint it\nlinted"), "{said}");
+    assert!(said.contains("skills: lint review\n"), "{said}");
+    assert!(said.contains("files: SKILL.md bin\n"), "{said}");
     if !said.contains("cannot reach the MCP endpoint") {
         let greeted = said.lines().find(|line| line.starts_with("greeted: ")).unwrap();
         assert!(greeted.ends_with("bwrap"), "{said}");
@@ -192,7 +234,11 @@ async fn directory_configures_the_agents_of_its_sessions() {
         "\"workspace\" is left out: the session's own server has this name",
         "\"remote\" is left out: the agent has no variable PATH",
         "the entry \"odd\" is left out",
-        "Skills \"far\" of \"owner/repo\" are left out",
+        "Skills \"far\" of \"owner/repo\" are left out: the type \"svn\" is none of",
+        "Skills \"odd\" of \"repo\" are left out: it must be OWNER/REPOSITORY",
+        "are left out: the repository has no branch or tag no-such",
+        "are left out: invalid directory \"../source\"",
+        "are left out: cannot read http://127.0.0.1:1/x.git: ",
         "Skills \"outside\" of \"/etc\" are left out: they lie outside of the directory",
     ] {
         assert!(said.contains(note), "{note}: {said}");

@@ -215,7 +215,7 @@ impl Server {
     }
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"])
         .args(arguments)

@@ -41,7 +41,7 @@ pub(crate) struct Base {
 /// The references of a source that a task may need.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceRefs {
-    head: Option<CommitId>,
+    pub(crate) head: Option<CommitId>,
     /// The name of the branch that HEAD points to.
     pub(crate) default: Option<String>,
     pub(crate) branches: BTreeMap<String, CommitId>,
@@ -77,14 +77,14 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
         return Ok(base);
     }
     base.fetched = true;
-    let tip = source.fetch(&cache, &plan.reference).await?;
+    let tip = source.fetch(&cache, &plan.reference, TRANSFER_TIME).await?;
     if request.commit.is_none() {
         // The branch may have moved after its commit was looked up.
         base.commit = tip;
         return Ok(base);
     }
     if !has(git, &cache, wanted).await? {
-        source.fetch(&cache, wanted.as_str()).await.map_err(|error| {
+        source.fetch(&cache, wanted.as_str(), TRANSFER_TIME).await.map_err(|error| {
             let message = format!("the source has no commit {wanted}: {error}");
             SnapshotError::field(GitTaskField::RepoCommit, ErrorKind::NotFound, message)
         })?;
@@ -111,7 +111,7 @@ pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
 
 /// Creates the bare repository if it is missing. Also removes temporary files that a killed git
 /// process left in it.
-async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
+pub(crate) async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     if !area::exists(&cache.join("HEAD")) {
         let format = format!("--object-format={}", commit.object_format());
         let init = git.at(&git.home, Authority::Clean);
@@ -127,7 +127,7 @@ async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
 
 /// Returns whether the cache contains a commit. Fetches are atomic, so the history of such a commit
 /// is in the cache as well.
-async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
+pub(crate) async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
     let run = git.on(cache, Authority::Clean);
     let found = run.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().await?;
     Ok(found.code == Some(0))
@@ -215,8 +215,13 @@ impl<'a> Source<'a> {
     }
 
     /// Fetches a reference or a commit into the cache.
-    async fn fetch(&self, cache: &Path, wanted: &str) -> Result<CommitId> {
-        let run = self.git.on(cache, self.authority).timeout(TRANSFER_TIME);
+    pub(crate) async fn fetch(
+        &self,
+        cache: &Path,
+        wanted: &str,
+        most: Duration,
+    ) -> Result<CommitId> {
+        let run = self.git.on(cache, self.authority).timeout(most);
         let run = with_ssh(run, self.ssh.as_ref());
         // Each fetch keeps its pack as one file. So git does not compress it again, and a failed
         // fetch leaves files in one place only.

@@ -404,7 +404,7 @@ impl SessionWorkspaceStore {
 
     /// Fails if the source contains our data directory or lies in it, because that directory
     /// contains other sessions.
-    fn refuse_own(&self, path: &Path, field: GitTaskField) -> Result<()> {
+    pub(crate) fn refuse_own(&self, path: &Path, field: GitTaskField) -> Result<()> {
         let real = area::canonical(path).map_err(|error| {
             let message = format!("cannot open {}: {error}", path.display());
             SnapshotError::field(field, ErrorKind::NotFound, message)

@@ -8,6 +8,7 @@
 
 mod cleanup;
 mod deliver;
+mod files;
 mod fixture;
 mod hostile;
 mod prepare;

@@ -17,7 +17,7 @@ use ab_api::{
 use ab_core::options::ReadOptions;
 use ab_core::{Backend, Error, ErrorKind, Isolation};
 use ab_local::LocalWorkspace;
-use ab_snapshot::PreparedWorkspace;
+use ab_snapshot::{PreparedWorkspace, SessionWorkspaceStore};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -40,6 +40,7 @@ impl Configured {
     pub(super) async fn apply(
         session: &Session,
         agent: &AgentReadyToLaunch,
+        repositories: &SessionWorkspaceStore,
         to: &PreparedWorkspace,
     ) -> Configured {
         let mut configured = Configured::default();
@@ -57,7 +58,7 @@ impl Configured {
         let notes = &mut configured.notes;
         let skills: BTreeMap<String, SkillsConfig> =
             entries(&source, SKILLS_CONFIG_FILE, notes).await;
-        skills::copy(&source, &directory, &skills, agent, &to.home, notes).await;
+        skills::copy(&source, &directory, repositories, &skills, agent, &to.home, notes).await;
         configured.servers = entries(&source, MCP_CONFIG_FILE, notes).await;
         if let Err(error) = source.destroy().await {
             tracing::debug!(%error, "cannot close the source directory of a session");

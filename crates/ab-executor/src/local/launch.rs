@@ -150,7 +150,8 @@ async fn start(
     reports: AgentReportSender,
 ) -> Result<Started, ExecutorError> {
     let entry = &resolved.entry;
-    let mut configured = Configured::apply(&job.session, resolved, workspace).await;
+    let mut configured =
+        Configured::apply(&job.session, resolved, &executor.workspaces, workspace).await;
     let setup = AgentLaunchOptions {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),

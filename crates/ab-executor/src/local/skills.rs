@@ -1,13 +1,17 @@
-//! Skills of a source directory, copied into the session's home, where agents look for them.
+//! Skills that a source directory names, copied into the session's home, where agents look for them:
+//! directories below it, and directories of repositories, which our own process fetches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use ab_acp::agent_readiness::AgentReadyToLaunch;
 use ab_api::{SkillSource, SkillsConfig};
 use ab_core::options::{EntryDetailLevel, ListOptions, ReadOptions, WriteOptions};
 use ab_core::{Backend, FileKind, Isolation};
 use ab_local::LocalWorkspace;
+use ab_snapshot::{RepoFile, RepoFilesRequest, RepoSource, SessionWorkspaceStore, SnapshotError};
+use tokio::time::Instant;
 
 use super::configured::is_absent;
 
@@ -19,11 +23,16 @@ const SKILL_FILE: &str = "SKILL.md";
 const MOST_FILES: usize = 2000;
 /// Maximum size of one file in bytes.
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
+/// Maximum size of all files of the repositories together in bytes.
+const MOST_FETCHED_BYTES: u64 = 64 * 1024 * 1024;
+/// How long a session waits for all repositories together.
+const FETCH_TIME: Duration = Duration::from_secs(120);
 
 /// Copies every skill. Skills that cannot be copied become notes.
 pub(super) async fn copy(
     source: &Backend,
     directory: &Path,
+    repositories: &SessionWorkspaceStore,
     entries: &BTreeMap<String, SkillsConfig>,
     agent: &AgentReadyToLaunch,
     home: &Path,
@@ -41,7 +50,15 @@ pub(super) async fn copy(
     };
     let own = agent.entry.skills_dir.as_deref();
     let targets: BTreeSet<&str> = own.into_iter().chain([SHARED_DIRECTORY]).collect();
-    let copying = Copying { source, home: &home, targets, left: MOST_FILES };
+    let copying = Copying {
+        source,
+        repositories,
+        home: &home,
+        targets,
+        left: MOST_FILES,
+        left_bytes: MOST_FETCHED_BYTES,
+        deadline: Instant::now() + FETCH_TIME,
+    };
     copying.all(directory, entries, notes).await;
     if let Err(error) = home.destroy().await {
         tracing::debug!(%error, "cannot close the home of a session");
@@ -50,10 +67,15 @@ pub(super) async fn copy(
 
 struct Copying<'a> {
     source: &'a Backend,
+    repositories: &'a SessionWorkspaceStore,
     home: &'a Backend,
     targets: BTreeSet<&'a str>,
     /// How many more files may be copied.
     left: usize,
+    /// How many more bytes may come from repositories.
+    left_bytes: u64,
+    /// When the last repository must have been fetched.
+    deadline: Instant,
 }
 
 impl Copying<'_> {
@@ -66,7 +88,9 @@ impl Copying<'_> {
         for (name, config) in entries {
             for source in &config.sources {
                 if let Err(why) = self.from(directory, source).await {
-                    let from = &source.source;
+                    // A URL is shown without its password.
+                    let from = RepoSource::parse(&source.source);
+                    let from = from.map_or_else(|_| source.source.clone(), |it| it.to_string());
                     notes.push(format!("Skills {name:?} of {from:?} are left out: {why}."));
                 }
             }
@@ -74,11 +98,11 @@ impl Copying<'_> {
     }
 
     async fn from(&mut self, directory: &Path, source: &SkillSource) -> Result<(), String> {
-        if source.kind != "local" {
-            let kind = &source.kind;
-            return Err(format!(
-                "sources of the type {kind:?} are not fetched; copy them into the directory and use \"local\""
-            ));
+        match source.kind.as_str() {
+            "local" => {}
+            "git" => return self.from_repository(&source.source, source).await,
+            "github" => return self.from_repository(&github_url(&source.source)?, source).await,
+            kind => return Err(format!("the type {kind:?} is none of local, git and github")),
         }
         let path = Path::new(&source.source);
         let path = path.strip_prefix(directory).unwrap_or(path);
@@ -89,17 +113,80 @@ impl Copying<'_> {
         let path = path.to_string_lossy().into_owned();
         let path = if path.is_empty() { ".".to_owned() } else { path };
         let found = self.skills_in(&path).await?;
-        let wanted = source.skills.as_ref();
-        let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
-        let chosen: Vec<_> = found.into_iter().filter(|(name, _)| is_wanted(name)).collect();
-        let lacking = wanted.into_iter().flatten();
-        let lacking = { lacking }.find(|name| !chosen.iter().any(|(known, _)| known == *name));
-        if chosen.is_empty() || lacking.is_some() {
-            let what = lacking.map_or("skill".to_owned(), |name| format!("skill {name:?}"));
-            return Err(format!("there is no {what} with a {SKILL_FILE} in {path}"));
-        }
-        for (name, path) in chosen {
+        for (name, path) in chosen(found, source.skills.as_deref(), &path)? {
             self.skill(&name, &path).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies skills of a repository at a URL, with the operator's credentials for git.
+    async fn from_repository(&mut self, url: &str, source: &SkillSource) -> Result<(), String> {
+        let told = |error: SnapshotError| SnapshotError { field: None, ..error }.to_string();
+        let timeout = self.deadline.saturating_duration_since(Instant::now());
+        if timeout.is_zero() {
+            return Err(format!(
+                "the repositories took longer than {} seconds",
+                FETCH_TIME.as_secs()
+            ));
+        }
+        let request = RepoFilesRequest {
+            source: RepoSource::parse(url).map_err(told)?,
+            reference: source.reference.clone(),
+            directory: source.subpath.clone().unwrap_or_default(),
+            timeout,
+        };
+        let repository = self.repositories.repo_files(&request).await.map_err(told)?;
+        let last =
+            |text: &str| text.trim_end_matches('/').rsplit(['/', ':']).next().map(str::to_owned);
+        let top = last(&request.directory).filter(|name| !matches!(name.as_str(), "" | "."));
+        let top = top.or_else(|| Some(last(url)?.trim_end_matches(".git").to_owned()));
+        let found = skills_among(repository.files(), &top.unwrap_or_default());
+        let shown = match request.directory.as_str() {
+            "" => "its top",
+            directory => directory,
+        };
+        for (name, below) in chosen(found, source.skills.as_deref(), shown)? {
+            let is_inside = |file: &&RepoFile| file.path.starts_with(&below);
+            let files: Vec<&RepoFile> = repository.files().iter().filter(is_inside).collect();
+            self.take(&files)?;
+            let contents = repository.read(&files).await.map_err(told)?;
+            for (file, content) in files.iter().zip(contents) {
+                let permissions = if file.is_executable { 0o755 } else { 0o644 };
+                self.write(&name, &file.path[below.len()..], &content, Some(permissions)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts files of a repository before they are read.
+    fn take(&mut self, files: &[&RepoFile]) -> Result<(), String> {
+        if let Some(file) = files.iter().find(|file| file.size > MOST_BYTES) {
+            return Err(format!("{} has more than {MOST_BYTES} bytes", file.path));
+        }
+        let Some(left) = self.left.checked_sub(files.len()) else { return Err(too_many_files()) };
+        let Some(bytes) = self.left_bytes.checked_sub(files.iter().map(|file| file.size).sum())
+        else {
+            return Err(format!(
+                "all skills of repositories together have more than {MOST_FETCHED_BYTES} bytes"
+            ));
+        };
+        (self.left, self.left_bytes) = (left, bytes);
+        Ok(())
+    }
+
+    /// Writes a file of a skill where agents look for it.
+    async fn write(
+        &self,
+        skill: &str,
+        path: &str,
+        content: &[u8],
+        permissions: Option<u32>,
+    ) -> Result<(), String> {
+        for target in &self.targets {
+            let to = format!("{target}/{skill}/{path}");
+            let options = WriteOptions { permissions, ..WriteOptions::default() };
+            let written = self.home.write_with(&to, content, options).await;
+            written.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -137,7 +224,7 @@ impl Copying<'_> {
             ListOptions { depth: usize::MAX, limit: self.left + 1, detail: EntryDetailLevel::Kind };
         let listing = self.source.list(path, options).await.map_err(told)?;
         if listing.truncated.is_some() || listing.entries.len() > self.left {
-            return Err(format!("all skills together have more than {MOST_FILES} files"));
+            return Err(too_many_files());
         }
         self.left -= listing.entries.len();
         let files = listing.entries.iter().filter(|entry| entry.kind == FileKind::File);
@@ -146,16 +233,57 @@ impl Copying<'_> {
             let Some(below) = below(root.as_str(), from) else { continue };
             let options = ReadOptions { limit: MOST_BYTES, ..ReadOptions::default() };
             let content = self.source.read_with(from, options).await.map_err(told)?;
-            for target in &self.targets {
-                let to = format!("{target}/{name}/{below}");
-                let permissions = content.stat.mode;
-                let options = WriteOptions { permissions, ..WriteOptions::default() };
-                let written = self.home.write_with(&to, content.bytes.clone(), options).await;
-                written.map_err(told)?;
-            }
+            self.write(name, below, &content.bytes, content.stat.mode).await?;
         }
         Ok(())
     }
+}
+
+fn too_many_files() -> String {
+    format!("all skills together have more than {MOST_FILES} files")
+}
+
+/// The address of `owner/repo`.
+fn github_url(source: &str) -> Result<String, String> {
+    let is_plain = |part: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && !part.starts_with(['-', '.']) && part.chars().all(allowed)
+    };
+    match source.trim_end_matches(".git").split_once('/') {
+        Some((owner, name)) if is_plain(owner) && is_plain(name) => {
+            Ok(format!("https://github.com/{owner}/{name}.git"))
+        }
+        _ => Err("it must be OWNER/REPOSITORY".to_owned()),
+    }
+}
+
+/// The skills among the files of a repository: their names, and the paths that their files begin
+/// with. That is the whole directory, which gets the name `top`, or its subdirectories.
+fn skills_among(files: &[RepoFile], top: &str) -> Vec<(String, String)> {
+    if files.iter().any(|file| file.path == SKILL_FILE) {
+        return vec![(top.to_owned(), String::new())];
+    }
+    let names =
+        files.iter().filter_map(|file| file.path.strip_suffix(SKILL_FILE)?.strip_suffix('/'));
+    let names = names.filter(|name| !name.contains('/'));
+    names.map(|name| (name.to_owned(), format!("{name}/"))).collect()
+}
+
+/// The skills that a source names, or all of them. None at all is an error.
+fn chosen(
+    found: Vec<(String, String)>,
+    wanted: Option<&[String]>,
+    place: &str,
+) -> Result<Vec<(String, String)>, String> {
+    let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
+    let chosen: Vec<_> = found.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+    let lacking = wanted.into_iter().flatten();
+    let lacking = { lacking }.find(|name| !chosen.iter().any(|(known, _)| known == *name));
+    if chosen.is_empty() || lacking.is_some() {
+        let what = lacking.map_or("skill".to_owned(), |name| format!("skill {name:?}"));
+        return Err(format!("there is no {what} with a {SKILL_FILE} in {place}"));
+    }
+    Ok(chosen)
 }
 
 /// The part of `path` that is relative to `directory`.
@@ -163,5 +291,34 @@ fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     match directory {
         "" | "." => Some(path),
         directory => path.strip_prefix(directory)?.strip_prefix('/'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_of_github_have_an_address() {
+        for source in ["owner/repo", "owner/repo.git"] {
+            assert_eq!(github_url(source).unwrap(), "https://github.com/owner/repo.git");
+        }
+        assert_eq!(github_url("a-b/c_d.e").unwrap(), "https://github.com/a-b/c_d.e.git");
+        for source in [
+            "",
+            "repo",
+            "owner/",
+            "/repo",
+            "owner/repo/tree",
+            "../repo",
+            "owner/..",
+            "owner/-x",
+            "owner/re po",
+            "user@host/repo",
+            "owner/repo?x",
+            "https://github.com/owner/repo",
+        ] {
+            assert!(github_url(source).is_err(), "{source}");
+        }
     }
 }
