@@ -44,6 +44,26 @@ fn a_command_ends_as_it_does_here() {
         assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (7, "hello\n", "oops\n"));
         let ran = far.run_with(&stage, way, &["exec", "-i", "--", "tr a-z A-Z"], b"shout\n");
         assert_eq!((ran.code, ran.text().as_str()), (0, "SHOUT\n"), "{}", ran.err);
+        // Without a flag for input, too.
+        let ran = far.run_with(&stage, way, &["exec", "--", "tr a-z A-Z"], b"shout\n");
+        assert_eq!((ran.code, ran.text().as_str()), (0, "SHOUT\n"), "{}", ran.err);
+        for (words, code) in [
+            (&["exec", "--", "no-such-program"][..], 127),
+            (&["exec", "--", "no-such-program", "word"], 127),
+            (&["exec", "--", "./a.txt"], 126),
+            (&["exec", "--", "./a.txt", "word"], 126),
+        ] {
+            let ran = far.run(&stage, way, words);
+            assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
+        }
+        // Where both go to one file, the order is that of the command.
+        let both = std::fs::File::create(stage.outside("both")).unwrap();
+        let lines = "for n in 1 2 3 4; do echo out $n; echo err $n >&2; done";
+        let mut command = far.prepared(&stage, way, &["exec", "--quiet", "--", lines]);
+        command.stdin(Stdio::null()).stdout(both.try_clone().unwrap()).stderr(both);
+        assert!(command.status().unwrap().success());
+        let expect: String = (1..=4).map(|n| format!("out {n}\nerr {n}\n")).collect();
+        assert_eq!(std::fs::read_to_string(stage.outside("both")).unwrap(), expect);
         let words =
             ["exec", "--cwd", "in", "--env", "K=v w", "--", "sh", "-c", "cat b.txt; echo $K"];
         assert_eq!(far.out(&stage, way, &words), "inside\nv w\n");

@@ -68,16 +68,30 @@ fn a_host_key_must_be_known_pinned_or_accepted() {
     let another =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
     fs::write(known, format!("{place} {another}\n")).unwrap();
+    let shown = Command::new("ssh-keygen").args(["-l", "-f", known]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let recorded = shown.split(' ').nth(1).unwrap();
+    let host = place.replace(['[', ']'], "");
+    let remove = format!("ssh-keygen -R '{place}' -f '{known}'");
+    let says = format!(
+        "error: connect: the host key of {host} has changed: it is now {}, but line 1 of {known} \
+         has {recorded}\nhint: this can be an attack; if the change is expected, remove the old key: \
+         {remove}\n",
+        far.fingerprint
+    );
     for more in [&["--known-hosts", known][..], &["--known-hosts", known, "--accept-new-host-key"]]
     {
         let ran = by(more);
-        ran.expect_error(3, "has changed");
-        assert!(
-            ran.err.contains("ssh-keygen -R") && !ran.err.contains("--accept-new"),
-            "{}",
-            ran.err
-        );
+        assert_eq!((ran.code, ran.err.as_str()), (3, says.as_str()));
     }
+    // The command that it prints removes the key.
+    let mut removal = Command::new("sh");
+    let removed = removal.args(["-c", &remove]).output().unwrap();
+    assert!(removed.status.success(), "{removed:?}");
+    assert!(!fs::read_to_string(known).unwrap().contains(another));
+    let ran = by(&["--known-hosts", known, "--accept-new-host-key"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "a.txt\n"), "{}", ran.err);
+    assert_eq!(fs::read_to_string(known).unwrap(), own);
     assert_eq!(far.daemon.end().0, 0);
 }
 
