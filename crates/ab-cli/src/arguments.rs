@@ -149,6 +149,57 @@ fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
     error
 }
 
+/// Flags of other programs and ours for the same. One that the command does not have is skipped.
+const OTHER_FLAGS: &[(&str, &[&str])] = &[
+    ("address", &["host"]),
+    ("background", &["detach"]),
+    ("bind-try", &["bind"]),
+    ("chdir", &["cwd"]),
+    ("directory", &["cwd", "root"]),
+    ("dir", &["cwd", "root"]),
+    ("environment", &["env"]),
+    ("ignore", &["exclude"]),
+    ("identity-file", &["identity"]),
+    ("listen", &["host"]),
+    ("log", &["log-level"]),
+    ("max-depth", &["depth"]),
+    ("maxdepth", &["depth"]),
+    ("mem", &["memory"]),
+    ("memory-limit", &["memory"]),
+    ("mount", &["bind"]),
+    ("net", &["network"]),
+    ("pids-limit", &["processes"]),
+    ("policy", &["profile"]),
+    ("readonly", &["read-only"]),
+    ("ro-bind", &["bind"]),
+    ("sandbox", &["isolation"]),
+    ("setenv", &["env"]),
+    ("terminal", &["pty"]),
+    ("time-limit", &["timeout"]),
+    ("token", &["token-file", "auth-token-file"]),
+    ("unshare-net", &["network"]),
+    ("url", &["remote", "server"]),
+    ("volume", &["bind"]),
+    ("working-directory", &["cwd"]),
+    ("workspace", &["root"]),
+];
+
+/// Names the flag that the user may mean.
+fn with_other_flag(error: &mut clap::Error, command: &clap::Command) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
+    let given = given.trim_start_matches('-');
+    let given = given.split('=').next().unwrap_or_default();
+    let known = OTHER_FLAGS.iter().find(|(other, _)| *other == given);
+    let ours = known.into_iter().flat_map(|(_, ours)| *ours);
+    let is_known = |name: &&&str| {
+        let mut flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+        flags.any(|flag| flag.get_long() == Some(**name))
+    };
+    if let Some(ours) = ours.into_iter().find(is_known) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{ours}")));
+    }
+}
+
 /// Improves the error for an unknown flag. Removes clap's advice to pass the flag as a value, which
 /// is never what the user meant, and shows the usage of the command instead of the flag that clap
 /// guessed.
@@ -163,6 +214,7 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
         let Some(next) = command.find_subcommand(word).cloned() else { break };
         command = next;
     }
+    with_other_flag(&mut error, &command);
     error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     error
 }

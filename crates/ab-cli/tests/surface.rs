@@ -122,6 +122,35 @@ fn names_of_other_programs_lead_to_ours() {
 }
 
 #[test]
+fn flags_of_other_programs_lead_to_ours() {
+    let stage = Stage::new();
+    for (line, name) in [
+        (&["exec", "--volume", ".:/src", "true"][..], "--bind"),
+        (&["exec", "--mount=type=bind", "true"], "--bind"),
+        (&["exec", "--chdir", "src", "true"], "--cwd"),
+        (&["mcp", "--directory", "src"], "--root"),
+        (&["daemon", "--root", ".", "--listen", "::1"], "--host"),
+        (&["fs", "tree", "--max-depth", "2"], "--depth"),
+        // One that is spelt alike is found by its letters.
+        (&["exec", "--isolate", "none", "true"], "--isolation"),
+    ] {
+        let ran = stage.run(line);
+        let tip = format!("  tip: a similar argument exists: '{name}'\n");
+        assert!(ran.code != 0 && ran.err.contains(&tip), "{line:?}: {}", ran.err);
+    }
+    // A flag that the command does not have is not named.
+    let ran = stage.run(&["fs", "ls", "--volume", "."]);
+    assert!(ran.code == 2 && !ran.err.contains("tip:"), "{}", ran.err);
+    // The long forms of docker are taken.
+    let line = ["exec", "--quiet", "--interactive", "--workdir", "d", "--", "cat; basename $PWD"];
+    let stage = Stage::with(&[("d/e", "")]);
+    let ran = stage.run_with(&line, b"piped\n");
+    assert_eq!((ran.code, ran.text().as_str()), (0, "piped\nd\n"), "{}", ran.err);
+    let ran = stage.run(&["exec", "--quiet", "--tty", "--", "test -t 1 && echo terminal"]);
+    assert!(ran.code == 0 && ran.text().contains("terminal"), "{}{}", ran.text(), ran.err);
+}
+
+#[test]
 fn version_says_which_build_this_is() {
     let stage = Stage::new();
     let version = env!("CARGO_PKG_VERSION");

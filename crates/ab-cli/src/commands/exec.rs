@@ -81,11 +81,11 @@ pub(crate) struct Exec {
     command: Vec<OsString>,
 
     /// Run the command on a terminal, for interactive programs
-    #[arg(short = 't', long, conflicts_with = "json")]
+    #[arg(short = 't', long, alias = "tty", conflicts_with = "json")]
     pty: bool,
 
     /// Pass standard input on even if it is a terminal
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, alias = "interactive")]
     stdin: bool,
 
     /// Start the command in the background and print its job ID
@@ -93,7 +93,7 @@ pub(crate) struct Exec {
     detach: bool,
 
     /// Directory to run in, inside the workspace
-    #[arg(short = 'w', long, value_name = "PATH")]
+    #[arg(short = 'w', long, alias = "workdir", value_name = "PATH")]
     cwd: Option<OsString>,
 
     #[command(flatten)]
