@@ -97,7 +97,9 @@ pub(crate) fn parse(
         Some(word) if SERVERS.contains(&word) => root(entries().filter(|entry| entry.name == word)),
         _ => definition(),
     };
-    let matches = definition.try_get_matches_from(&arguments).map_err(refuse)?;
+    let matches = definition
+        .try_get_matches_from(&arguments)
+        .map_err(|error| refuse(with_grouped_commands(error, &arguments)))?;
     let chosen = matches
         .subcommand()
         .and_then(|(name, matches)| Some((entries().find(|entry| entry.name == name)?, matches)));
@@ -106,6 +108,23 @@ pub(crate) fn parse(
         return Err(refuse(error));
     };
     entry.parse(matches).map_err(refuse)
+}
+
+/// Shortens the lists of commands in a short help. The long help describes every command.
+fn with_grouped_commands(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let mut ours = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    if !is_help || ours.any(|argument| argument == "--help" || argument == "help") {
+        return error;
+    }
+    let mut command = definition();
+    // The command `help` is added here.
+    command.build();
+    let grouped = help::with_grouped_commands(command).try_get_matches_from(arguments);
+    grouped.err().unwrap_or(error)
 }
 
 /// Names that other programs use for one of our subcommands: the parent command, the other name,

@@ -183,6 +183,86 @@ const SHORT_HELP: &[ShortHelp] = &[
     ("completions", None, "source <(agent-backend completions bash)"),
 ];
 
+/// The commands of a long list, in groups.
+type CommandGroups = &'static [(&'static str, &'static [&'static str])];
+
+/// The lists that `-h` shows as groups of names, by command. `--help` describes each command.
+const GROUPED_COMMANDS: &[(&str, CommandGroups)] = &[
+    (
+        "agent-backend",
+        &[
+            (
+                "workspaces",
+                &["fs", "exec", "job", "policy", "mcp", "daemon", "ssh-proxy", "doctor"],
+            ),
+            ("tasks", &["serve", "webui", "task", "draft", "session", "approvals", "wait"]),
+            ("agents", &["agent", "server"]),
+            ("spaces", &["space", "run"]),
+            ("servers", &["remote", "key", "cleanup", "backup", "restore", "config"]),
+            ("others", &["version", "completions", "help"]),
+        ],
+    ),
+    (
+        "agent-backend fs",
+        &[
+            ("read", &["ls", "tree", "glob", "grep", "cat", "stat", "diff"]),
+            ("change", &["write", "edit", "touch", "mkdir", "cp", "mv", "rm"]),
+            ("copy from and to this machine", &["get", "put"]),
+            ("others", &["help"]),
+        ],
+    ),
+    (
+        "agent-backend session",
+        &[
+            ("read", &["list", "get", "events", "logs", "audit", "diff", "compare"]),
+            ("prompt", &["prompt", "prompts", "withdraw", "continue"]),
+            ("use the workspace", &["run"]),
+            ("interrupt", &["pause", "resume"]),
+            ("end", &["finish", "stop", "cancel"]),
+            ("others", &["help"]),
+        ],
+    ),
+    (
+        "agent-backend remote",
+        &[
+            ("what runs tasks", &["agents", "runtimes", "executors"]),
+            ("repositories", &["projects", "repos", "import", "branches"]),
+            ("workspaces", &["workspaces", "workspace"]),
+            ("others", &["help"]),
+        ],
+    ),
+];
+
+/// Shows long lists of commands as groups of names. The texts of the commands are then not part of
+/// the help.
+pub(crate) fn with_grouped_commands(command: Command) -> Command {
+    let top = command.get_name().to_owned();
+    GROUPED_COMMANDS.iter().fold(command, |command, (path, groups)| {
+        match path.strip_prefix(&top).and_then(|rest| rest.strip_prefix(' ')) {
+            Some(name) => command.mut_subcommand(name, |inner| grouped(inner, path, groups)),
+            None => grouped(command, path, groups),
+        }
+    })
+}
+
+fn grouped(command: Command, path: &str, groups: CommandGroups) -> Command {
+    let header = command.get_styles().get_header();
+    let width = groups.iter().map(|(title, _)| title.len()).max().unwrap_or_default();
+    let mut list = format!("{header}Commands:{header:#}\n");
+    for (title, names) in groups {
+        list.push_str(&format!("  {title:width$}  {}\n", names.join(", ")));
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\n{{all-args}}{{after-help}}"
+    );
+    // The usage names no command if all of them are hidden.
+    let flags = if path.contains(' ') { "[OPTIONS] " } else { "" };
+    command
+        .override_usage(format!("{path} {flags}<COMMAND>"))
+        .help_template(template)
+        .mut_subcommands(|inner| inner.hide(true))
+}
+
 /// Prepares the help texts of a command and its subcommands.
 pub(crate) fn shortened(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -252,6 +332,24 @@ mod tests {
             for id in shown.unwrap_or_default() {
                 assert!(command.get_arguments().any(|arg| arg.get_id() == id), "{path}: {id}");
             }
+        }
+    }
+
+    #[test]
+    fn groups_have_every_command_once() {
+        let mut all = arguments::definition();
+        all.build();
+        for (path, groups) in GROUPED_COMMANDS {
+            let command = path.split(' ').skip(1).fold(&all, |command, name| {
+                command.find_subcommand(name).unwrap_or_else(|| panic!("no command {path}"))
+            });
+            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let mut shown: Vec<&str> = shown.map(Command::get_name).collect();
+            let mut grouped: Vec<&str> =
+                groups.iter().flat_map(|(_, names)| *names).copied().collect();
+            shown.sort_unstable();
+            grouped.sort_unstable();
+            assert_eq!(grouped, shown, "{path}");
         }
     }
 

@@ -57,9 +57,9 @@ fn listed(help: &str) -> Vec<String> {
 }
 
 /// Every command, with all of its subcommands.
-fn all_commands(stage: &Stage, words: &[String]) -> Vec<Vec<String>> {
+pub(crate) fn all_commands(stage: &Stage, words: &[String]) -> Vec<Vec<String>> {
     let mut all = vec![words.to_vec()];
-    for name in listed(&narrow(stage, words, "-h")) {
+    for name in listed(&narrow(stage, words, "--help")) {
         all.extend(all_commands(stage, &[words, &[name]].concat()));
     }
     all
@@ -73,8 +73,8 @@ fn short_help_fits_a_screen_and_has_an_example() {
     for words in all {
         let text = narrow(&stage, &words, "-h");
         let lines = text.lines().count();
-        // A list of many commands cannot be shorter.
-        let most = SCREEN.0.max(listed(&text).len() + 20);
+        // The program itself has more commands than fit on one screen with an example.
+        let most = if words.is_empty() { SCREEN.0 + 6 } else { SCREEN.0 };
         assert!(lines <= most, "{words:?} has {lines} lines:\n{text}");
         assert!(text.contains("Example"), "{words:?} has no example:\n{text}");
     }

@@ -150,6 +150,34 @@ fn flags_of_other_programs_lead_to_ours() {
     assert!(ran.code == 0 && ran.text().contains("terminal"), "{}{}", ran.text(), ran.err);
 }
 
+/// A short help has groups of names, and `--help` describes each command.
+#[test]
+fn long_lists_of_commands_are_grouped_in_the_short_help() {
+    let stage = Stage::new();
+    for words in [&[][..], &["fs"], &["session"], &["remote"]] {
+        let short = stage.out(&[words, &["-h"]].concat());
+        let usage = |text: &str| {
+            text.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default().to_owned()
+        };
+        let long = stage.out(&[words, &["--help"]].concat());
+        assert_eq!(usage(&short), usage(&long));
+        assert_eq!(stage.out(&[&["help"], words].concat()), long);
+        assert_eq!(stage.run(words).err, short, "{words:?}");
+        let names = listed_commands(&short);
+        let mut names: Vec<&str> =
+            names.iter().flat_map(|line| line.rsplit("  ").next().unwrap().split(", ")).collect();
+        let described = listed_commands(&long);
+        let mut described: Vec<&str> = described
+            .iter()
+            .filter(|line| line.contains("  "))
+            .map(|line| line.split(' ').next().unwrap())
+            .collect();
+        names.sort_unstable();
+        described.sort_unstable();
+        assert_eq!(names, described, "{words:?}");
+    }
+}
+
 #[test]
 fn version_says_which_build_this_is() {
     let stage = Stage::new();
