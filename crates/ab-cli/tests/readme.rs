@@ -13,6 +13,7 @@ use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::escapes::stands;
+use crate::help::all_commands;
 use crate::outliving::comes;
 use crate::serve;
 use crate::stage::{BINARY, Ran, Stage, command, run};
@@ -75,6 +76,27 @@ fn the_daemon_and_its_shell_work_when_pasted() {
     daemon.wait().unwrap();
     assert_eq!(ran.code, 7, "{}", ran.err);
     assert_eq!(stage.text("project/made"), "hello\n");
+}
+
+/// The row of the table of features that lists the commands.
+#[test]
+fn the_list_of_commands_is_complete() {
+    let readme = text("README.md");
+    let row = readme.lines().find(|line| line.starts_with("| command line |")).unwrap();
+    let listed = row.split('`').skip(1).step_by(2).filter(|item| !item.starts_with("--"));
+    let mut listed: Vec<Vec<String>> = listed
+        .flat_map(|item| {
+            let mut words = item.split(' ').map(str::to_owned);
+            let command = words.next().unwrap();
+            let inner: Vec<_> = words.map(|word| vec![command.clone(), word]).collect();
+            std::iter::once(vec![command]).chain(inner)
+        })
+        .collect();
+    let mut commands = all_commands(&Stage::new(), &[]);
+    commands.retain(|words| matches!(words.len(), 1 | 2));
+    listed.sort();
+    commands.sort();
+    assert_eq!(listed, commands);
 }
 
 #[test]
