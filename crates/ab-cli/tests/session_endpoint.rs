@@ -301,7 +301,7 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
+async fn login_of_an_agent_is_hidden_in_questions_events_and_diffs() {
     const LOGIN: &str = "token-of-the-vendor-0123456789";
     const RENEWED: &str = "token-that-the-agent-renewed";
     let rules = r#"
@@ -315,6 +315,7 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
     let steps = format!(
         r#"[[turn]]
         steps = [
+            {{ say = "my login is {LOGIN}\n" }},
             {{ run = "touch made-{LOGIN}" }},
             {{ run = "echo {RENEWED} > ~/.vendor/login" }},
             {{ write = {{ path = "leaked.txt", text = "{LOGIN} {RENEWED}\n" }} }},

@@ -63,6 +63,27 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
 }
 
 #[test]
+fn task_starts_at_its_commit_and_makes_its_branch() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let first = fixture.git(&["rev-parse", "HEAD"]);
+    fixture.git(&["commit", "-q", "--allow-empty", "-m", "Second"]);
+    let server = fixture.start(&[]);
+    let mut task = task(&fixture.source(), "Work");
+    task["repo"]["commit"] = first.trim().into();
+    task["repo"]["branch"] = "from/first".into();
+    let id = server.create_from(&task);
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert_eq!(session["vcs"]["baseCommit"], first.trim());
+    assert_eq!(fixture.branches(), ["from/first"]);
+    assert_eq!(fixture.git(&["rev-parse", "from/first^"]), first);
+    server.end();
+}
+
+#[test]
 fn a_source_with_a_detached_head_gets_its_branch() {
     if !Fixture::can_run() {
         return;

@@ -402,7 +402,7 @@ mod tests {
     async fn text_is_not_divided_within_a_credential() {
         let key = ("KEY".to_owned(), "sk-0123456789".to_owned());
         let mask = Mask::new(&[key].into(), &[]);
-        let mut translator = Translator::new(Path::new("/w"), mask);
+        let mut translator = Translator::new(Path::new("/w"), mask, UsageCounter::default());
         let mut now = Instant::now();
         let mut shown = Vec::new();
         for piece in ["the key is sk-01", "234", "56789 of the vendor", "s"] {
