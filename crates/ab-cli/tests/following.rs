@@ -1,5 +1,6 @@
 //! `task` with and without `--follow`: questions at the terminal, Ctrl-C, patches, and branches of a chosen name.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
@@ -48,6 +49,43 @@ fn person_at_the_terminal_answers_the_questions_of_a_task() {
     assert_eq!((&session["status"], &session["openApprovals"]), (&"running".into(), &1.into()));
     let followed = come_back(&stage, &shown, &["--approve", "always"]);
     assert_eq!(followed.code, 0, "{}\n{}", followed.text(), followed.err);
+}
+
+#[test]
+fn question_that_cannot_be_shown_in_full_is_denied() {
+    let stage = repository();
+    let scenario = format!(
+        "[[turn]]\nsteps = [{{ ask = {{ title = \"Write data\", command = \"{}\", denied = [{{ say = \"Then \
+         not.\\n\" }}] }} }}, {{ say = \"Allowed.\\n\" }}]\n",
+        "x".repeat(1_100_000)
+    );
+    fs::create_dir(stage.path(".agent-backend")).unwrap();
+    fs::write(stage.path(".agent-backend/scenario.toml"), scenario).unwrap();
+    git(&stage.root(), &["add", "."]);
+    git(&stage.root(), &["commit", "-q", "-m", "Scenario"]);
+    let _server = Server::start(&stage);
+
+    let followed = client(&stage, &["task", "Write it", "--follow", "--approve", "always"]);
+    let said = &followed.err;
+    assert!(said.contains("in spite of --approve always: it cannot be shown in full"), "{said}");
+    let shown = followed.text();
+    assert!(shown.contains("✗ denied by ") && shown.contains("Then not."), "{shown}");
+    assert!(shown.contains("✓ completed") && !shown.contains("Allowed"), "{shown}");
+    assert_eq!(followed.code, 0, "{said}");
+
+    let data = stage.outside("data");
+    let task = ["task", "Write it", "--follow", "--data-dir", data.to_str().unwrap()];
+    let shown = stage.answered(&task, &[("[n/l] ", "y\n"), ("[n/l] ", "n\n")]);
+    let (_, shown) = shown.rsplit_once("xxx").unwrap();
+    for expect in [
+        "  this is not everything; it can only be denied\nallow it? [n/l] y\n",
+        "note: it cannot be shown in full, so it can only be denied\nallow it? [n/l] n\n",
+        "✗ denied by admin via cli\n",
+        "Then not.",
+        "✓ completed\n",
+    ] {
+        assert!(shown.contains(expect), "no {expect:?} in\n{shown}");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::io::{self, IsTerminal};
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, DecisionChannel,
-    SubjectDescriber,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, DeciderKind,
+    DecisionChannel, SubjectDescriber,
 };
 use ab_core::ErrorKind;
 use ab_core::error::escape_unprintable;
@@ -21,6 +21,12 @@ const MAX_TITLE_ABOVE: usize = 160;
 
 /// After this many consecutive EOFs, no more input is read.
 const MAX_INPUT_ENDS: u32 = 3;
+
+/// Why a question whose text is incomplete is not approved.
+const INCOMPLETE: &str = "it cannot be shown in full, so it can only be denied";
+
+const ASK: &str = "allow it? [y/n/l] ";
+const ASK_INCOMPLETE: &str = "allow it? [n/l] ";
 
 /// Where the titles of questions are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +112,15 @@ impl Questions {
     ) -> Result<(), Failure> {
         let id = approval.id;
         match self.approve {
-            Approve::Always => self.send(id, ApproveOrDeny::Approve).await,
-            Approve::Never => self.send(id, ApproveOrDeny::Deny).await,
+            Approve::Always if approval.subject.is_cut => {
+                let reason = Some(INCOMPLETE.to_owned());
+                let deny = ApprovalDecision { reason, ..ApproveOrDeny::Deny.into() };
+                self.send(id, deny).await?;
+                terminal.note(&format!("denied {id} in spite of --approve always: {INCOMPLETE}"));
+                Ok(())
+            }
+            Approve::Always => self.send(id, ApproveOrDeny::Approve.into()).await,
+            Approve::Never => self.send(id, ApproveOrDeny::Deny.into()).await,
             Approve::Ask if self.is_interactive => {
                 self.open.push(approval);
                 if self.open.len() == 1 {
@@ -141,8 +154,14 @@ impl Questions {
     /// Shows the first open question.
     fn ask(&mut self, title: Title) {
         let Some(approval) = self.open.first() else { return };
+        let text = question(approval, title);
+        self.show(&text);
+    }
+
+    /// Shows a prompt. Lines that were typed before do not answer it.
+    fn show(&mut self, prompt: &str) {
         self.keyboard.get_or_insert_with(Keyboard::open).forget();
-        talk(&question(approval, title));
+        talk(prompt);
     }
 
     /// Waits for the next line that the person types while a question is open. `None` at EOF.
@@ -177,7 +196,14 @@ impl Questions {
         let line = line.map_err(|error| Failure::input("read the answer", error))?;
         let Some(approval) = self.open.first() else { return Ok(Answered::Nothing) };
         let id = approval.id;
+        let is_cut = approval.subject.is_cut;
         let choice = match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" if is_cut => {
+                terminal.note(INCOMPLETE);
+                // The text is right above, and longer than a screen.
+                self.show(ASK_INCOMPLETE);
+                return Ok(Answered::Nothing);
+            }
             "y" | "yes" => ApproveOrDeny::Approve,
             "n" | "no" => ApproveOrDeny::Deny,
             "l" | "later" => {
@@ -189,6 +215,11 @@ impl Questions {
                 self.ask(Title::Repeated);
                 return Ok(Answered::Later);
             }
+            _ if is_cut => {
+                terminal.note("answer n, or l for later");
+                self.show(ASK_INCOMPLETE);
+                return Ok(Answered::Nothing);
+            }
             _ => {
                 terminal.note("answer y, n or l for later");
                 self.ask(Title::Repeated);
@@ -196,21 +227,26 @@ impl Questions {
             }
         };
         self.open.remove(0);
-        self.send(id, choice).await?;
+        self.send(id, choice.into()).await?;
         self.ask(Title::Repeated);
         Ok(Answered::Decided)
     }
 
-    async fn send(&self, id: ApprovalId, decision: ApproveOrDeny) -> Result<(), Failure> {
+    async fn send(&self, id: ApprovalId, decision: ApprovalDecision) -> Result<(), Failure> {
         let by = match self.approve {
             Approve::Ask => DeciderKind::Person,
             Approve::Always | Approve::Never => DeciderKind::Rule,
         };
         let (by, via) = (Some(by), Some(DecisionChannel::Cli));
-        let decision = ApprovalDecision { by, via, ..decision.into() };
+        let decision = ApprovalDecision { by, via, ..decision };
         match self.client.decide_approval(id, &decision).await {
-            // Another client decided first, or the question cannot be shown completely.
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                // Another client may have decided first. Otherwise the question would stay open unnoticed.
+                match self.client.approval(id).await?.status {
+                    ApprovalStatus::Pending => Err(error.into()),
+                    _ => Ok(()),
+                }
+            }
             other => Ok(other.map(drop)?),
         }
     }
@@ -239,7 +275,7 @@ fn question(approval: &Approval, title: Title) -> String {
     if subject.is_cut {
         text.push_str("  this is not everything; it can only be denied\n");
     }
-    text.push_str("allow it? [y/n/l] ");
+    text.push_str(if subject.is_cut { ASK_INCOMPLETE } else { ASK });
     text
 }
 
