@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, Principal, PrincipalKind};
 use async_trait::async_trait;
 
+use crate::keyboard::discard_typed;
 use crate::terminal::{Format, talk, without_controls};
 
 /// Asks on standard error and reads the answer from standard input, if both are terminals.
@@ -30,6 +31,8 @@ impl Approver for TerminalApprover {
         if !self.is_watched() {
             return ApprovalAnswer::Nobody;
         }
+        // A line that was typed before the question was shown does not answer it.
+        discard_typed();
         talk(&question(asked));
         let read = tokio::task::spawn_blocking(|| {
             let mut line = String::new();

@@ -9,6 +9,12 @@ use tokio::sync::mpsc;
 /// Maximum number of lines that are buffered.
 const WAITING_LINES: usize = 64;
 
+/// Drops what was typed at the terminal and not read yet. Other input is kept.
+pub(crate) fn discard_typed() {
+    // This fails if the input is not a terminal.
+    let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
+}
+
 /// Reads standard input line by line.
 pub(crate) struct Keyboard {
     lines: mpsc::Receiver<(Instant, io::Result<String>)>,
@@ -37,8 +43,7 @@ impl Keyboard {
     /// Drops everything that was typed so far. Call this before a question is shown, because
     /// earlier input is not an answer to it.
     pub(crate) fn forget(&mut self) {
-        // This fails if the input is not a terminal.
-        let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
+        discard_typed();
         self.not_before = Instant::now();
     }
 

@@ -87,6 +87,28 @@ fn a_person_sees_what_happens_and_is_asked() {
 }
 
 #[test]
+fn what_was_typed_before_a_question_does_not_answer_it() {
+    let stage = Stage::with(&[("data/x", "x")]);
+    let operations = stage.outside("operations.json");
+    // The first operation lasts until the line has arrived at the terminal.
+    let text = message(json!([
+        { "type": "shell", "command": "echo begun; until [ -e arrived ]; do sleep 0.01; done", "timeout": 300_000 },
+        { "type": "shell", "command": "rm -rf data" },
+    ]));
+    std::fs::write(&operations, text).unwrap();
+    let mut typist = stage.typist(&["run", operations.to_str().unwrap(), "--root", "."]);
+    typist.wait_for("  begun");
+    typist.press("yes\n");
+    typist.wait_for("yes\r\n");
+    std::fs::write(stage.path("arrived"), "").unwrap();
+    typist.wait_for("run it? [y/N] ");
+    typist.press("n\n");
+    let shown = typist.finish();
+    assert!(stage.path("data/x").exists(), "{shown}");
+    assert!(shown.contains("[y/N] n\n"), "the prompt was open: {shown}");
+}
+
+#[test]
 fn a_question_without_a_terminal_says_what_to_do() {
     let stage = Stage::with(&[("data/x", "x")]);
     let asks = message(json!([{ "type": "shell", "command": "rm -rf data" }]));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -99,27 +99,21 @@ impl Stage {
 
     /// A command at a terminal, at which keys are pressed when a text was shown, one pair after the other.
     pub(crate) fn answered(&self, arguments: &[&str], exchange: &[(&str, &str)]) -> String {
+        let mut typist = self.typist(arguments);
+        for (text, keys) in exchange {
+            typist.wait_for(text);
+            typist.press(keys);
+        }
+        typist.finish()
+    }
+
+    /// A command at a terminal, for a test that types step by step.
+    pub(crate) fn typist(&self, arguments: &[&str]) -> Typist {
         let mut command = self.terminal_command(arguments, &[("NO_COLOR", "1")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (stdin, mut stdout) = (child.stdin.take(), child.stdout.take().unwrap());
-        let (mut shown, mut seen) = (String::new(), 0);
-        let mut piece = [0; 4096];
-        for (text, keys) in exchange {
-            while !shown[seen..].contains(text) {
-                let length = stdout.read(&mut piece).unwrap();
-                assert!(length > 0, "no {text:?} in {shown}");
-                shown.push_str(&String::from_utf8_lossy(&piece[..length]));
-            }
-            seen = shown.len();
-            stdin.as_ref().unwrap().write_all(keys.as_bytes()).unwrap();
-        }
-        drop(stdin);
-        let mut rest = Vec::new();
-        stdout.read_to_end(&mut rest).unwrap();
-        child.wait().unwrap();
-        shown.push_str(&String::from_utf8_lossy(&rest));
-        shown.replace("\r\n", "\n")
+        let (keys, screen) = (child.stdin.take(), child.stdout.take().unwrap());
+        Typist { child, keys, screen, shown: String::new(), seen: 0 }
     }
 
     fn terminal_command(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
@@ -152,6 +146,44 @@ impl Stage {
         let ran = self.run(arguments);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         ran.value()
+    }
+}
+
+/// Types at the terminal of a command, and reads what it shows.
+pub(crate) struct Typist {
+    child: Child,
+    keys: Option<ChildStdin>,
+    screen: ChildStdout,
+    shown: String,
+    /// The length of what was shown at the last wait.
+    seen: usize,
+}
+
+impl Typist {
+    /// Waits until a text is shown that was not shown at the last wait.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let mut piece = [0; 65536];
+        while !self.shown[self.seen..].contains(text) {
+            let length = self.screen.read(&mut piece).unwrap();
+            assert!(length > 0, "no {text:?} in {}", self.shown);
+            self.shown.push_str(&String::from_utf8_lossy(&piece[..length]));
+        }
+        self.seen = self.shown.len();
+    }
+
+    pub(crate) fn press(&self, keys: &str) {
+        self.keys.as_ref().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for the end of the command, and returns everything that was shown.
+    pub(crate) fn finish(mut self) -> String {
+        drop(self.keys.take());
+        let mut rest = Vec::new();
+        self.screen.read_to_end(&mut rest).unwrap();
+        self.child.wait().unwrap();
+        self.shown.push_str(&String::from_utf8_lossy(&rest));
+        self.shown.replace("\r\n", "\n")
     }
 }
 
