@@ -453,7 +453,8 @@ impl Spaces {
     ///
     /// [`SpacesError::RunEnded`] if the run has ended. [`SpacesError::NotWaiting`] if the run waits
     /// for no approval or for the approval of another operation, or if another caller has already
-    /// decided.
+    /// decided. [`StoreError::Incomplete`] for a yes to an operation that the approval does not show
+    /// completely.
     pub async fn resume_run(
         &self,
         id: RunId,

@@ -54,6 +54,20 @@ fn killed_while_asking(fixture: &Fixture, agent: &str) -> (String, Story) {
 /// Presses the button of the page, which shows these texts: logs in by a one-time link, and sends the form with the
 /// cookie.
 pub(super) fn press_in_the_page(server: &Server, approval: &Value, decision: &str, shows: &[&str]) {
+    in_the_page(server, |headers, inbox| {
+        let id = approval["id"].as_str().unwrap();
+        for text in [&[&*format!("approve-{id}")], shows].concat() {
+            assert!(inbox.contains(text), "{text}: {inbox}");
+        }
+        let form = format!("decision={decision}");
+        let path = format!("/ui/approvals/{id}");
+        let sent = server.try_ask("POST", &path, headers, &form).unwrap();
+        assert_eq!(sent.status, 303, "{sent:?}");
+    });
+}
+
+/// Logs in to the page by a one-time link. The headers of the browser, and the inbox.
+pub(super) fn in_the_page(server: &Server, acts: impl FnOnce(&[(&str, &str)], &str)) {
     let link = server.ask("POST", "/api/v1/login-links", "").json();
     let port = server.address.split(':').next_back().unwrap();
     let host = format!("{}:{port}", link["host"].as_str().unwrap());
@@ -68,14 +82,7 @@ pub(super) fn press_in_the_page(server: &Server, approval: &Value, decision: &st
         ("content-type", "application/x-www-form-urlencoded"),
     ];
     let inbox = server.try_ask("GET", "/ui/inbox", &headers, "").unwrap();
-    let id = approval["id"].as_str().unwrap();
-    assert!(inbox.body.contains(&format!("approve-{id}")), "{inbox:?}");
-    for text in shows {
-        assert!(inbox.body.contains(text), "{text}: {inbox:?}");
-    }
-    let form = format!("decision={decision}");
-    let sent = server.try_ask("POST", &format!("/ui/approvals/{id}"), &headers, &form).unwrap();
-    assert_eq!(sent.status, 303, "{sent:?}");
+    acts(&headers, &inbox.body);
 }
 
 #[test]

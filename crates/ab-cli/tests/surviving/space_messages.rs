@@ -4,10 +4,12 @@
 use std::fs;
 use std::io::Write;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::spaces::{fixture, operations, post, space};
+use super::approvals::in_the_page;
+use super::spaces::{code, fixture, operations, post, space};
 use crate::outliving::comes;
+use crate::stage::BINARY;
 
 /// A message with one operation that is fine and one that is not.
 fn beside(bad: &Value) -> String {
@@ -142,6 +144,65 @@ fn decisions_that_do_not_fit_leave_the_run_parked() {
     let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
     let ran = shown["events"].as_array().unwrap().iter().filter(|it| it["type"] == "shell");
     assert_eq!(ran.count(), 1, "{shown:#}");
+    server.end();
+}
+
+/// Where a part of the question is missing, nothing says yes to it.
+#[test]
+fn question_that_cannot_be_shown_in_full_is_denied() {
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let id = space(&server, &json!({}));
+    let env: Map<String, Value> =
+        (0..20).map(|number| (format!("V{number}"), json!("x".repeat(100 << 10)))).collect();
+    let body = operations(json!([
+        { "type": "createFile", "path": "data/x", "content": "x" },
+        { "type": "shell", "id": "s", "command": "rm -rf data", "env": env },
+        { "type": "createFile", "path": "after", "content": "x" },
+    ]));
+    let (status, answer) = post(&server, &format!("/v1/spaces/{id}/runs"), &body);
+    assert_eq!((status, &answer["data"]["status"]), (200, &json!("awaiting_approval")));
+    let run = answer["data"]["runId"].as_str().unwrap();
+    let asked = server.get("/v1/approvals?status=pending")["items"][0].clone();
+    assert_eq!((&asked["isCut"], &asked["runId"]), (&json!(true), &json!(run)));
+    let approval = asked["id"].as_str().unwrap();
+
+    let resume = format!("/v1/runs/{run}/resume");
+    let decision = |decision: &str| {
+        json!({ "approval": { "operationId": "s", "decision": decision } }).to_string()
+    };
+    let yes = r#"{"decision":"approve"}"#.to_owned();
+    for (path, body) in
+        [(&resume, decision("approved")), (&format!("/v1/approvals/{approval}"), yes)]
+    {
+        let (status, answer) = post(&server, path, &body);
+        assert_eq!((status, code(&answer)), (409, "APPROVAL_INCOMPLETE"), "{path}: {answer:#}");
+        let says = answer["error"]["message"].as_str().unwrap();
+        assert!(says.contains("it can only be denied"), "{says}");
+    }
+    in_the_page(&server, |_, inbox| {
+        assert!(inbox.contains(&format!("deny-{approval}")), "{inbox}");
+        assert!(!inbox.contains(&format!("approve-{approval}")), "{inbox}");
+        assert!(inbox.contains("This is not everything"), "{inbox}");
+    });
+    let (status, answer) = post(&server, &resume, &decision("denied"));
+    assert_eq!((status, &answer["data"]["status"]), (201, &json!("completed")), "{answer:#}");
+    let files = || {
+        let listed = server.get(&format!("/v1/spaces/{id}/files/?recursive=true"));
+        listed["data"].to_string()
+    };
+    assert!(files().contains("after") && files().contains("data/x"), "{}", files());
+
+    // The command that answers every question with yes does not wait for ever.
+    let file = fixture.stage.outside("operations.json");
+    fs::write(&file, &body).unwrap();
+    let always = ["run", file.to_str().unwrap(), "--space", &id, "--approve", "always"];
+    let mut command = fixture.stage.command(BINARY);
+    command.args(always).arg("--data-dir").arg(fixture.data());
+    let ran = crate::stage::run(command, b"");
+    assert_eq!(ran.code, 1, "{} {}", ran.text(), ran.err);
+    assert!(ran.err.contains("in spite of --approve always"), "{}", ran.err);
+    assert!(files().contains("data/x"), "{}", files());
     server.end();
 }
 

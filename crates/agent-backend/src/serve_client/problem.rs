@@ -117,6 +117,9 @@ fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
         Some("APPROVAL_NOT_FOUND" | "APPROVAL_DECIDED") => {
             return Some("list them: agent-backend approvals list --status all");
         }
+        Some("APPROVAL_INCOMPLETE") => {
+            return Some("deny it: agent-backend approvals deny ID");
+        }
         Some("RUN_NOT_FOUND") => {
             return Some("list the runs of a space: agent-backend space show ID");
         }

@@ -48,6 +48,9 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
         SpacesError::Workspace(error) => {
             Problem::new(ProblemKind::Unavailable, error.to_string()).coded("space_not_ready")
         }
+        SpacesError::Store(error @ StoreError::Incomplete(_)) => {
+            Problem::new(ProblemKind::Conflict, error.to_string()).coded("approval_incomplete")
+        }
         SpacesError::Store(StoreError::KeyReused) => {
             let detail = "the Idempotency-Key was used for a different request";
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
