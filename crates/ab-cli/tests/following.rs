@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -86,6 +87,34 @@ fn question_that_cannot_be_shown_in_full_is_denied() {
     ] {
         assert!(shown.contains(expect), "no {expect:?} in\n{shown}");
     }
+}
+
+#[test]
+fn task_uses_the_repository_around_the_current_directory() {
+    let stage = repository();
+    let _server = Server::start(&stage);
+    let task_in = |directory: &Path| {
+        let mut command = stage.command(BINARY);
+        command.args(["task", "Note it", "--delivery", "patch", "--follow", "--approve", "always"]);
+        command.arg("--data-dir").arg(stage.outside("data")).current_dir(directory);
+        run(command, b"")
+    };
+    let below = stage.path("src/deep");
+    fs::create_dir_all(&below).unwrap();
+    let done = task_in(&below);
+    assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+    let diff = client(&stage, &["session", "diff"]).text();
+    assert!(diff.contains("+++ b/NOTES.md\n"), "{diff}");
+
+    let elsewhere = stage.outside("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let refused = task_in(&elsewhere);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    let err = &refused.err;
+    assert!(
+        err.contains("elsewhere is not in a git repository") && err.contains("--repo"),
+        "{err}"
+    );
 }
 
 #[test]
