@@ -11,5 +11,6 @@ mod deliver;
 mod files;
 mod fixture;
 mod hostile;
+mod http_remote;
 mod prepare;
 mod remote;
