@@ -136,7 +136,8 @@ fn crash_at_all(points: &[CrashTestPoint]) {
     if !Fixture::can_run() {
         return;
     }
-    for point in points {
+    // `surviving::queue` kills the server with a queued prompt.
+    for point in points.iter().filter(|point| **point != CrashTestPoint::PromptQueued) {
         crash_at(*point);
     }
 }
@@ -158,7 +159,7 @@ fn slow_sessions_survive_a_crash_while_they_are_delivered_and_closed() {
 
 #[test]
 fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
-    crash_at_all(&CrashTestPoint::ALL[16..21]);
+    crash_at_all(&CrashTestPoint::ALL[16..]);
 }
 
 /// Kills in a normal run. `cargo xtask soak kills` goes on for minutes.
