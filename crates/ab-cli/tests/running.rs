@@ -109,6 +109,24 @@ fn what_was_typed_before_a_question_does_not_answer_it() {
 }
 
 #[test]
+fn json_at_a_terminal_says_that_nobody_is_asked() {
+    let stage = Stage::with(&[("data/x", "x")]);
+    let operations = stage.outside("operations.json");
+    std::fs::write(&operations, message(json!([{ "type": "shell", "command": "rm -rf data" }])))
+        .unwrap();
+    let ran = stage.watched_without_colours(&[
+        "run",
+        operations.to_str().unwrap(),
+        "--root",
+        ".",
+        "--json",
+    ]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let says = "an operation needs an approval, and nobody is asked with --json";
+    assert!(ran.text().contains(says), "{ran:?}");
+}
+
+#[test]
 fn a_question_without_a_terminal_says_what_to_do() {
     let stage = Stage::with(&[("data/x", "x")]);
     let asks = message(json!([{ "type": "shell", "command": "rm -rf data" }]));

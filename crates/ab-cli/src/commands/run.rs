@@ -72,7 +72,10 @@ pub(crate) struct RunCommand {
     #[arg(long, value_name = "POLICY", conflicts_with = "space")]
     policy: Option<String>,
 
-    /// How to decide approvals; without a terminal, ask denies them with --root and leaves them open in a space
+    /// How to decide approvals
+    ///
+    /// Without a terminal and with --json nobody is asked. The first operation that needs an approval then ends the
+    /// command with exit code 3: with --root the rest is not performed, in a space the run waits for a decision.
     #[arg(long, value_enum, default_value = "ask")]
     approve: Approve,
 
@@ -184,10 +187,14 @@ async fn run_here(
         terminal.value(&json!(message))?;
     }
     if message.status == MessageStatus::AwaitingApproval {
-        terminal.note(
-            "an operation needs an approval, and there is no terminal to ask at: run it again with \
-             --approve always or --approve never, or in a space with --space, where a person can decide later",
-        );
+        let why = match format {
+            Format::Json => "nobody is asked with --json",
+            Format::Text => "there is no terminal to ask at",
+        };
+        terminal.note(&format!(
+            "an operation needs an approval, and {why}: run it again with --approve always or --approve never, or \
+             in a space with --space, where a person can decide later"
+        ));
     }
     outcome(&message)
 }
