@@ -34,6 +34,10 @@ pub enum ApprovalIdKind {}
 #[derive(Debug)]
 pub enum SpaceIdKind {}
 
+/// The kind of [`SpaceTokenId`].
+#[derive(Debug)]
+pub enum SpaceTokenIdKind {}
+
 /// The kind of [`RunId`].
 #[derive(Debug)]
 pub enum RunIdKind {}
@@ -70,6 +74,11 @@ impl IdKind for SpaceIdKind {
     const PREFIX: &'static str = "spc_";
 }
 
+impl IdKind for SpaceTokenIdKind {
+    const NAME: &'static str = "token";
+    const PREFIX: &'static str = "tok_";
+}
+
 impl IdKind for RunIdKind {
     const NAME: &'static str = "run";
     const PREFIX: &'static str = "run_";
@@ -91,6 +100,9 @@ pub type ApprovalId = Id<ApprovalIdKind>;
 
 /// The id of a space: `spc_` and a ULID.
 pub type SpaceId = Id<SpaceIdKind>;
+
+/// Names a token of a space: `tok_` and a ULID.
+pub type SpaceTokenId = Id<SpaceTokenIdKind>;
 
 /// The id of an API key: `key_` and a ULID.
 pub type ApiKeyId = Id<ApiKeyIdKind>;

@@ -56,7 +56,8 @@ pub use event::{
     LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, describe_tool_input,
 };
 pub use id::{
-    ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId, UploadId,
+    ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId, SpaceTokenId,
+    UploadId,
 };
 pub use ide::{Ide, LocalWorkspaceAccess, OpenIdeRequest, OpenIdeResponse, SshWorkspaceAccess};
 pub use inventory::{
@@ -70,7 +71,10 @@ pub use session::{
     SessionEndReason, SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionUrls,
     SessionVcs, SessionWorkspace, TaskGroup,
 };
-pub use space::{PendingApproval, Run, RunStatus, Space, SpaceBackend, SpaceStatus};
+pub use space::{
+    PendingApproval, Run, RunStatus, Space, SpaceBackend, SpaceStatus, SpaceToken,
+    SpaceTokenCreatedResponse,
+};
 pub use task::{
     ContinueRequest, DeliveryMode, LoginLink, NetworkMode, RepoMode, RepoSource, RequestedAgent,
     RequestedAgents, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,

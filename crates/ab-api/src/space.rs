@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::id::{ApprovalId, RunId, SpaceId};
+use crate::id::{ApprovalId, RunId, SpaceId, SpaceTokenId};
 use crate::time::Time;
 
 /// An isolated set of files with a policy, in which operations are performed.
@@ -69,6 +69,25 @@ pub enum SpaceBackend {
     /// The memory of the server. Such a space cannot run commands, and it is lost when the server
     /// restarts.
     Memory,
+}
+
+/// A token with which an agent works in one space. Its secret is shown only when the token is created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SpaceToken {
+    pub id: SpaceTokenId,
+    pub space_id: SpaceId,
+    pub created_at: Time,
+}
+
+/// The answer to `POST /v1/spaces/{id}/tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SpaceTokenCreatedResponse {
+    #[serde(flatten)]
+    pub token: SpaceToken,
+    /// The secret, for `Authorization: Bearer SECRET`. The server keeps only its digest.
+    pub secret: String,
 }
 
 /// A list of operations in a space.

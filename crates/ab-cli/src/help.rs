@@ -66,6 +66,7 @@ const SHORT_HELP: &[ShortHelp] = &[
     ),
     ("space list", Some(&[]), "agent-backend space list --json"),
     ("space show", Some(&[]), "agent-backend space show spc_01…"),
+    ("space token", Some(&["list", "revoke"]), "agent-backend space token spc_01… > agent.token"),
     ("space rm", Some(&[]), "agent-backend space rm spc_01…"),
     (
         "serve",

@@ -22,6 +22,7 @@ mod space_escapes;
 mod space_messages;
 mod space_readers;
 mod space_requests;
+mod space_tokens;
 mod spaces;
 mod storm;
 mod together;

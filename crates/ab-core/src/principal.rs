@@ -23,15 +23,18 @@ pub enum PrincipalKind {
     ApiKey,
     /// The coding agent of a session.
     Agent,
+    /// An agent that works in a space, authenticated by a token of the space.
+    SpaceAgent,
     Executor,
 }
 
 impl PrincipalKind {
-    pub const ALL: [PrincipalKind; 5] = [
+    pub const ALL: [PrincipalKind; 6] = [
         PrincipalKind::Process,
         PrincipalKind::Person,
         PrincipalKind::ApiKey,
         PrincipalKind::Agent,
+        PrincipalKind::SpaceAgent,
         PrincipalKind::Executor,
     ];
 
@@ -41,6 +44,7 @@ impl PrincipalKind {
             PrincipalKind::Person => "person",
             PrincipalKind::ApiKey => "api-key",
             PrincipalKind::Agent => "agent",
+            PrincipalKind::SpaceAgent => "space-agent",
             PrincipalKind::Executor => "executor",
         }
     }

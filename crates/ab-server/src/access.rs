@@ -22,12 +22,15 @@ pub(crate) enum Access {
     Public,
     /// The admin, and the agent of the session whose id is in the path parameter `id`.
     SessionAgent,
+    /// The admin, and agents of the space that the path parameter `id` names, as a space or as one of its runs.
+    SpaceAgent,
     /// Callers with the admin's token, and browsers that are logged in as the admin.
     Admin,
 }
 
 impl Access {
-    const ALL: [Access; 3] = [Access::Public, Access::SessionAgent, Access::Admin];
+    const ALL: [Access; 4] =
+        [Access::Public, Access::SessionAgent, Access::SpaceAgent, Access::Admin];
 
     /// Declares the access of routes, and adds the gate's refusals to their descriptions.
     pub(crate) fn to(self, routes: UtoipaMethodRouter<HttpApp>) -> UtoipaMethodRouter<HttpApp> {
@@ -49,6 +52,9 @@ impl Access {
             Access::Public => vec![SecurityRequirement::default()],
             Access::SessionAgent => {
                 vec![scheme("sessionAgent"), scheme("bearer"), scheme("apiKey")]
+            }
+            Access::SpaceAgent => {
+                vec![scheme("spaceAgent"), scheme("bearer"), scheme("apiKey"), scheme("cookie")]
             }
             Access::Admin => vec![scheme("bearer"), scheme("apiKey"), scheme("cookie")],
         }

@@ -139,6 +139,8 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use ab_api::SpaceId;
+    use ab_core::{Principal, PrincipalKind};
     use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
@@ -331,15 +333,40 @@ mod tests {
     #[test]
     fn an_agents_token_opens_only_its_own_session() {
         let (gate, caller) = (gate(Some("secret")), Caller::agent("s1"));
-        let status = |access, session| match gate.admit(&caller, access, session) {
-            Ok(()) => 200,
-            Err(problem) => problem.status().as_u16(),
+        let status = |access, session: Option<&str>| {
+            let agent = session.map(|session| Principal::new(PrincipalKind::Agent, session));
+            match gate.admit(&caller, access, agent.as_ref()) {
+                Ok(()) => 200,
+                Err(problem) => problem.status().as_u16(),
+            }
         };
         assert_eq!(status(Access::SessionAgent, Some("s1")), 200);
         assert_eq!(status(Access::SessionAgent, Some("s2")), 403);
         assert_eq!(status(Access::SessionAgent, None), 403);
+        assert_eq!(status(Access::SpaceAgent, Some("s1")), 403);
         assert_eq!(status(Access::Admin, Some("s1")), 403);
         assert_eq!(status(Access::Public, None), 200);
+    }
+
+    #[test]
+    fn an_agent_of_a_space_opens_only_its_own_space() {
+        let gate = gate(Some("secret"));
+        let (own, other) = (SpaceId::generate(), SpaceId::generate());
+        let caller = Caller::space_agent(own);
+        let status = |access, kind, id: SpaceId| {
+            let agent = Principal::new(kind, &id.to_string());
+            match gate.admit(&caller, access, Some(&agent)) {
+                Ok(()) => 200,
+                Err(problem) => problem.status().as_u16(),
+            }
+        };
+        let kind = PrincipalKind::SpaceAgent;
+        assert_eq!(status(Access::SpaceAgent, kind, own), 200);
+        assert_eq!(status(Access::SpaceAgent, kind, other), 403);
+        assert_eq!(status(Access::SpaceAgent, PrincipalKind::Agent, own), 403);
+        assert_eq!(status(Access::SessionAgent, kind, own), 403);
+        assert_eq!(status(Access::Admin, kind, own), 403);
+        assert_eq!(status(Access::Public, kind, other), 200);
     }
 
     #[test]

@@ -27,6 +27,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ab_api::{RunId, SpaceId};
+use ab_core::{Principal, PrincipalKind};
 use ab_store::AccessTokenOwner;
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
@@ -90,6 +92,8 @@ impl Modify for Schemes {
         components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(value)));
         let agent = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
         components.add_security_scheme("sessionAgent", agent);
+        let agent = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("spaceAgent", agent);
     }
 }
 
@@ -221,11 +225,10 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     };
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let access = door.access.of(template, request.method());
-    let session = match access {
-        Access::SessionAgent => session_in_path(&mut request).await,
-        Access::Public | Access::Admin => None,
-    };
-    let admitted = identity.admit(&caller, access, session.as_deref());
+    // Only an agent is admitted by what the path names.
+    let is_agent = caller.principal().is_some() && !caller.is_admin();
+    let agent = if is_agent { agent_of_path(&door.app, access, &mut request).await } else { None };
+    let admitted = identity.admit(&caller, access, agent.as_ref());
     let refusal = if preflight { None } else { admitted.err() };
     if let Some(principal) = caller.principal() {
         request.extensions_mut().insert(principal.clone());
@@ -250,12 +253,31 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
 async fn stored_caller(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
     Some(match app.control().ok()?.owner_of_token(&shown?).await? {
         AccessTokenOwner::Session(session) => Caller::agent(&session.to_string()),
+        AccessTokenOwner::Space(space) => Caller::space_agent(space),
         AccessTokenOwner::ApiKey(name) => Caller::api_key(&name),
     })
 }
 
+/// The agent to which the session, space or run in the path belongs.
+async fn agent_of_path(app: &HttpApp, access: Access, request: &mut Request) -> Option<Principal> {
+    match access {
+        Access::Public | Access::Admin => None,
+        Access::SessionAgent => {
+            Some(Principal::new(PrincipalKind::Agent, &id_in_path(request).await?))
+        }
+        Access::SpaceAgent => {
+            let id = id_in_path(request).await?;
+            let space = match id.parse::<RunId>() {
+                Ok(run) => app.spaces().ok()?.spaces.get_run(run).await.ok()?.space_id,
+                Err(_) => id.parse::<SpaceId>().ok()?,
+            };
+            Some(Principal::new(PrincipalKind::SpaceAgent, &space.to_string()))
+        }
+    }
+}
+
 /// The parameter `id` of the path.
-async fn session_in_path(request: &mut Request) -> Option<String> {
+async fn id_in_path(request: &mut Request) -> Option<String> {
     let (mut parts, body) = std::mem::take(request).into_parts();
     let params = RawPathParams::from_request_parts(&mut parts, &()).await;
     *request = Request::from_parts(parts, body);

@@ -1,6 +1,6 @@
 //! API keys: named secrets of programs that use the server. Only their digests are stored.
 
-use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, Time};
+use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, SpaceId, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -14,6 +14,8 @@ use crate::store::Store;
 pub enum AccessTokenOwner {
     /// The token belongs to the agent of this session.
     Session(SessionId),
+    /// The token belongs to an agent that works in this space.
+    Space(SpaceId),
     /// The token is an API key that is not revoked. This is the name of the key.
     ApiKey(String),
 }
@@ -90,19 +92,22 @@ impl Store {
     /// Fails if the database fails.
     pub async fn token_owner(&self, token: &str) -> Result<Option<AccessTokenOwner>, StoreError> {
         let row = sqlx::query(
-            "SELECT session AS owner, 1 AS is_session FROM session_tokens WHERE digest = $1 \
+            "SELECT session AS owner, 'session' AS kind FROM session_tokens WHERE digest = $1 \
              UNION ALL \
-             SELECT name AS owner, 0 AS is_session FROM api_keys WHERE digest = $1 AND revoked IS NULL",
+             SELECT space AS owner, 'space' AS kind FROM space_tokens WHERE digest = $1 \
+             UNION ALL \
+             SELECT name AS owner, 'key' AS kind FROM api_keys WHERE digest = $1 AND revoked IS NULL",
         )
         .bind(sha256(token.as_bytes()))
         .fetch_optional(self.pool())
         .await?;
         let Some(row) = row else { return Ok(None) };
         let owner: String = row.try_get("owner")?;
-        let is_session: i64 = row.try_get("is_session")?;
-        Ok(Some(match is_session {
-            0 => AccessTokenOwner::ApiKey(owner),
-            _ => AccessTokenOwner::Session(parse_id(&owner)?),
+        let kind: String = row.try_get("kind")?;
+        Ok(Some(match kind.as_str() {
+            "session" => AccessTokenOwner::Session(parse_id(&owner)?),
+            "space" => AccessTokenOwner::Space(parse_id(&owner)?),
+            _ => AccessTokenOwner::ApiKey(owner),
         }))
     }
 }

@@ -55,6 +55,8 @@ pub enum StoreError {
     DigestReused(ApprovalId),
     /// Too many approvals wait for a decision.
     TooManyPending { limit: i64 },
+    /// The space has so many tokens that no more are stored.
+    TooManyTokens { limit: i64 },
     /// The idempotency key was used for a different request.
     KeyReused,
     /// The prompt is no longer in the queue.
@@ -100,6 +102,9 @@ impl fmt::Display for StoreError {
             }
             Self::TooManyPending { limit } => {
                 write!(f, "{limit} approvals of programs are pending: decide some first")
+            }
+            Self::TooManyTokens { limit } => {
+                write!(f, "the space has {limit} tokens: revoke some first")
             }
             Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
             Self::NotQueued(status) => {
@@ -162,6 +167,7 @@ impl StoreError {
             | Self::Grant(_)
             | Self::DigestReused(_)
             | Self::TooManyPending { .. }
+            | Self::TooManyTokens { .. }
             | Self::KeyReused
             | Self::NotQueued(_)
             | Self::NoWorkspace

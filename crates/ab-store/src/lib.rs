@@ -28,6 +28,7 @@ mod retention;
 mod schema;
 mod session_list;
 mod sessions;
+mod space_tokens;
 mod spaces;
 mod store;
 mod tail;

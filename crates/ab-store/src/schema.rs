@@ -32,6 +32,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (10, "uploads", include_str!("../migrations/0010_uploads.sql")),
     (11, "housekeeping", include_str!("../migrations/0011_housekeeping.sql")),
     (12, "program approvals", include_str!("../migrations/0012_program_approvals.sql")),
+    (13, "space tokens", include_str!("../migrations/0013_space_tokens.sql")),
 ];
 
 /// The schema version that this program creates.

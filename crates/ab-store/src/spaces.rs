@@ -13,6 +13,7 @@ use crate::approvals;
 use crate::error::StoreError;
 use crate::record::{EventStreamId, RUN_END_RECORD_KIND, signed, unsigned};
 use crate::sessions::{IdempotencyRecord, claim_key};
+use crate::space_tokens;
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
 
@@ -179,7 +180,10 @@ impl Store {
                     .bind(to_json("space", &space)?)
                     .execute(writing.connection().await?)
                     .await?;
-                if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+                if done.rows_affected() == 0 {
+                    return Err(StoreError::NotFound);
+                }
+                space_tokens::remove_all(writing, space.id).await
             })
         })
         .await
@@ -335,17 +339,20 @@ fn bodies(rows: &[SqliteRow]) -> Result<Vec<Run>, StoreError> {
     rows.iter().map(|row| from_json("run", row.try_get("body")?)).collect()
 }
 
+/// Fails with [`StoreError::NotFound`] if there is no such space, or it is destroyed.
+pub(crate) async fn check_exists(writing: &mut Writing, id: SpaceId) -> Result<(), StoreError> {
+    let sql = "SELECT COUNT(*) FROM spaces WHERE id = $1 AND status <> 'destroyed'";
+    let query = sqlx::query_scalar(sql).bind(id.to_string());
+    let spaces: i64 = query.fetch_one(writing.connection().await?).await?;
+    if spaces == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+}
+
 async fn insert_run(
     writing: &mut Writing,
     run: &Run,
     operations: Vec<String>,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT COUNT(*) FROM spaces WHERE id = $1 AND status <> 'destroyed'";
-    let query = sqlx::query_scalar(sql).bind(run.space_id.to_string());
-    let spaces: i64 = query.fetch_one(writing.connection().await?).await?;
-    if spaces == 0 {
-        return Err(StoreError::NotFound);
-    }
+    check_exists(writing, run.space_id).await?;
     sqlx::query(
         "INSERT INTO runs (id, space, status, live, created, updated, body) \
          VALUES ($1, $2, $3, 1, $4, $4, $5)",

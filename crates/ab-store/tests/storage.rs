@@ -4,7 +4,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, Time};
+use ab_api::{
+    ApiKey, ApiKeyId, PageRequest, SessionId, Space, SpaceBackend, SpaceId, SpaceStatus,
+    SpaceToken, SpaceTokenId, Time,
+};
 use ab_store::{AccessTokenOwner, DataDir, PendingCleanup, StoreError};
 
 use crate::fixture::{scratch, stored};
@@ -121,6 +124,48 @@ async fn api_keys_are_stored_as_digests_and_revoked_once() {
     assert_eq!(owner("other").await.expect("look"), known);
     let (keys, total) = scratch.store.list_api_keys(PageRequest::default()).await.expect("list");
     assert_eq!((keys.len(), total, &keys[1]), (2, 2, &revoked));
+}
+
+#[tokio::test]
+async fn tokens_of_a_space_are_bounded_and_end_with_it() {
+    let scratch = scratch().await;
+    let space = Space {
+        id: SpaceId::generate(),
+        name: None,
+        description: None,
+        status: SpaceStatus::Ready,
+        backend: SpaceBackend::Memory,
+        policy: serde_json::Value::Null,
+        env: std::collections::BTreeMap::new(),
+        metadata: serde_json::Map::new(),
+        created_at: Time::now(),
+        expires_at: None,
+    };
+    scratch.store.create_space(space.clone(), None).await.expect("create");
+    let token =
+        || SpaceToken { id: SpaceTokenId::generate(), space_id: space.id, created_at: Time::now() };
+    let first = token();
+    scratch.store.add_space_token(first.clone(), "a-secret-of-a-space").await.expect("add");
+    let scratch = scratch.reopen().await;
+    let owner = |secret: &'static str| scratch.store.token_owner(secret);
+    let known = Some(AccessTokenOwner::Space(space.id));
+    assert_eq!(owner("a-secret-of-a-space").await.expect("look"), known);
+    let listed = scratch.store.list_space_tokens(space.id).await.expect("list");
+    assert_eq!(listed, [first.clone()]);
+    for number in 1..100 {
+        scratch.store.add_space_token(token(), &format!("s{number}")).await.expect("add");
+    }
+    let error = scratch.store.add_space_token(token(), "more").await.expect_err("too many");
+    assert!(matches!(error, StoreError::TooManyTokens { limit: 100 }), "{error}");
+    let other = scratch.store.remove_space_token(SpaceId::generate(), first.id).await;
+    assert!(matches!(other, Err(StoreError::NotFound)), "{other:?}");
+    scratch.store.remove_space_token(space.id, first.id).await.expect("revoke");
+    assert_eq!(owner("a-secret-of-a-space").await.expect("look"), None);
+    assert_eq!(owner("s99").await.expect("look"), known);
+    scratch.store.destroy_space(space.clone()).await.expect("destroy");
+    assert_eq!(owner("s99").await.expect("look"), None);
+    let error = scratch.store.add_space_token(token(), "late").await.expect_err("no space");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ab_api::SpaceId;
+use ab_api::{SpaceId, SpaceTokenId};
 use ab_core::error::escape_unprintable;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -15,7 +15,8 @@ use crate::terminal::{Format, Terminal};
 
 /// Create, list, show and remove spaces of a server
 ///
-/// A space is a place with files and a policy. agent-backend run performs operations in it.
+/// A space is a place with files and a policy. agent-backend run performs operations in it. An agent gets a token for
+/// one space, with which it cannot decide approvals.
 #[derive(Args, Debug)]
 pub(crate) struct SpaceCommand {
     #[command(subcommand)]
@@ -55,6 +56,20 @@ enum SpaceAction {
     Show {
         /// ID of the space
         space: SpaceId,
+    },
+    /// Create a token with which an agent works in a space, and print it
+    ///
+    /// The token opens the runs, files and tools of this space. It cannot decide approvals, change policies or reach
+    /// other spaces, as the token of the server can.
+    Token {
+        /// ID of the space
+        space: SpaceId,
+        /// List the tokens of the space instead, the newest first
+        #[arg(long, conflicts_with = "revoke")]
+        list: bool,
+        /// Revoke the token with this ID instead
+        #[arg(long, value_name = "TOKEN")]
+        revoke: Option<SpaceTokenId>,
     },
     /// Remove a space and its files
     Rm {
@@ -126,6 +141,33 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
                 client.send_request("GET", &format!("/v1/spaces/{space}/runs"), None).await?;
             terminal.line(details(&shown["data"], &runs["data"]).trim_end())
         }
+        SpaceAction::Token { space, list: true, .. } => {
+            let path = format!("/v1/spaces/{space}/tokens");
+            let tokens = client.send_request("GET", &path, None).await?;
+            if terminal.format() == Format::Text && tokens["data"] == json!([]) {
+                terminal.note("the space has no tokens");
+                return Ok(());
+            }
+            print(terminal, &tokens["data"], token_list)
+        }
+        SpaceAction::Token { space, revoke: Some(token), .. } => {
+            let path = format!("/v1/spaces/{space}/tokens/{token}");
+            client.send_request("DELETE", &path, None).await?;
+            Ok(())
+        }
+        SpaceAction::Token { space, .. } => {
+            let path = format!("/v1/spaces/{space}/tokens");
+            let created = client.send_request("POST", &path, None).await?;
+            print(terminal, &created["data"], |token| text(&token["secret"]))?;
+            if terminal.format() == Format::Text {
+                let id = text(&created["data"]["id"]);
+                terminal.note(&format!(
+                    "the server keeps only a digest: this token is not shown again; to revoke it: \
+                     agent-backend space token {space} --revoke {id}{server_flags}"
+                ));
+            }
+            Ok(())
+        }
         SpaceAction::Rm { space } => {
             client.send_request("DELETE", &format!("/v1/spaces/{space}"), None).await?;
             Ok(())
@@ -142,6 +184,15 @@ fn list(spaces: &Value) -> String {
     for space in spaces.as_array().into_iter().flatten() {
         let (id, status) = (text(&space["id"]), text(&space["status"]));
         lines.push(line(&id, &status, &text(&space["policy"]["name"]), &text(&space["name"])));
+    }
+    lines.join("\n")
+}
+
+/// Tokens as a table for people.
+fn token_list(tokens: &Value) -> String {
+    let mut lines = vec![format!("{:<30}  CREATED", "TOKEN")];
+    for token in tokens.as_array().into_iter().flatten() {
+        lines.push(format!("{:<30}  {}", text(&token["id"]), text(&token["createdAt"])));
     }
     lines.join("\n")
 }

@@ -229,7 +229,7 @@ fn http_blocks() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/protocol.md")).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.filter(|block| block.contains("ask ")).collect()
+    blocks.filter(|block| ["ask ", "agent -H"].iter().any(|it| block.contains(it))).collect()
 }
 
 #[test]

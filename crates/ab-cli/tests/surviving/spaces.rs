@@ -418,7 +418,7 @@ fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
 }
 
 #[test]
-fn spaces_are_for_the_token_of_the_server_only() {
+fn callers_without_a_token_reach_no_space() {
     let fixture = fixture();
     let server = fixture.start(&[]);
     let id = space(&server, &json!({}));

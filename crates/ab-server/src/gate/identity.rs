@@ -2,6 +2,7 @@
 
 use std::io;
 
+use ab_api::SpaceId;
 use ab_core::{Principal, PrincipalKind, Role};
 use axum::http::header::{AUTHORIZATION, ORIGIN, UPGRADE};
 use axum::http::{HeaderMap, Method, Uri};
@@ -64,6 +65,11 @@ impl Caller {
         Caller::Known(Principal::new(PrincipalKind::Agent, session), Proof::Token)
     }
 
+    /// An agent that works in a space, authenticated by a token of the space.
+    pub(crate) fn space_agent(space: SpaceId) -> Caller {
+        Caller::Known(Principal::new(PrincipalKind::SpaceAgent, &space.to_string()), Proof::Token)
+    }
+
     /// The caller that uses an API key. The id of the principal is the name of the key.
     pub(crate) fn api_key(name: &str) -> Caller {
         let principal = Principal::new(PrincipalKind::ApiKey, name).with_role(Role::Admin);
@@ -95,6 +101,11 @@ impl Identity {
     /// `Set-Cookie` header, or `None` if the ticket is not valid.
     pub(crate) fn redeem(&self, host: &Host, ticket: &str) -> io::Result<Option<String>> {
         self.browsers()?.redeem(&host.name, ticket, Moment::now())
+    }
+
+    /// Whether callers need a token.
+    pub(crate) fn is_token_required(&self) -> bool {
+        self.gate.token.is_some()
     }
 
     /// Checks the credentials of people and programs. The tokens of agents and the API keys are not
@@ -155,22 +166,32 @@ impl Identity {
         self.gate.page(host, headers)
     }
 
-    /// Whether the caller may use a route with this access. `session` is the session in the path.
+    /// Whether the caller may use a route with this access. `agent` is the agent to which the object in the path
+    /// belongs.
     pub(crate) fn admit(
         &self,
         caller: &Caller,
         access: Access,
-        session: Option<&str>,
+        agent: Option<&Principal>,
     ) -> Result<(), Problem> {
         if access == Access::Public || caller.is_admin() {
             return Ok(());
         }
         let Some(principal) = caller.principal() else { return Err(Problem::unauthorized()) };
-        let is_own = principal.kind() == PrincipalKind::Agent && session == Some(principal.id());
-        if access == Access::SessionAgent && is_own {
+        let kind = match access {
+            Access::Public | Access::Admin => None,
+            Access::SessionAgent => Some(PrincipalKind::Agent),
+            Access::SpaceAgent => Some(PrincipalKind::SpaceAgent),
+        };
+        if kind == Some(principal.kind()) && agent == Some(principal) {
             return Ok(());
         }
-        let detail = "this token opens only the MCP endpoint of its own session";
+        let detail = match principal.kind() {
+            PrincipalKind::SpaceAgent => {
+                "this token opens only the runs, files and tools of its own space, and decides nothing"
+            }
+            _ => "this token opens only the MCP endpoint of its own session",
+        };
         Err(Problem::new(ProblemKind::Forbidden, detail))
     }
 }

@@ -164,7 +164,7 @@ impl ControlPlaneRoutes {
         }
     }
 
-    /// The agent or the API key that this token belongs to.
+    /// The caller that this token belongs to, unless it is the server's own token.
     pub(crate) async fn owner_of_token(&self, shown: &[u8]) -> Option<AccessTokenOwner> {
         let shown = std::str::from_utf8(shown).ok()?;
         match self.control.store().token_owner(shown).await {
@@ -231,7 +231,7 @@ pub(crate) fn decided_by(
 pub(crate) fn check_operator(principal: &Principal, act: &str) -> Result<(), Problem> {
     match principal.kind() {
         PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => Ok(()),
-        PrincipalKind::Agent | PrincipalKind::Executor => {
+        PrincipalKind::Agent | PrincipalKind::SpaceAgent | PrincipalKind::Executor => {
             let detail = format!("only a person or an API key of the operator can {act}");
             Err(Problem::new(ProblemKind::Forbidden, detail))
         }

@@ -1,4 +1,4 @@
-//! Spaces over HTTP: spaces, their runs, files, MCP endpoints, and policies.
+//! Spaces over HTTP: spaces, their tokens, runs, files, MCP endpoints, and policies.
 
 mod envelope;
 mod files;
@@ -7,6 +7,7 @@ mod policies;
 mod problems;
 mod runs;
 mod space;
+mod tokens;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -82,16 +83,19 @@ impl fmt::Debug for SpacesRoutes {
 pub(crate) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Admin.to(routes!(space::create, space::list)))
-        .routes(Access::Admin.to(routes!(space::show, space::remove)))
-        .routes(Access::Admin.to(routes!(runs::create, runs::list)))
-        .routes(Access::Admin.to(routes!(runs::show)))
+        .routes(Access::SpaceAgent.to(routes!(space::show)))
+        .routes(Access::Admin.to(routes!(space::remove)))
+        .routes(Access::Admin.to(routes!(tokens::create, tokens::list)))
+        .routes(Access::Admin.to(routes!(tokens::revoke)))
+        .routes(Access::SpaceAgent.to(routes!(runs::create, runs::list)))
+        .routes(Access::SpaceAgent.to(routes!(runs::show)))
         .routes(Access::Admin.to(routes!(runs::resume)))
-        .routes(Access::Admin.to(routes!(runs::cancel)))
-        .routes(Access::Admin.to(routes!(runs::stream)))
-        .routes(Access::Admin.to(routes!(files::list_root)))
-        .routes(Access::Admin.to(routes!(files::list_root_directory)))
-        .routes(Access::Admin.to(routes!(files::read, files::write, files::remove)))
-        .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
+        .routes(Access::SpaceAgent.to(routes!(runs::cancel)))
+        .routes(Access::SpaceAgent.to(routes!(runs::stream)))
+        .routes(Access::SpaceAgent.to(routes!(files::list_root)))
+        .routes(Access::SpaceAgent.to(routes!(files::list_root_directory)))
+        .routes(Access::SpaceAgent.to(routes!(files::read, files::write, files::remove)))
+        .routes(Access::SpaceAgent.to(routes!(mcp::call, mcp::listen, mcp::end)))
         .routes(Access::Admin.to(routes!(policies::presets)))
         .routes(Access::Admin.to(routes!(policies::validate)))
 }

@@ -120,6 +120,9 @@ fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
         Some("APPROVAL_INCOMPLETE") => {
             return Some("deny it: agent-backend approvals deny ID");
         }
+        Some("TOKEN_NOT_FOUND") => {
+            return Some("list the tokens of a space: agent-backend space token ID --list");
+        }
         Some("RUN_NOT_FOUND") => {
             return Some("list the runs of a space: agent-backend space show ID");
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ab_api::{ApprovalId, ApprovalStatus, Run, RunId, RunStatus, SpaceId};
+use ab_core::ErrorKind;
 use ab_core::process::OutputChannel;
 use ab_spaces::{EventsMessage, MessageStatus, Operation, ProtocolEvent};
 use agent_backend::ServeClient;
@@ -110,7 +111,18 @@ pub(super) async fn follow(
             }
             RunUpdate::Parked(parked) => {
                 let Some(id) = asks(&parked) else { continue };
-                let approval = client.approval(id).await?;
+                let approval = match client.approval(id).await {
+                    // The token of a space reads no approvals.
+                    Err(error) if error.kind() == ErrorKind::Denied => {
+                        terminal.note(
+                            "the run waits for the decision of a person, and this token cannot decide; \
+                             the run continues when it is decided",
+                        );
+                        let status = MessageStatus::AwaitingApproval;
+                        return Ok(EventsMessage::new(run, status, events));
+                    }
+                    approval => approval?,
+                };
                 // Skip an approval that was decided in the meantime.
                 if approval.status == ApprovalStatus::Pending {
                     if approve == Approve::Ask && !questions.is_interactive() {

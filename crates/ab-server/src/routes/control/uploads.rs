@@ -370,7 +370,7 @@ async fn admitted(
         PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => {
             owned(store, &principal, id).await
         }
-        PrincipalKind::Agent | PrincipalKind::Executor => {
+        PrincipalKind::Agent | PrincipalKind::SpaceAgent | PrincipalKind::Executor => {
             let detail = "the token of an agent opens no uploads";
             Err(Problem::new(ProblemKind::Forbidden, detail))
         }

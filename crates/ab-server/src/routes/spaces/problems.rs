@@ -55,6 +55,9 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
             let detail = "the Idempotency-Key was used for a different request";
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
         }
+        SpacesError::Store(error @ StoreError::TooManyTokens { .. }) => {
+            Problem::new(ProblemKind::TooManyRequests, error.to_string()).coded("quota_exceeded")
+        }
         SpacesError::Store(error) if error.is_disk_full() => {
             let detail = "the disk of the server is full. Nothing is lost: what cannot be stored now is stored when \
                           there is room";
