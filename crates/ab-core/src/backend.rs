@@ -4,6 +4,7 @@
 //! to a handle when it is created. A handle that is derived from another one never has more rights.
 
 mod exec;
+mod links;
 mod narrow;
 mod search;
 mod streams;

@@ -509,6 +509,14 @@ impl PathParser {
         Ok(())
     }
 
+    /// The part of an absolute path below the root of the workspace; `None` if the path leads elsewhere.
+    pub(crate) fn below_root_alias<'s, 't>(
+        &self,
+        segments: &'s [&'t str],
+    ) -> Option<&'s [&'t str]> {
+        Some(&segments[self.alias_length(None, segments)?..])
+    }
+
     /// How many of `segments` belong to the longest matching alias.
     fn alias_length(&self, drive: Option<&str>, segments: &[&str]) -> Option<usize> {
         let same = |a: &str, b: &str| match self.platform {

@@ -8,7 +8,6 @@
 mod approver;
 mod area;
 mod crash;
-mod cwd;
 mod event;
 mod gate;
 mod in_process;

@@ -16,7 +16,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::cwd;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
 use crate::operation::{ContentEncoding, Operation, TextEdit};
@@ -188,7 +187,9 @@ async fn directory(
 ) -> Result<Option<String>, Error> {
     match operation {
         Operation::Shell { cwd: Some(cwd), .. } => {
-            cwd::resolve_links(workspace.backend(), cwd).await.map(Some)
+            let backend = workspace.backend();
+            let cwd = backend.parse_path(cwd.as_str())?;
+            Ok(Some(backend.resolve_links(&cwd).await?.to_string()))
         }
         _ => Ok(None),
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
 use std::sync::OnceLock;
 
 use ab_testkit::schema::schema_problems;
@@ -414,6 +415,63 @@ fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
     let denied = exec();
     assert!(denied.body.contains("it is needed"), "{denied:?}");
     assert!(exec().body.contains("waits for approval"));
+    server.end();
+}
+
+#[test]
+fn a_yes_over_mcp_holds_for_the_directory_that_was_shown() {
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let no_network = json!({ "network": { "enabled": false } });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
+    let files = fixture.data().join("spaces").join(&id).join("files");
+    for directory in ["one/build", "two/build"] {
+        fs::create_dir_all(files.join(directory)).unwrap();
+    }
+    let point = |target: &str| {
+        fs::remove_file(files.join("d")).ok();
+        symlink(target, files.join("d")).unwrap();
+    };
+    let mut headers = server.operator();
+    headers.push(("accept", "application/json, text/event-stream"));
+    let exec = |cwd: &str, command: &str| {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": { "name": "exec", "arguments": { "command": command, "cwd": cwd } } });
+        let path = format!("/v1/spaces/{id}/mcp");
+        server.try_ask("POST", &path, &headers, &call.to_string()).unwrap()
+    };
+    let approve = |directory: &str| {
+        let pending = server.get("/v1/approvals?status=pending");
+        let asked = &pending["items"][0];
+        let detail = asked["detail"].as_str().unwrap();
+        assert!(detail.contains(&format!("directory: {directory}\n")), "{detail}");
+        let path = format!("/v1/approvals/{}", asked["id"].as_str().unwrap());
+        assert_eq!(server.ask("POST", &path, r#"{"decision":"approve"}"#).status, 200);
+    };
+    point("./one");
+    let (asked, command) = ("waits for approval", "rm -r build");
+    assert!(exec("d", command).body.contains(asked));
+    approve("one");
+    point("two");
+    let again = exec("d", command);
+    assert!(again.body.contains(asked), "{again:?}");
+    assert!(files.join("one/build").exists() && files.join("two/build").exists());
+    // Where the link leads to the directory that was shown, the yes counts.
+    point("one");
+    let done = exec("d", command);
+    assert!(!done.body.contains(asked), "{done:?}");
+    assert!(!files.join("one/build").exists() && files.join("two/build").exists());
+    // Links lead to directories as before, also absolute ones inside the space, and never out.
+    point(files.canonicalize().unwrap().join("two").to_str().unwrap());
+    for (cwd, expect) in [("d", "two"), ("d/build", "build"), (".", "files")] {
+        let ran = exec(cwd, "basename $(pwd -P)");
+        assert!(ran.body.contains(&format!("\"text\":\"{expect}\"")), "{cwd}: {ran:?}");
+    }
+    for target in ["/tmp", "two/../.."] {
+        point(target);
+        let ran = exec("d", "pwd");
+        assert!(ran.body.contains("\"isError\":true"), "{target}: {ran:?}");
+    }
     server.end();
 }
 

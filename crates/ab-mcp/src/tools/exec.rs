@@ -42,6 +42,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
     };
     let terminal = terminal(&mut arguments, background)?;
     let request = backend.build_exec_request(Command::Shell(command), options)?;
+    // The policy may ask a person, who sees this directory and decides about no other.
+    let request = backend.resolve_cwd(request).await?;
     if background {
         return started(backend, ExecRequest { terminal, ..request }).await;
     }
