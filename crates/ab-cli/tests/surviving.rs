@@ -20,6 +20,7 @@ mod sources;
 mod space_crashes;
 mod space_escapes;
 mod space_messages;
+mod space_operations;
 mod space_readers;
 mod space_requests;
 mod space_tokens;

@@ -13,46 +13,24 @@ use ab_spaces::{
     MessageStatus, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
     SpaceWorkspace, run_operations_message,
 };
+use ab_testkit::operations::{OperationsCase, without_times};
 use serde_json::{Value, json};
 
 use crate::stage::{Decider, Stage, document, is_empty, run};
 
-fn without_time(mut event: Value) -> Value {
-    event.as_object_mut().expect("an object").remove("timestamp").expect("every event has a time");
-    event
+/// Runs the operations of a case and checks their events.
+async fn check(case: OperationsCase, stage: &Stage) {
+    (case.plant)(stage.root.path());
+    let message = stage.run((case.operations)()).await;
+    assert_eq!(message.status, MessageStatus::Completed);
+    assert_eq!(message.protocol_version, "1.0");
+    let events: Vec<Value> = message.events.iter().map(|event| json!(event)).collect();
+    (case.check)(&events);
 }
 
 #[tokio::test]
 async fn operations_run_in_order_and_each_yields_one_event() {
-    let stage = Stage::permissive();
-    let message = stage
-        .run(json!([
-            { "type": "message", "id": "m", "content": "Starting" },
-            { "type": "createFile", "id": "c", "path": "src/utils.ts", "content": "export const a = 1;\n" },
-            { "type": "editFile", "id": "e", "path": "src/utils.ts",
-                "edits": [{ "oldContent": "1", "newContent": "42" }, { "oldContent": "const", "newContent": "let" }] },
-            { "type": "readFile", "id": "r", "path": "src/utils.ts" },
-            { "type": "deleteFile", "id": "d", "path": "src/utils.ts" },
-            { "type": "createFile", "path": "bin", "content": "AP8=", "encoding": "base64" },
-            { "type": "readFile", "path": "bin", "encoding": "base64" },
-        ]))
-        .await;
-    assert_eq!(message.status, MessageStatus::Completed);
-    assert_eq!(message.protocol_version, "1.0");
-    let events: Vec<Value> =
-        message.events.iter().map(|event| without_time(json!(event))).collect();
-    let expect = json!([
-        { "type": "message", "operationId": "m", "success": true },
-        { "type": "createFile", "operationId": "c", "path": "src/utils.ts", "success": true, "bytesWritten": 20 },
-        { "type": "editFile", "operationId": "e", "path": "src/utils.ts", "success": true, "editsApplied": 2 },
-        { "type": "readFile", "operationId": "r", "path": "src/utils.ts", "success": true,
-            "content": "export let a = 42;\n", "encoding": "utf-8", "size": 19 },
-        { "type": "deleteFile", "operationId": "d", "path": "src/utils.ts", "success": true },
-        { "type": "createFile", "operationId": "op-6", "path": "bin", "success": true, "bytesWritten": 2 },
-        { "type": "readFile", "operationId": "op-7", "path": "bin", "success": true,
-            "content": "AP8=", "encoding": "base64", "size": 2 },
-    ]);
-    assert_eq!(json!(events), expect);
+    check(OperationsCase::CONTENTS, &Stage::permissive()).await;
 }
 
 #[tokio::test]
@@ -71,39 +49,8 @@ async fn output_is_whole_however_the_command_writes_it() {
 #[tokio::test]
 async fn failures_say_why_and_do_not_stop_the_run() {
     let stage = Stage::permissive();
-    fs::create_dir(stage.path("dir")).expect("a directory");
-    fs::write(stage.path("binary"), [0xFF, 0x00]).expect("a file");
-    fs::write(stage.path("text"), "aXbX").expect("a file");
-    let events = stage
-        .events(json!([
-            { "type": "createFile", "path": "text", "content": "new" },
-            { "type": "readFile", "path": "missing" },
-            { "type": "readFile", "path": "binary" },
-            { "type": "editFile", "path": "binary", "edits": [{ "oldContent": "a", "newContent": "b" }] },
-            { "type": "editFile", "path": "text",
-                "edits": [{ "oldContent": "X", "newContent": "$&" }, { "oldContent": "gone", "newContent": "" }] },
-            { "type": "readFile", "path": "text" },
-            { "type": "deleteFile", "path": "dir" },
-            { "type": "deleteFile", "path": "missing" },
-            { "type": "editFile", "path": "missing", "edits": [{ "oldContent": "a", "newContent": "b" }] },
-            { "type": "editFile", "path": "text", "edits": [{ "oldContent": "X", "newContent": "$&" }] },
-            { "type": "createFile", "path": "text", "content": "new", "overwrite": true },
-        ]))
-        .await;
-    let told: Vec<&str> =
-        events.iter().map(|event| event["error"].as_str().unwrap_or("done")).collect();
-    assert_eq!(told[..2], ["File already exists", "File not found"]);
-    assert!(told[2].contains("base64"), "{}", told[2]);
-    assert!(told[3].contains("not UTF-8"), "{}", told[3]);
-    assert!(told[4].contains("gone") || told[4].contains("2"), "{}", told[4]);
-    assert_eq!(events[5]["content"], "aXbX", "no edit of a list that fails applies");
-    assert!(told[6].contains("directory"), "{}", told[6]);
-    assert_eq!(told[7..], ["File not found", "File not found", "done", "done"]);
-    for (number, event) in events.iter().enumerate() {
-        assert_eq!(event["success"], [5, 9, 10].contains(&number), "{number}: {event}");
-    }
+    check(OperationsCase::FAILURES, &stage).await;
     assert!(stage.path("dir").is_dir());
-    // The first occurrence, and the text is taken as it is.
     assert_eq!(fs::read_to_string(stage.path("text")).expect("text"), "new");
 }
 
@@ -122,29 +69,10 @@ async fn commands_report_exit_code_output_and_duration() {
     let space_env = BTreeMap::from([("FROM_SPACE".to_owned(), "s".to_owned())]);
     let policy = document(json!("permissive"), json!({ "network": { "enabled": false } }));
     let stage = Stage::with_env(policy, space_env);
-    fs::create_dir(stage.path("src")).expect("a directory");
-    let events = stage
-        .events(json!([
-            { "type": "shell", "id": "a", "command": "echo out; echo err >&2; echo $FROM_SPACE$OWN; exit 3",
-                "env": { "OWN": "o" } },
-            { "type": "shell", "command": "pwd | grep -c /src", "cwd": "src" },
-            { "type": "shell", "command": "sleep 60", "timeout": 1000 },
-            { "type": "shell", "command": "echo still here" },
-        ]))
-        .await;
-    let first = &events[0];
-    assert_eq!((&first["success"], &first["exitCode"]), (&json!(false), &json!(3)), "{first}");
-    assert_eq!((&first["stdout"], &first["stderr"]), (&json!("out\nso\n"), &json!("err\n")));
-    assert!(first["durationMs"].is_u64() && first.get("error").is_none(), "{first}");
-    assert_eq!((&events[1]["stdout"], &events[1]["success"]), (&json!("1\n"), &json!(true)));
-    let timed = &events[2];
-    assert_eq!(
-        (&timed["success"], &timed["timedOut"], &timed["exitCode"]),
-        (&json!(false), &json!(true), &json!(124)),
-        "{timed}"
-    );
-    assert!(timed["durationMs"].as_u64().is_some_and(|it| it >= 1000), "{timed}");
-    assert_eq!(events[3]["stdout"], "still here\n", "the space lives on after a timeout");
+    check(OperationsCase::COMMANDS, &stage).await;
+    let both =
+        json!([{ "type": "shell", "command": "echo $FROM_SPACE$OWN", "env": { "OWN": "o" } }]);
+    assert_eq!(stage.events(both).await[0]["stdout"], "so\n");
 }
 
 #[tokio::test]
@@ -257,7 +185,7 @@ async fn a_question_that_nobody_answers_pauses_the_run() {
         ]))
         .await;
     assert_eq!(message.status, MessageStatus::AwaitingApproval);
-    let event = without_time(json!(message.events[1]));
+    let event = without_times(&json!(message.events[1]));
     let expect = json!({
         "type": "approvalRequired",
         "operationId": "shell-1",

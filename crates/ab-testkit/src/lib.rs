@@ -22,6 +22,7 @@ pub mod gate;
 mod heard;
 pub mod host;
 pub mod model;
+pub mod operations;
 pub mod peers;
 pub mod recording;
 pub mod schema;
