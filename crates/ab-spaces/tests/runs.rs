@@ -76,6 +76,21 @@ async fn commands_report_exit_code_output_and_duration() {
 }
 
 #[tokio::test]
+async fn long_output_is_cut_and_ends_with_a_note() {
+    const KEPT: usize = 1024 * 1024;
+    let line = "head -c 1048577 /dev/zero | tr '\\0' x";
+    let command = format!("{line}; {line} >&2; echo end >&2");
+    let stage = Stage::permissive();
+    let event = stage.events(json!([{ "type": "shell", "command": command }])).await.remove(0);
+    for (channel, total) in [("stdout", KEPT + 1), ("stderr", KEPT + 5)] {
+        let (kept, note) = event[channel].as_str().expect("text").split_at(KEPT);
+        assert!(kept.bytes().all(|byte| byte == b'x'), "{channel}");
+        let expect = format!("\n[output truncated: the first {KEPT} of {total} bytes]\n");
+        assert_eq!(note, expect, "{channel}");
+    }
+}
+
+#[tokio::test]
 async fn a_policy_shortens_the_time_of_commands() {
     let policy = document(
         json!("permissive"),

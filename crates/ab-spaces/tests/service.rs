@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ab_api::{
     ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DeciderKind, PageRequest,
-    RunId, RunStatus, SpaceId,
+    Run, RunId, RunStatus, SpaceId, Time,
 };
 use ab_core::{Principal, PrincipalKind};
 use ab_local::LocalWorkspaceConfig;
@@ -53,6 +53,26 @@ impl Server {
         let message = self.spaces.wait_for_run_events(run, 0).await.expect("an end");
         fits(&json!(message));
         message
+    }
+
+    /// A run in the store that no task has begun, as a crash leaves it.
+    async fn stored(&self, space: SpaceId, operations: &[&str]) -> RunId {
+        let now = Time::now();
+        let run = Run {
+            id: RunId::generate(),
+            space_id: space,
+            status: RunStatus::Queued,
+            operation_count: u32::try_from(operations.len()).expect("few"),
+            pending_approval: None,
+            created_by: "person:ada".to_owned(),
+            created_at: now,
+            updated_at: now,
+            ended_at: None,
+        };
+        let id = run.id;
+        let operations = operations.iter().map(|text| (*text).to_owned()).collect();
+        self.spaces.store().create_run(run, operations, None).await.expect("stored");
+        id
     }
 
     async fn start(&self, space: SpaceId, operations: Value) -> RunId {
@@ -404,5 +424,44 @@ async fn a_space_starts_with_a_copy_of_a_directory() {
         let made = server.spaces.create_space(request.expect("valid"), None).await;
         assert!(matches!(made, Err(SpacesError::BadSource(_))), "{bad:?}: {made:?}");
     }
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_cannot_be_read_is_a_system_error() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let write = json!({ "type": "createFile", "id": "w", "path": "a", "content": "x" }).to_string();
+    let newer = r#"{"type":"moveFile","id":"m"}"#;
+    let run = server.stored(space, &[newer, "{", &write]).await;
+    let server = server.restarted().await;
+    let message = server.events(run).await;
+    assert_eq!(message.status, MessageStatus::Completed);
+    let events = json!(message.events);
+    for (number, id) in [(0, json!("m")), (1, Value::Null)] {
+        let event = &events[number];
+        assert_eq!((&event["type"], &event["category"]), (&json!("error"), &json!("system")));
+        assert_eq!(event["message"], "a stored operation cannot be read", "{event}");
+        assert_eq!(event["operationId"], id, "{event}");
+    }
+    assert_eq!((&events[2]["operationId"], &events[2]["success"]), (&json!("w"), &json!(true)));
+    assert_eq!(message.events.len(), 3);
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_a_memory_space_end_with_an_error_after_a_restart() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(json!({ "backend": "memory" })).await;
+    let write = json!({ "type": "createFile", "id": "w", "path": "a", "content": "x" }).to_string();
+    let run = server.stored(space, &[&write]).await;
+    let server = server.restarted().await;
+    let message = server.events(run).await;
+    assert_eq!(message.status, MessageStatus::Error);
+    let event = json!(message.events[0]);
+    assert_eq!((&event["type"], &event["category"]), (&json!("error"), &json!("execution")));
+    assert!(event["message"].as_str().is_some_and(|why| why.contains("in memory")), "{event}");
+    assert_eq!(message.events.len(), 1);
+    assert_eq!(server.spaces.get_run(run).await.expect("a run").status, RunStatus::Error);
     server.spaces.shutdown().await;
 }

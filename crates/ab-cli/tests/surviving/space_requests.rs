@@ -1,6 +1,7 @@
 //! What requests of spaces and runs can say, over HTTP and on the command line of the built binary.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::fixture::Server;
 use super::spaces::{code, decision, fixture, operations, post, space};
+use crate::outliving::comes;
 use crate::stage::run;
 
 const ASKS: &str = "rm -rf data";
@@ -172,6 +174,42 @@ fn queued_runs_are_bounded_and_survive_a_kill() {
     }
     let files = server.get(&format!("/v1/spaces/{id}/files/"))["data"].clone();
     assert_eq!(files.as_array().unwrap().len(), 64, "every queued run was performed");
+    server.end();
+}
+
+#[test]
+fn a_run_goes_on_when_its_client_goes_away() {
+    let fixture = fixture();
+    let server = fixture.start(&[]);
+    let overrides = json!({ "network": { "enabled": false } });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": overrides }));
+    let wait = "touch begun; while [ ! -e go ]; do sleep 0.02; done; echo ended";
+    let body = operations(json!([
+        { "type": "shell", "command": wait },
+        { "type": "createFile", "path": "after", "content": "x" },
+    ]));
+    let runs = format!("/v1/spaces/{id}/runs");
+    let mut stream = server.connect().unwrap();
+    let (host, token, length) = (&server.address, &server.token, body.len());
+    let request = format!(
+        "POST {runs} HTTP/1.0\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let files = fixture.data().join("spaces").join(&id).join("files");
+    comes("the start of the command", || files.join("begun").exists());
+    drop(stream);
+    // Another request shows that the server has gone on since.
+    let run = server.get(&runs)["data"][0].clone();
+    assert_eq!(run["status"], "running", "{run:#}");
+    fs::write(files.join("go"), "").unwrap();
+    let run = run["id"].as_str().unwrap();
+    let told = server.ask("GET", &format!("/v1/runs/{run}/stream"), "").body;
+    assert!(told.contains("event: complete"), "{told}");
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    assert_eq!(shown["status"], "completed", "{shown:#}");
+    assert_eq!(shown["events"][0]["stdout"], "ended\n", "{shown:#}");
+    assert!(files.join("after").exists());
     server.end();
 }
 
