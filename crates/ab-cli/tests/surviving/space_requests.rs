@@ -92,6 +92,16 @@ fn a_space_tells_which_rules_hold_for_commands() {
             vec![size, blocked, timeout],
             vec![lists[1], lists[2]],
         ),
+        (
+            json!({ "policy": "permissive", "policyOverrides": { "filesystem": { "enabled": false } } }),
+            vec![size, timeout],
+            vec!["filesystem.enabled", blocked, lists[1], lists[2]],
+        ),
+        (
+            json!({ "policy": "permissive", "policyOverrides": { "filesystem": { "allowedPaths": ["src/**"] } } }),
+            vec![size, timeout],
+            vec!["filesystem.allowedPaths", blocked, lists[1], lists[2]],
+        ),
         (json!({ "policy": "standard", "backend": "memory" }), vec![], vec![]),
     ] {
         let id = space(&server, &body);
