@@ -62,8 +62,8 @@ impl Backend {
                 Ok(found) => found.kind == FileKind::Symlink,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     // Nothing is there that could be a link.
-                    let rest = pending.iter().filter(|name| !name.is_empty() && *name != ".");
-                    return rest.fold(Ok(path), |path, name| path?.child(name));
+                    let mut rest = pending.iter().filter(|name| !name.is_empty() && *name != ".");
+                    return rest.try_fold(path, |path, name| path.child(name));
                 }
                 Err(error) => return Err(of_exec(error, cwd)),
             };

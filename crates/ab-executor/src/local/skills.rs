@@ -100,8 +100,8 @@ impl Copying<'_> {
     async fn from(&mut self, directory: &Path, source: &SkillSource) -> Result<(), String> {
         match source.kind.as_str() {
             "local" => {}
-            "git" => return self.from_repository(&source.source, source).await,
-            "github" => return self.from_repository(&github_url(&source.source)?, source).await,
+            "git" => return self.add_repository(&source.source, source).await,
+            "github" => return self.add_repository(&github_url(&source.source)?, source).await,
             kind => return Err(format!("the type {kind:?} is none of local, git and github")),
         }
         let path = Path::new(&source.source);
@@ -120,7 +120,7 @@ impl Copying<'_> {
     }
 
     /// Copies skills of a repository at a URL, with the operator's credentials for git.
-    async fn from_repository(&mut self, url: &str, source: &SkillSource) -> Result<(), String> {
+    async fn add_repository(&mut self, url: &str, source: &SkillSource) -> Result<(), String> {
         let told = |error: SnapshotError| SnapshotError { field: None, ..error }.to_string();
         let timeout = self.deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
