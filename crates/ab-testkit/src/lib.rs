@@ -26,6 +26,7 @@ pub mod peers;
 pub mod recording;
 pub mod schema;
 pub mod scripted_model;
+pub mod sshd;
 mod world;
 
 pub use gate::{GuardEvent, GuardLog, ScriptedGuard, ScriptedGuardBehavior};

@@ -9,6 +9,7 @@ mod files;
 mod sessions;
 mod shell;
 mod skills;
+mod ssh_sandboxes;
 
 use std::path::Path;
 

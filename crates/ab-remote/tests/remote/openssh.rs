@@ -10,17 +10,18 @@ use std::time::Duration;
 use ab_core::options::{ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::ExecRequest;
 use ab_core::{Backend, ErrorCode, ErrorKind, FileKind, LostCallEffect};
+use ab_testkit::sshd::Sshd;
 use ab_testkit::{TestBackend, behaviour_suite, model};
 use bytes::Bytes;
 
-use super::sshd::Sshd;
+use super::sshd;
 
 /// Sequences of the model: each of their calls is a few round trips.
 const SEQUENCES: u32 = 60;
 
 async fn openssh() -> TestBackend {
     match Sshd::start().await {
-        Some(sshd) => TestBackend::keeping_alive(sshd.backend().await, sshd),
+        Some(sshd) => TestBackend::keeping_alive(sshd::backend(&sshd).await, sshd),
         // It was said that this host cannot.
         None => TestBackend::new(agent_backend::memory()),
     }
@@ -31,7 +32,7 @@ behaviour_suite! { suite => openssh }
 /// A backend on a server, or nothing where there is none.
 async fn plain() -> Option<(Backend, Sshd)> {
     let sshd = Sshd::start().await?;
-    Some((sshd.backend().await, sshd))
+    Some((sshd::backend(&sshd).await, sshd))
 }
 
 #[tokio::test]
@@ -139,7 +140,8 @@ async fn the_root_must_be_a_directory() {
     let root = sshd.workspace.path().to_str().unwrap();
     for wrong in [format!("{root}/nowhere"), format!("{root}/nowhere/deep"), format!("{root}/file")]
     {
-        let settings = ab_remote::client::ClientSettings { root: Some(wrong), ..sshd.settings() };
+        let settings =
+            ab_remote::client::ClientSettings { root: Some(wrong), ..sshd::settings(&sshd) };
         let backend = Backend::new(ab_remote::client::RemoteDriver::new(settings).unwrap());
         let error = backend.connect().await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidConfiguration, "{error}");

@@ -10,10 +10,10 @@ use ab_core::process::{ExecRequest, ProcessId};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
 use ab_remote::client::ClientSettings;
 use ab_testkit::host::report_skip;
+use ab_testkit::sshd::{SSHD, Sshd};
 use tempfile::TempDir;
 
-use super::Sshd;
-use crate::remote::sshd::PROGRAM;
+use crate::remote::sshd;
 use crate::remote::world::connected;
 use crate::stage::within;
 
@@ -44,7 +44,7 @@ impl Gated {
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let settings = format!("ForceCommand {}\n", script.display());
-        let sshd = Sshd::with(&settings, &[PROGRAM]).await?;
+        let sshd = Sshd::with(&settings, &[SSHD]).await?;
         Some(Self { sshd, directory })
     }
 
@@ -100,7 +100,7 @@ fn is_lost(error: &Error, effect: LostCallEffect) {
 async fn files_do_not_wait_for_commands() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
-    let backend = gated.sshd.backend().await;
+    let backend = sshd::backend(&gated.sshd).await;
     backend.write("before", "x").await.unwrap();
     assert_eq!(gated.asked(), 0, "it was asked before anybody wanted to know");
     let mut running = pin!(backend.exec("echo ran"));
@@ -121,7 +121,7 @@ async fn files_do_not_wait_for_commands() {
 #[tokio::test]
 async fn one_question_is_enough_for_all() {
     let Some(gated) = Gated::start().await else { return };
-    let backend = gated.sshd.backend().await;
+    let backend = sshd::backend(&gated.sshd).await;
     let (one, two) = tokio::join!(backend.exec("true"), backend.exec("true"));
     assert!(one.unwrap().exit.success() && two.unwrap().exit.success());
     assert_eq!(gated.asked(), 3);
@@ -132,7 +132,7 @@ async fn what_was_no_answer_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
     let settings =
-        ClientSettings { operation_timeout: Duration::from_secs(1), ..gated.sshd.settings() };
+        ClientSettings { operation_timeout: Duration::from_secs(1), ..sshd::settings(&gated.sshd) };
     let backend = connected(settings).await;
     let late = backend.exec("true").await.unwrap_err();
     assert_eq!((late.code(), late.kind()), (ErrorCode::Timeout, ErrorKind::Timeout), "{late}");
@@ -152,7 +152,7 @@ async fn what_was_no_answer_is_asked_again() {
 async fn a_question_that_is_cut_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
-    let backend = gated.sshd.backend().await;
+    let backend = sshd::backend(&gated.sshd).await;
     is_lost(&gated.cut_when_asked(&backend, 1).await, LostCallEffect::NotApplied);
     gated.open();
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
@@ -162,7 +162,7 @@ async fn a_question_that_is_cut_is_asked_again() {
 #[tokio::test]
 async fn a_connection_that_is_lost_as_a_command_starts() {
     let Some(gated) = Gated::start().await else { return };
-    let backend = gated.sshd.backend().await;
+    let backend = sshd::backend(&gated.sshd).await;
     backend.exec("true").await.unwrap();
     gated.shut();
     let next = gated.asked() + 1;
@@ -174,7 +174,7 @@ async fn a_connection_that_is_lost_as_a_command_starts() {
 #[tokio::test]
 async fn a_connection_that_is_lost_while_a_command_runs() {
     let Some(gated) = Gated::start().await else { return };
-    let backend = gated.sshd.backend().await;
+    let backend = sshd::backend(&gated.sshd).await;
     // It goes on over there until the directory is gone.
     let at = gated.directory.path().display();
     let line = format!("echo >>{at}/asked; while [ -d {at} ]; do sleep 0.1; done");
@@ -193,8 +193,8 @@ async fn a_connection_that_is_lost_while_a_command_runs() {
 #[tokio::test]
 async fn a_server_for_files_alone_runs_nothing() {
     let files_only = "ForceCommand internal-sftp\n";
-    let Some(sshd) = Sshd::with(files_only, &[PROGRAM]).await else { return };
-    let backend = sshd.backend().await;
+    let Some(sshd) = Sshd::with(files_only, &[SSHD]).await else { return };
+    let backend = sshd::backend(&sshd).await;
     backend.write("file", "x").await.unwrap();
     for _ in 0..2 {
         let refused = within(backend.exec("true")).await.unwrap_err();
@@ -212,7 +212,7 @@ async fn a_server_for_files_alone_runs_nothing() {
 #[tokio::test]
 async fn nothing_can_be_kept() {
     let Some(sshd) = Sshd::start().await else { return };
-    let backend = sshd.backend().await;
+    let backend = sshd::backend(&sshd).await;
     let request = ExecRequest::shell("touch made");
     for refused in [
         backend.spawn_detached(request).await.unwrap_err(),

@@ -11,9 +11,9 @@ use std::process::Command;
 use ab_core::{Backend, ErrorCode, ErrorKind};
 use ab_remote::client::{ClientSettings, Credential, RemoteDriver, RemoteEndpoint};
 use ab_testkit::host::report_skip;
+use ab_testkit::sshd::{SSHD, Sshd};
 
-use super::Sshd;
-use crate::remote::sshd::PROGRAM;
+use crate::remote::sshd;
 use crate::stage::{has, within};
 
 const PASSWORD: &str = "correct horse";
@@ -29,7 +29,7 @@ fn asking(by_question: bool) -> String {
 }
 
 fn with_password(sshd: &Sshd, password: &str) -> ClientSettings {
-    let mut settings = sshd.settings();
+    let mut settings = sshd::settings(sshd);
     let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint else { panic!("not by SSH") };
     ssh.credentials = vec![Credential::Password(password.into())];
     settings
@@ -54,7 +54,7 @@ async fn check(by_question: bool) {
     if !tried.status.success() {
         return report_skip(needs, &String::from_utf8_lossy(&tried.stderr));
     }
-    let program = [&walls[..], &[PROGRAM]].concat();
+    let program = [&walls[..], &[SSHD]].concat();
     let Some(sshd) = Sshd::with(&asking(by_question), &program).await else { return };
     let backend = Backend::new(RemoteDriver::new(with_password(&sshd, PASSWORD)).unwrap());
     within(backend.connect()).await.unwrap();

@@ -1,6 +1,6 @@
 //! Sandboxes on an SSH host: one directory for each session.
 
-use ab_core::{Backend, FileKind, Result};
+use ab_core::{Backend, ErrorCode, ErrorKind, FileKind, Result};
 use async_trait::async_trait;
 
 use super::{ExternalSandbox, SandboxProvider};
@@ -17,7 +17,8 @@ pub struct SshSandboxProvider {
 }
 
 impl SshSandboxProvider {
-    /// Uses directories below `base`, an absolute path on the host of `config`.
+    /// Uses directories below `base`, an absolute path on the host of `config`. It is created with the first
+    /// sandbox if it is missing.
     pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
         let base = base.into();
         Self { config, base: base.trim_end_matches('/').to_owned() }
@@ -28,11 +29,36 @@ impl SshSandboxProvider {
         SshSandbox { config: self.config.clone(), home }
     }
 
-    async fn base(&self) -> Result<Backend> {
-        let base = if self.base.is_empty() { "/" } else { self.base.as_str() };
-        let backend = crate::remote_with(self.config.clone().root(base))?;
+    async fn connect(&self, root: &str) -> Result<Backend> {
+        let backend = crate::remote_with(self.config.clone().root(root))?;
         backend.connect().await?;
         Ok(backend)
+    }
+
+    /// The workspace that contains the directory of a session, and the path of the directory in it.
+    async fn directory(&self, session: &SessionContext) -> Result<(Backend, String)> {
+        let name = session.session_id.to_string();
+        if self.base.is_empty() {
+            return Ok((self.connect("/").await?, name));
+        }
+        let error = match self.connect(&self.base).await {
+            Ok(base) => return Ok((base, name)),
+            Err(error) if error.code() == ErrorCode::InvalidConfiguration => error,
+            Err(error) => return Err(error),
+        };
+        // A plain server refuses a root that is missing. A daemon serves one directory and has no other root.
+        let Some(base) = self.base.strip_prefix('/') else { return Err(error) };
+        let Ok(top) = self.connect("/").await else { return Err(error) };
+        match top.stat(base).await {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {
+                let path = format!("{base}/{name}");
+                Ok((top, path))
+            }
+            _ => {
+                top.destroy().await?;
+                Err(error)
+            }
+        }
     }
 }
 
@@ -42,21 +68,22 @@ impl SandboxProvider for SshSandboxProvider {
         &self,
         session: &SessionContext,
     ) -> Result<Option<Box<dyn ExternalSandbox>>> {
-        let base = self.base().await?;
-        let home = base.stat(session.session_id.as_str()).await;
-        base.destroy().await?;
+        let (workspace, path) = self.directory(session).await?;
+        let home = workspace.stat(&path).await;
+        workspace.destroy().await?;
         match home {
             Ok(stat) if stat.kind == FileKind::Dir => Ok(Some(Box::new(self.sandbox(session)))),
             Ok(_) => Ok(None),
-            Err(error) if error.kind() == ab_core::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>> {
-        let base = self.base().await?;
-        base.mkdir(session.session_id.as_str()).await?;
-        base.destroy().await?;
+        let (workspace, path) = self.directory(session).await?;
+        let made = workspace.mkdir(&path).await;
+        workspace.destroy().await?;
+        made?;
         Ok(Box::new(self.sandbox(session)))
     }
 }
