@@ -49,6 +49,8 @@ impl BackendFactory for Backend {
 pub struct SessionBackend {
     pub(super) backend: Backend,
     pub(super) overlay: Option<OverlayWorkspace>,
+    /// Writes long results of tools, if `backend` cannot write. Tools never get this handle.
+    pub(super) result_storage: Option<Backend>,
     /// The lease, if the backend comes from a pool. It counts the backend as in use.
     pub(super) _lease: Option<BackendLease>,
     /// The backend of the parent session, if this backend is a part of it.
@@ -57,14 +59,23 @@ pub struct SessionBackend {
 
 impl SessionBackend {
     /// A backend for a sub-agent. It keeps the backend of the parent session alive.
-    pub(super) fn part_of(parent: Arc<SessionBackend>, backend: Backend) -> Self {
-        Self { _parent: Some(parent), ..backend.into() }
+    pub(super) fn part_of(
+        parent: Arc<SessionBackend>,
+        backend: Backend,
+        result_storage: Option<Backend>,
+    ) -> Self {
+        Self { _parent: Some(parent), result_storage, ..backend.into() }
+    }
+
+    /// The handle that writes long results of tools.
+    pub(super) fn result_storage(&self) -> &Backend {
+        self.result_storage.as_ref().unwrap_or(&self.backend)
     }
 }
 
 impl From<Backend> for SessionBackend {
     fn from(backend: Backend) -> Self {
-        Self { backend, overlay: None, _lease: None, _parent: None }
+        Self { backend, overlay: None, result_storage: None, _lease: None, _parent: None }
     }
 }
 

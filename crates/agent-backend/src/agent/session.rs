@@ -184,7 +184,8 @@ pub enum SubAgentBackend {
     /// The workspace of the parent session.
     Inherit,
     /// The workspace of the parent session, read-only. Commands are not available, because without
-    /// isolation a command could change files.
+    /// isolation a command could change files. Only long results of tools are stored, in
+    /// [`LONG_OUTPUT_DIRECTORY`](super::LONG_OUTPUT_DIRECTORY).
     ReadOnly,
     /// Only this directory of the parent's workspace.
     Scope(String),
@@ -263,8 +264,11 @@ impl AgentSession {
     /// destroyed.
     pub fn attach_backend(&self, backend: impl Into<SessionBackend>) -> Result<()> {
         let mut attaching: SessionBackend = backend.into();
-        let actor = self.0.context.principal.clone();
-        attaching.backend = attaching.backend.narrow(NarrowOptions::for_actor(actor))?;
+        let narrow = |backend: &Backend| {
+            backend.narrow(NarrowOptions::for_actor(self.0.context.principal.clone()))
+        };
+        attaching.result_storage = attaching.result_storage.as_ref().map(narrow).transpose()?;
+        attaching.backend = narrow(&attaching.backend)?;
         let mut attached = self.attached();
         if attached.is_some() {
             let message = format!("session {} already has a backend", self.id());
@@ -321,8 +325,9 @@ impl AgentSession {
             approval.check_names(&tools)?;
         }
         self.0.places.set(&tools);
-        let results = ResultStore::of(self.backend(), &self.0.places);
         let attached = self.attached().clone();
+        let storage = attached.as_ref().map(|attached| attached.result_storage().clone());
+        let results = ResultStore::of(storage, &self.0.places);
         let tools = tools.iter().map(|tool| {
             let tool = results.bounded(tool);
             let tool = match &attached {
@@ -388,21 +393,28 @@ impl AgentSession {
             SubAgentBackend::ReadOnlyScope(path) => (Some(path), SubAgentAccess::ReadOnly),
         };
         let mut backend = self.require_backend()?;
+        let attached = self.attached().clone();
+        let mut storage = attached.as_ref().map(|attached| attached.result_storage().clone());
         inherited.directory = self.directory().clone();
         if let Some(path) = directory {
             inherited.directory = inherited.directory.join(&backend.parse_path(&path)?);
             backend = backend.scope(&path, Default::default())?;
+            let scope = |storage: Backend| storage.scope(&path, Default::default());
+            storage = storage.map(scope).transpose()?;
         }
         inherited.access = access;
         if access == SubAgentAccess::ReadOnly {
             let read_only = vec![WsPath::root()];
             backend =
                 backend.restrict(PathRestrictions { read_only, ..PathRestrictions::default() })?;
+        } else {
+            storage = None;
         }
-        let attached = self.attached().clone();
         let session = AgentSession::new(definition, options, inherited);
         match attached {
-            Some(parent) => session.attach_backend(SessionBackend::part_of(parent, backend))?,
+            Some(parent) => {
+                session.attach_backend(SessionBackend::part_of(parent, backend, storage))?;
+            }
             None => session.attach_backend(backend)?,
         }
         Ok(session)

@@ -349,13 +349,21 @@ async fn a_tool_of_your_own_gets_its_session() {
     }
 }
 
+fn end(text: &str) -> &str {
+    &text[text.floor_char_boundary(text.len().saturating_sub(300))..]
+}
+
 #[tokio::test]
 async fn a_read_only_sub_agent_reads_and_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("docs")).unwrap();
     std::fs::write(root.path().join("docs/a.txt"), "a").unwrap();
+    let talks = AgentTool::new("talks", "Says much", json!({ "type": "object" }), |_| async {
+        ToolResult::text("a line\n".repeat(60_000))
+    });
     let definition = AgentDefinition::builder()
         .backend(super::local(root.path()))
+        .tool(talks)
         .toolset(FilesystemToolset::new().allow_writes())
         .toolset(ShellToolset::new())
         .build();
@@ -372,7 +380,9 @@ async fn a_read_only_sub_agent_reads_and_changes_nothing() {
     let part = start(parent.clone(), SubAgentBackend::ReadOnlyScope("docs".to_owned())).await;
     // A sub-agent of a sub-agent can do no more than that.
     let below = start(whole.clone(), SubAgentBackend::Scope("docs".to_owned())).await;
-    for (session, path) in [(whole, "docs/a.txt"), (part, "a.txt"), (below, "a.txt")] {
+    for (session, directory, path) in
+        [(whole, ".", "docs/a.txt"), (part, "docs", "a.txt"), (below, "docs", "a.txt")]
+    {
         let tools = session.tools().await.unwrap();
         assert!(tools.find_tool("exec").is_none());
         assert_eq!(worked(call(&tools, "read_text_file", json!({ "path": path })).await), "a");
@@ -384,8 +394,17 @@ async fn a_read_only_sub_agent_reads_and_changes_nothing() {
         ] {
             failed(call(&tools, name, arguments).await, "this handle cannot change it");
         }
-        let written = session.require_backend().unwrap().write(path, "b").await;
-        assert!(written.is_err());
+        let backend = session.require_backend().unwrap();
+        assert!(backend.write(path, "b").await.is_err());
+        // Only a result that is too long is stored, in the directory of the sub-agent.
+        let text = worked(call(&tools, "talks", json!({})).await);
+        let (_, stored) = text.rsplit_once("are in '").unwrap_or_else(|| panic!("{}", end(&text)));
+        let (stored, _) = stored.split_once('\'').unwrap();
+        let kept = std::fs::read(root.path().join(directory).join(stored)).unwrap();
+        assert_eq!(kept.len(), 420_000);
+        let part = json!({ "path": stored, "limit": 1 });
+        worked(call(&tools, "read_text_file", part).await);
+        assert!(backend.write(".agent-output/mine", "b").await.is_err());
     }
     assert_eq!(std::fs::read(root.path().join("docs/a.txt")).unwrap(), b"a");
 }
