@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use ab_testkit::host::report_optional_program_missing;
 use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -122,7 +123,9 @@ async fn the_example_of_a_provider_finds_its_machine_again() {
 /// `cargo xtask soak rig` builds the example, which is no part of the workspace, and names it by the variable.
 #[tokio::test]
 async fn slow_the_rig_example_does_a_task_with_our_tools() {
-    let Some(program) = std::env::var_os("AB_RIG_AGENT") else { return };
+    let Some(program) = std::env::var_os("AB_RIG_AGENT") else {
+        return report_optional_program_missing("the example for rig");
+    };
     let root = tempfile::tempdir().unwrap();
     project(root.path());
     let fixed = json!([{ "oldText": "$1 - $2))", "newText": "$1 + $2))" }]);
