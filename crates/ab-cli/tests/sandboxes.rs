@@ -1,6 +1,11 @@
 //! Sessions of the agent library in places that other processes serve: daemons, SSH hosts, sessions of `serve`.
 
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use ab_api::{ApproveOrDeny, SessionStatus};
 use agent_backend::agent::{
@@ -133,7 +138,6 @@ async fn a_daemon_that_does_not_start_is_an_error_that_says_why() {
 #[test]
 fn a_daemon_ends_when_its_starter_is_killed() {
     use std::io::{BufRead, BufReader, Read};
-    use std::process::{Command, Stdio};
 
     let base = tempfile::tempdir().unwrap();
     // The starter holds the input of the daemon open.
@@ -163,6 +167,89 @@ fn a_daemon_ends_when_its_starter_is_killed() {
     assert!(daemon.wait().unwrap().success(), "{line}");
 }
 
+/// Tells a process of this test the directory of the sandboxes, and the program of their daemons.
+const AGENT_BASE: &str = "AB_TEST_AGENT_BASE";
+const AGENT_PROGRAM: &str = "AB_TEST_AGENT_PROGRAM";
+
+/// A process with a session of its own, which makes the files that it is told.
+struct AgentProcess(Child);
+
+impl AgentProcess {
+    /// Runs this test again, which becomes the agent.
+    fn start(base: &Path, program: &Path) -> AgentProcess {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sandboxes::a_daemon_ends_when_all_its_agents_are_killed"])
+            .env(AGENT_BASE, base)
+            .env(AGENT_PROGRAM, program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        AgentProcess(child.unwrap())
+    }
+
+    fn run(base: OsString) {
+        let program = std::env::var_os(AGENT_PROGRAM).unwrap();
+        let sandboxes = DaemonSandboxProvider::new(program, base)
+            .add_program_arguments(["--isolation", "none"]);
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let session = start(&definition(SandboxPerSession::new(sandboxes)), "ada").await;
+            for file in std::io::stdin().lines() {
+                makes(&session, &file.unwrap(), "made").await;
+            }
+        });
+    }
+
+    /// Has the agent make a file, and waits until it is there.
+    fn make(&mut self, home: &Path, file: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{file}").unwrap();
+        comes(file, || std::fs::read(home.join(file)).is_ok_and(|content| content == b"made"));
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_ends_when_all_its_agents_are_killed() {
+    if let Some(base) = std::env::var_os(AGENT_BASE) {
+        return AgentProcess::run(base);
+    }
+    let base = tempfile::tempdir().unwrap();
+    let home = base.path().join("ada/home");
+    // The first agent is killed while its daemon starts: this one never reports an address.
+    let slow = base.path().join("slow");
+    let script = "#!/bin/sh\nread token\ntouch \"$0.begun\"\nwhile read line; do :; done\n";
+    std::fs::write(&slow, script).unwrap();
+    std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
+    let agent = AgentProcess::start(base.path(), &slow);
+    comes("the start of the daemon", || base.path().join("slow.begun").exists());
+    assert_eq!(daemons(&home), 1);
+    drop(agent);
+    comes("the end of the daemon that was starting", || daemons(&home) == 0);
+
+    let mut starter = AgentProcess::start(base.path(), Path::new(BINARY));
+    starter.make(&home, "a.txt");
+    let mut joined = AgentProcess::start(base.path(), Path::new(BINARY));
+    joined.make(&home, "b.txt");
+    assert_eq!(daemons(&home), 1, "they share it");
+    drop(starter);
+    joined.make(&home, "c.txt");
+    assert_eq!(daemons(&home), 1, "the other agent still uses it");
+    drop(joined);
+    comes("the end of the daemon", || daemons(&home) == 0);
+
+    // What a killed agent leaves in the directory is no obstacle.
+    let mut next = AgentProcess::start(base.path(), Path::new(BINARY));
+    next.make(&home, "d.txt");
+    assert_eq!(daemons(&home), 1);
+    drop(next);
+    comes("the end of the last daemon", || daemons(&home) == 0);
+}
+
 fn ssh(stage: &Stage) -> (Daemon, RemoteConfig) {
     let flags = ["--rootDir", ".", "--conventional-ssh", "--ssh-port", "0"];
     let flags = [&flags[..], &["--ssh-users", "ada:pa55", "--isolation", "none"]].concat();
@@ -179,11 +266,12 @@ fn ssh(stage: &Stage) -> (Daemon, RemoteConfig) {
 async fn a_directory_of_an_ssh_host_is_made_for_a_session_and_found_again() {
     let stage = Stage::new();
     let (daemon, config) = ssh(&stage);
-    let base = stage.root().to_str().unwrap().to_owned();
-    let agents = definition(SandboxPerSession::new(SshSandboxProvider::new(config, base)));
+    let base = stage.root().join("not/there/yet");
+    let sandboxes = SshSandboxProvider::new(config, base.to_str().unwrap());
+    let agents = definition(SandboxPerSession::new(sandboxes));
     let ada = start(&agents, "ada").await;
     works(&ada, "by ssh").await;
-    assert_eq!(std::fs::read(stage.root().join("ada/notes.txt")).unwrap(), b"by ssh");
+    assert_eq!(std::fs::read(base.join("ada/notes.txt")).unwrap(), b"by ssh");
     let again = start(&agents, "ada").await;
     let text = again.require_backend().unwrap().read_text("notes.txt").await.unwrap();
     assert_eq!(text, "by ssh");
@@ -216,10 +304,22 @@ async fn the_workspace_of_a_session_of_serve_can_be_worked_in() {
     let client = ServeClient::new(settings).unwrap();
     // It asks before it writes, and so waits while its workspace is there.
     let asked = server.asked(id).await;
-    let agents = definition(ServeSessionWorkspace::new(client.clone(), id));
+    let agents = definition(ServeSessionWorkspace::new(client, id));
     let session = agents.start(SessionOptions::default()).await.unwrap();
     let readme = session.require_backend().unwrap().read_text("README.md").await.unwrap();
     assert_eq!(readme, "first\n");
+    works(&session, "by the library").await;
+    let tools = session.tools().await.unwrap();
+    let append = json!({ "command": "echo from a command >> README.md" });
+    let ran = tools.call_tool("exec", append).await;
+    assert!(!ran.is_error, "{ran:?}");
     server.decide(asked, ApproveOrDeny::Approve).await;
-    assert_eq!(server.ended(id).await.status, SessionStatus::Completed);
+    let ended = server.ended(id).await;
+    assert_eq!(ended.status, SessionStatus::Completed, "{:?}", ended.end_detail);
+    // It is delivered with the work of the coding agent.
+    let [branch] = &server.branches()[..] else { panic!("{:?}", server.branches()) };
+    assert_eq!(server.on_branch(branch, "notes.txt"), "by the library");
+    assert_eq!(server.on_branch(branch, "README.md"), "first\nfrom a command");
+    assert!(server.on_branch(branch, "NOTES.md").contains("Describe the project"));
+    server.assert_clean(0).await;
 }
