@@ -127,3 +127,8 @@ pub fn memory_with(
 ) -> Result<Backend> {
     Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), backend_options))
 }
+
+/// Compiles the code of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/agent-library.md")]
+struct AgentLibraryPage;
