@@ -85,6 +85,44 @@ fn a_source_with_a_detached_head_gets_its_branch() {
 }
 
 #[test]
+fn task_starts_at_the_commit_that_it_names() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let first = fixture.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    fs::write(fixture.stage.path("later.txt"), "later\n").unwrap();
+    fixture.git(&["add", "later.txt"]);
+    fixture.git(&["commit", "-q", "-m", "Later"]);
+    // No branch leads to this commit but `side`, which the task does not name.
+    let aside = fixture.git(&["commit-tree", "HEAD^{tree}", "-p", &first, "-m", "Aside"]);
+    let aside = aside.trim();
+    fixture.git(&["branch", "side", aside]);
+    let server = fixture.start(&[]);
+    let start_at = |commit: &str| {
+        let mut task = task(&fixture.source(), "Work");
+        task["repo"]["commit"] = commit.into();
+        server.ended(&server.create_from(&task)).0
+    };
+    for (commit, has_later) in [(first.as_str(), false), (aside, true)] {
+        let session = start_at(commit);
+        assert_eq!(session["status"], "completed", "{session:#}");
+        assert_eq!(session["vcs"]["baseCommit"], commit);
+        let branch = session["vcs"]["deliveredBranch"].as_str().unwrap();
+        assert_eq!(fixture.git(&["rev-parse", &format!("{branch}~1")]).trim(), commit);
+        let files = fixture.git(&["ls-tree", "--name-only", branch]);
+        assert_eq!(files.contains("later.txt"), has_later, "{files}");
+    }
+    let missing = "d".repeat(40);
+    let session = start_at(&missing);
+    assert_eq!(session["status"], "failed", "{session:#}");
+    let detail = session["endDetail"].as_str().unwrap();
+    assert!(detail.contains(&format!("the source has no commit {missing}")), "{detail}");
+    fixture.assert_source_untouched();
+    server.end();
+}
+
+#[test]
 fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
     if !Fixture::can_run() {
         return;
