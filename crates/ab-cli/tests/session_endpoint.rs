@@ -272,6 +272,7 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
             {{ run = "touch made-{LOGIN}" }},
             {{ run = "echo {RENEWED} > ~/.vendor/login" }},
             {{ write = {{ path = "leaked.txt", text = "{LOGIN} {RENEWED}\n" }} }},
+            {{ say = "my login is {LOGIN}\n" }},
         ]"#
     );
     let home = tempfile::tempdir().unwrap();
@@ -298,6 +299,8 @@ async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    let events = format!("{:?}", server.events(id).await);
+    assert!(events.contains("my login is [credential]") && !events.contains(LOGIN), "{events}");
     let diff = server.control.store().get_session_artifact(id, "diff").await.unwrap();
     assert!(diff.contains("+[credential] [credential]"), "{diff}");
     assert!(!diff.contains(LOGIN) && !diff.contains(RENEWED), "{diff}");

@@ -204,7 +204,7 @@ impl Pump {
                     read => self.stderr(lines.push(&piece[..read])).await,
                 },
                 () = until(deadline) => {
-                    let events = self.translator.flush();
+                    let events = self.translator.flush_due(Instant::now());
                     self.report_all(events).await;
                 }
             }

@@ -166,7 +166,7 @@ async fn start(
         client: client.clone(),
         events,
         launched,
-        translator: Translator::new(&workspace.tree),
+        translator: Translator::new(&workspace.tree, running.mask.clone()),
         reports,
         shared: Arc::clone(&shared),
         generation: job.generation,

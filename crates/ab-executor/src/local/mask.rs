@@ -33,6 +33,11 @@ impl Mask {
     pub(super) fn new(credentials: &BTreeMap<String, String>, login_files: &[String]) -> Mask {
         let mut secrets: Vec<String> =
             credentials.values().filter(|value| value.len() >= SHORTEST).cloned().collect();
+        // Text is shown line by line, so a key of several lines is hidden in each of them.
+        let several = credentials.values().filter(|value| value.contains('\n'));
+        let is_secret = |line: &&str| line.len() >= SHORTEST_IN_FILE && !line.starts_with("-----");
+        secrets
+            .extend(several.flat_map(|value| value.lines().filter(is_secret)).map(str::to_owned));
         for text in login_files {
             // Login files are JSON or YAML. Their tokens contain no white space and no quotes.
             let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',');
@@ -66,6 +71,19 @@ impl Mask {
         self.secrets.iter().fold(text, |text, secret| {
             if text.contains(secret) { text.replace(secret, HIDDEN) } else { text }
         })
+    }
+
+    /// Returns where the part of an unfinished text ends that can be shown now. The rest is a word that may become
+    /// a credential.
+    pub(super) fn end_of_complete_text(&self, text: &str) -> usize {
+        let begins = self.secrets.iter().filter_map(|secret| {
+            let mut ends = secret.char_indices().rev().map(|(end, _)| end).filter(|end| *end > 0);
+            ends.find(|end| text.ends_with(&secret[..*end]))
+        });
+        let Some(longest) = begins.max() else { return text.len() };
+        let before = &text[..text.len() - longest];
+        let last_word = before.char_indices().rev().find(|(_, c)| c.is_whitespace());
+        last_word.map_or(0, |(at, c)| at + c.len_utf8())
     }
 
     pub(super) fn report(&self, report: AgentReport) -> AgentReport {
@@ -134,5 +152,31 @@ mod tests {
         assert_eq!(mask.report(event), expect);
         let exited = mask.report(AgentReport::Exited { detail: said });
         assert_eq!(exited, AgentReport::Exited { detail: hidden.to_owned() });
+    }
+
+    #[test]
+    fn lines_of_a_long_credential_are_hidden() {
+        let key = "-----BEGIN KEY-----\nMIGHAgEAMBMGByqGSM49AgEG\nshort\n";
+        let mask = Mask::new(&[("KEY".to_owned(), key.to_owned())].into(), &[]);
+        assert_eq!(mask.text("a MIGHAgEAMBMGByqGSM49AgEG".to_owned()), "a [credential]");
+        assert_eq!(mask.text("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn word_that_may_become_a_credential_is_not_complete() {
+        let key = "sk-0123ä456";
+        let mask = Mask::new(&[("KEY".to_owned(), key.to_owned())].into(), &[]);
+        for (text, complete) in [
+            ("it is sk-01", "it is "),
+            ("it is \"sk-0123ä", "it is "),
+            ("many file", "many file"),
+            ("many files", "many "),
+            ("sk-", ""),
+            ("it is sk-0123ä456", "it is sk-0123ä456"),
+            ("", ""),
+        ] {
+            assert_eq!(&text[..mask.end_of_complete_text(text)], complete, "{text}");
+        }
+        assert_eq!(Mask::default().end_of_complete_text("sk-01"), 5);
     }
 }

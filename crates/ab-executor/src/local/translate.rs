@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::digest;
 use super::lines::{MAX_TEXT, boundary, cut};
+use super::mask::Mask;
 
 /// How long an incomplete line waits for the rest of its text.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -28,10 +29,11 @@ const MAX_PLAN: usize = 50;
 const MAX_ENTRY: usize = 150;
 
 /// The state of one agent's updates.
-#[derive(Debug)]
 pub(super) struct Translator {
     /// Paths below this directory are shown relative to it.
     tree: PathBuf,
+    /// Finds credentials: text is not divided within one, because neither part would be hidden.
+    mask: Mask,
     calls: ToolCallTracker,
     pending: Option<Pending>,
 }
@@ -63,8 +65,8 @@ impl Voice {
 type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
-    pub(super) fn new(tree: &Path) -> Self {
-        Self { tree: tree.to_owned(), calls: ToolCallTracker::default(), pending: None }
+    pub(super) fn new(tree: &Path, mask: Mask) -> Self {
+        Self { tree: tree.to_owned(), mask, calls: ToolCallTracker::default(), pending: None }
     }
 
     /// Returns the events of an update, in order.
@@ -96,6 +98,18 @@ impl Translator {
     /// The time at which the waiting text must be shown, even if its line is incomplete.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pending.as_ref().map(|pending| pending.until)
+    }
+
+    /// Flushes the line that has waited long enough. A word that may become a credential waits for its rest.
+    pub(super) fn flush_due(&mut self, now: Instant) -> Vec<EventKind> {
+        let Some(pending) = &mut self.pending else { return Vec::new() };
+        let rest = pending.text.split_off(self.mask.end_of_complete_text(&pending.text));
+        let voice = pending.voice;
+        let events = self.flush();
+        if !rest.is_empty() {
+            self.pending = Some(Pending { voice, text: rest, until: now + TIMEOUT });
+        }
+        events
     }
 
     /// Returns the waiting text as events.
@@ -189,8 +203,12 @@ impl Translator {
             self.pending.get_or_insert_with(|| Pending { voice, text: String::new(), until });
         pending.text.push_str(text);
         while pending.text.len() > MAX_TEXT {
-            let end = boundary(&pending.text, MAX_TEXT);
-            let end = pending.text[..end].rfind('\n').map_or(end, |at| at + 1);
+            let most = boundary(&pending.text, MAX_TEXT);
+            let complete = match self.mask.end_of_complete_text(&pending.text[..most]) {
+                0 => most,
+                complete => complete,
+            };
+            let end = pending.text[..most].rfind('\n').map_or(complete, |at| at + 1);
             let rest = pending.text.split_off(end);
             let whole = std::mem::replace(&mut pending.text, rest);
             let whole = whole.trim_end_matches('\n');
@@ -350,7 +368,7 @@ mod tests {
 
     #[tokio::test]
     async fn text_is_joined_until_a_newline_or_another_kind() {
-        let mut translator = Translator::new(Path::new("/w"));
+        let mut translator = Translator::new(Path::new("/w"), Mask::default());
         let now = Instant::now();
         let mut events = Vec::new();
         for update in [said("a"), said("b\nc"), said("d"), thought("e"), said("f\n")] {
@@ -364,6 +382,29 @@ mod tests {
         assert_eq!(translator.deadline(), Some(now + TIMEOUT), "more text does not wait longer");
         assert_eq!(texts(&translator.flush()), ["gh"]);
         assert_eq!(translator.flush(), []);
+    }
+
+    #[tokio::test]
+    async fn text_is_not_divided_within_a_credential() {
+        let key = ("KEY".to_owned(), "sk-0123456789".to_owned());
+        let mask = Mask::new(&[key].into(), &[]);
+        let mut translator = Translator::new(Path::new("/w"), mask);
+        let mut now = Instant::now();
+        let mut shown = Vec::new();
+        for piece in ["the key is sk-01", "234", "56789 of the vendor", "s"] {
+            assert_eq!(translator.update(said(piece), now), []);
+            now += TIMEOUT;
+            shown.extend(translator.flush_due(now));
+        }
+        assert_eq!(texts(&shown), ["the key is ", "sk-0123456789 of the vendor"]);
+        // A word that only begins like it is shown with its end, or when the text is over.
+        assert_eq!(translator.deadline(), Some(now + TIMEOUT));
+        assert_eq!(texts(&translator.flush()), ["s"]);
+        let long = format!("{} sk-0123456789", "x".repeat(MAX_TEXT - 6));
+        let events = translator.update(said(&long), now);
+        let rest = translator.flush();
+        assert_eq!(texts(&rest), ["sk-0123456789"]);
+        assert_eq!(texts(&events).concat().len(), MAX_TEXT - 5);
     }
 
     #[test]
@@ -384,7 +425,7 @@ mod tests {
         };
         let changed =
             ToolCallUpdate { content: Some(vec![ToolCallContent::Diff(diff)]), ..empty() };
-        let mut translator = Translator::new(Path::new("/w"));
+        let mut translator = Translator::new(Path::new("/w"), Mask::default());
         for update in [announced, changed] {
             translator.update(SessionUpdate::ToolCall(update), Instant::now());
         }
@@ -403,7 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn long_text_becomes_several_events() {
-        let mut translator = Translator::new(Path::new("/w"));
+        let mut translator = Translator::new(Path::new("/w"), Mask::default());
         let events = translator.update(said(&"ä".repeat(MAX_TEXT)), Instant::now());
         assert!(!events.is_empty() && texts(&events).iter().all(|text| text.len() <= MAX_TEXT));
         let rest = texts(&translator.flush()).concat();
