@@ -29,7 +29,10 @@ for phase in ("queue", "provision", "run", "delivery", "session"):
     assert count == counts[-1], of_phase
 
 ended = families["agent_backend_sessions_ended"]
-completed = next(s.value for s in ended.samples if s.labels["status"] == "completed")
+
+
+def count_ended(status):
+    return int(sum(s.value for s in ended.samples if s.labels["status"] == status))
 
 
 def gauge(name, **labels):
@@ -40,8 +43,8 @@ running = gauge("agent_backend_sessions", status="running")
 queued = gauge("agent_backend_prompts_queued")
 pending = gauge("agent_backend_approvals_pending")
 print(
-    f"{int(completed)} completed, {running} running, {queued} prompts queued, "
-    f"{pending} approvals pending"
+    f"{count_ended('completed')} completed, {count_ended('cancelled')} cancelled, "
+    f"{running} running, {queued} prompts queued, {pending} approvals pending"
 )
 if len(sys.argv) > 3:
     occupied = gauge("agent_backend_disk_bytes", what="workspaces")

@@ -24,12 +24,12 @@ fn prometheus_client_reads_the_metrics() {
         succeeds(command)
     };
     let read = || read_with(&[]);
-    let idle = "1 completed, 0 running, 0 prompts queued, 0 approvals pending\n";
+    let idle = "1 completed, 0 cancelled, 0 running, 0 prompts queued, 0 approvals pending\n";
     comes("the end of the session in the metrics", || read() == idle);
     let id = waiting(&stage);
     let asks = client(&stage, &["session", "prompt", &id, "And then"]);
     assert_eq!(asks.code, 0, "{}", asks.err);
-    let busy = "1 completed, 1 running, 1 prompts queued, 1 approvals pending\n";
+    let busy = "1 completed, 0 cancelled, 1 running, 1 prompts queued, 1 approvals pending\n";
     assert_eq!(read(), busy);
     // This counts what is on the disk, without a wait for the housekeeper.
     let counted = client(&stage, &["cleanup"]);
@@ -37,6 +37,7 @@ fn prometheus_client_reads_the_metrics() {
     assert_eq!(read_with(&["disk"]), busy);
     let cancelled = client(&stage, &["session", "cancel", &id]);
     assert_eq!(cancelled.code, 0, "{}", cancelled.err);
-    comes("the end of the other session", || read() == idle);
+    let both = "1 completed, 1 cancelled, 0 running, 0 prompts queued, 0 approvals pending\n";
+    comes("the end of the other session", || read() == both);
     assert_eq!(server.end().0, 0);
 }
