@@ -1,4 +1,4 @@
-//! Tests features that are system calls.
+//! Tests the features that are system calls.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) fn version() -> HostFeatureReport {
     }
 }
 
-/// Opens the root directory beneath itself, and expects the kernel to refuse `..`.
+/// Opens the root directory relative to itself, and expects the kernel to refuse `..`.
 pub(super) fn openat2() -> HostFeatureReport {
     let absence = "files are opened component by component instead";
     let beneath = |path: &str| {
@@ -77,7 +77,8 @@ pub(super) fn pidfd() -> HostFeatureReport {
     }
 }
 
-/// Restricts the calling thread, which must end afterwards, and checks that it has lost access.
+/// Restricts the calling thread and checks that the thread has lost access. The thread must end
+/// afterwards.
 pub(super) fn landlock() -> HostFeatureReport {
     let absence = "no file rules without namespaces";
     let restrict = || -> Result<LandlockStatus, RulesetError> {
@@ -127,12 +128,12 @@ pub(super) fn landlock() -> HostFeatureReport {
     )
 }
 
-/// Whether the rules prevent reading the root directory.
+/// Returns whether the rules prevent the thread from reading the root directory.
 fn locked_out() -> bool {
     fs::read_dir("/").is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Passes a filter at an invalid address. A kernel that supports filters returns EFAULT.
+/// Passes a filter at an invalid address. If the kernel supports filters, it returns EFAULT.
 pub(super) fn seccomp() -> HostFeatureReport {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
@@ -155,7 +156,7 @@ pub(super) fn seccomp() -> HostFeatureReport {
     }
 }
 
-/// Shares the data of one unnamed file with another (reflink).
+/// Lets one unnamed file share the data of another (reflink).
 pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     let absence = "copies need time and disk space";
     let place = directory.display();
@@ -189,7 +190,8 @@ pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     }
 }
 
-/// A suffix for a cause if this process itself runs under a seccomp filter.
+/// Returns text to append to a cause. It is empty unless this process itself runs under a seccomp
+/// filter.
 pub(super) fn filtered() -> &'static str {
     match secure_computing_mode() {
         Ok(SecureComputingMode::Filter) => " (this process runs under a seccomp filter)",
