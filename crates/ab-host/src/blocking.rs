@@ -1,10 +1,10 @@
-//! Runs work that may block on a disk: off the async threads, on a bounded number of threads, and
-//! with cancellation.
+//! Runs work that may block on a disk. The work runs outside of the async threads, on a bounded
+//! number of threads, and can be cancelled.
 //!
-//! The threads are our own because the bound must hold: a runtime's pool starts another thread
-//! whenever none happens to be idle at that moment, up to hundreds. All drivers of the process
-//! share the threads. A thread starts when there is work and ends when it has been idle for a
-//! while.
+//! The threads are our own because the bound must hold. A runtime's pool does not keep such a
+//! bound: it starts another thread whenever no thread is idle at that moment, up to hundreds. All
+//! drivers of the process share our threads. A thread starts when there is work, and ends when it
+//! has been idle for a while.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,8 +20,8 @@ pub(crate) const MAX_THREADS: usize = 64;
 /// How long an idle thread waits for more work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Tells long-running work whether its caller has gone away. Work checks it between steps and
-/// stops.
+/// Tells long-running work whether its caller has gone away. The work checks this between its
+/// steps, and stops if it is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
@@ -40,7 +40,7 @@ impl Drop for CancelOnDrop {
 }
 
 /// Runs `work` on a blocking thread. If the caller drops the future, work that has not started is
-/// discarded; work that has started sees `Cancel` set and finishes without a receiver.
+/// discarded. Work that has started sees that `Cancel` is set, and its result is dropped.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -58,8 +58,8 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
-/// Runs `work` on a blocking thread and waits until it is done. If no thread can be started, the
-/// work is discarded.
+/// Runs `work` on a blocking thread and waits until the work is done. If no thread can be started,
+/// the work is discarded.
 pub(crate) async fn finish(work: impl FnOnce() + Send + 'static) {
     let _ = run(move |_| {
         work();
@@ -68,8 +68,8 @@ pub(crate) async fn finish(work: impl FnOnce() + Send + 'static) {
     .await;
 }
 
-/// Runs `work` on a blocking thread without waiting for it. If no thread can be started, the work
-/// is discarded.
+/// Runs `work` on a blocking thread without waiting for the result. If no thread can be started,
+/// the work is discarded.
 pub(crate) fn leave(work: impl FnOnce() + Send + 'static) {
     let _ = POOL.submit(Box::new(work));
 }
@@ -86,7 +86,7 @@ struct Pool {
 }
 
 struct State {
-    /// Jobs that no thread has taken yet, at most one for each call.
+    /// The jobs that no thread has taken yet. Each call of `run` adds at most one.
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
@@ -127,7 +127,7 @@ impl Pool {
         loop {
             while let Some(job) = state.queue.pop_front() {
                 drop(state);
-                // A panic ends the job, not the thread. The caller gets an error.
+                // A panic ends only the job, not the thread. The job's caller gets an error.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             }

@@ -1,8 +1,9 @@
-//! A helper program that we start and talk to over its standard input and output.
+//! A helper program that this process starts and talks to over the program's standard input and
+//! output.
 //!
-//! It is not a command of an agent: it runs as our user, with our environment and without a
-//! sandbox. Start only trusted programs this way. The program is killed when its handle is dropped, unless several
-//! processes share it ([`shared`]).
+//! Such a program is not a command of an agent. It runs as our user, with our environment and
+//! without a sandbox, so only trusted programs may be started this way. The program is killed when
+//! its handle is dropped, unless several processes share it ([`shared`]).
 
 pub mod shared;
 
@@ -17,7 +18,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long the program may take to exit after its standard input is closed.
+/// How long the program may take to exit after its standard input was closed.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -25,19 +26,20 @@ pub struct ChildProcess {
     child: Child,
 }
 
-/// Standard input and output of a [`ChildProcess`].
+/// The pipes to the standard input and output of a [`ChildProcess`].
 #[derive(Debug)]
 pub struct ChildPipes {
     pub input: ChildStdin,
     pub output: ChildStdout,
 }
 
-/// Standard error of a program that logs there.
+/// The pipe from the standard error of a program that writes its log there.
 pub type ChildLog = ChildStderr;
 
 impl ChildProcess {
-    /// Starts `program`, which reads `input` and whose standard error is read by the caller. Its standard output is
-    /// dropped. Unlike others it is not killed when its handle is dropped: it ends with its input.
+    /// Starts `program` with `input` as its standard input. The caller reads the program's standard
+    /// error. Its standard output is discarded. Unlike other programs, this one is not killed when
+    /// its handle is dropped: it ends at the end of its input.
     pub(crate) fn start_reading(
         program: &Path,
         arguments: &[OsString],
@@ -45,7 +47,8 @@ impl ChildProcess {
     ) -> Result<(ChildProcess, ChildLog)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(input).stdout(Stdio::null()).stderr(Stdio::piped());
-        // An interrupt at a terminal is for this process.
+        // In its own process group, the program does not get an interrupt from a terminal. The
+        // interrupt is meant for this process.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         match child.stderr.take() {
@@ -56,11 +59,12 @@ impl ChildProcess {
         }
     }
 
-    /// Starts `program`. It inherits our standard error.
+    /// Starts `program`. The program inherits our standard error.
     pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProcess, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Its own process group: an interrupt at the terminal must reach only us.
+        // In its own process group, the program does not get an interrupt from the terminal, which
+        // must reach only us.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -73,12 +77,12 @@ impl ChildProcess {
         Ok((ChildProcess { child }, ChildPipes { input, output }))
     }
 
-    /// The process id, or `None` after the exit was observed.
+    /// Returns the process id, or `None` after the program's exit was observed.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits until the program exits and describes its exit status.
+    /// Waits until the program exits, and returns a description of its exit status.
     pub async fn wait_and_describe_exit(&mut self) -> String {
         match self.child.wait().await {
             Ok(status) => status.to_string(),
@@ -86,7 +90,7 @@ impl ChildProcess {
         }
     }
 
-    /// Kills the program and waits for its end.
+    /// Kills the program and waits until it has ended.
     pub async fn kill(&mut self) {
         // If the kill fails, the process is reaped when it exits.
         let _ = self.child.kill().await;
@@ -101,7 +105,7 @@ impl ChildProcess {
     }
 }
 
-/// A program of ours that goes on when this process ends. It has no standard input.
+/// One of our programs that continues when this process ends. It has no standard input.
 #[derive(Debug)]
 pub struct DetachedChildProgram {
     pub child: Child,
@@ -110,10 +114,12 @@ pub struct DetachedChildProgram {
 }
 
 impl DetachedChildProgram {
-    /// Starts `program` in the process group of this process, from which it can leave.
+    /// Starts `program` in the process group of this process. The program can leave the group
+    /// later.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if it cannot be executed, else [`ErrorKind::Io`].
+    /// Fails with [`ErrorKind::Unavailable`] if the program cannot be executed, and with
+    /// [`ErrorKind::Io`] in all other cases.
     pub fn start(program: &Path, arguments: &[OsString]) -> Result<DetachedChildProgram> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());

@@ -1,8 +1,8 @@
 //! Copies and removes whole directories of the host, and copies single files out of them. No
 //! workspace driver is involved.
 //!
-//! Everything is opened by handle and no symbolic link is followed, because an agent may have
-//! created any of the names.
+//! Everything is opened relative to directory handles, and no symbolic link is followed, because an
+//! agent may have created any of the names.
 
 mod copy;
 mod removal;
@@ -20,16 +20,17 @@ use crate::blocking;
 pub use copy::{DirectoryCopyLimits, DirectoryCopyReport};
 pub use usage::DirectoryUsage;
 
-/// Copies the directory `from` to `to`, which must not exist. See [`DirectoryCopyLimits`] for the limits.
+/// Copies the directory `from` to `to`, which must not exist. See [`DirectoryCopyLimits`] for the
+/// limits.
 ///
 /// Regular files share their blocks with the original if the file system supports that. Symbolic
-/// links stay links with the same target. Devices, sockets and FIFOs are skipped and counted.
-/// Permissions (without set-user-ID and set-group-ID) and modification times are kept; owners and
-/// extended attributes are not.
+/// links are copied as links with the same target. Devices, sockets and FIFOs are skipped and
+/// counted. Permissions (without set-user-ID and set-group-ID) and modification times are kept.
+/// Owners and extended attributes are not.
 ///
 /// # Errors
-/// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. The part that
-/// was already copied stays.
+/// Fails if a file cannot be read, if the copy exceeds its limits, or if `to` lies inside `from`.
+/// The part that was already copied is not removed.
 pub async fn copy_directory(
     from: &Path,
     to: &Path,
@@ -39,15 +40,17 @@ pub async fn copy_directory(
     blocking::run(move |cancel| copy::copy(&from, &to, limits, cancel)).await
 }
 
-/// Unpacks the tar archive `archive` into `to`, which must not exist. See [`DirectoryCopyLimits`] for the limits.
+/// Unpacks the tar archive `archive` into `to`, which must not exist. See [`DirectoryCopyLimits`]
+/// for the limits.
 ///
-/// Every name stays below `to`, and no link in the archive is followed. Files keep their permissions without set-user-ID
-/// and set-group-ID; the owner can read and write them. A later entry replaces an earlier file or link of its name. Hard
-/// links become copies.
+/// Every name stays below `to`, and no link in the archive is followed. Files keep their
+/// permissions without set-user-ID and set-group-ID, and the owner can always read and write them.
+/// A later entry replaces an earlier file or link of the same name. Hard links become copies.
 ///
 /// # Errors
-/// The archive is damaged or holds something that is not accepted (see [`ab_core::tar`]), or it exceeds the limits. The
-/// part that was already unpacked stays.
+/// Fails if the archive is damaged, if it contains something that is not accepted (see
+/// [`ab_core::tar`]), or if it exceeds the limits. The part that was already unpacked is not
+/// removed.
 pub async fn unpack_tar(
     archive: &Path,
     to: &Path,
@@ -57,41 +60,42 @@ pub async fn unpack_tar(
     blocking::run(move |cancel| unpack::unpack(&archive, &to, limits, cancel)).await
 }
 
-/// Removes a directory with everything in it. A missing directory is not an error.
+/// Removes a directory with everything in it. It is not an error if the directory does not exist.
 ///
-/// Directories that lack permissions get them first. Trees may have any depth. Links are removed,
-/// never followed.
+/// If a directory lacks the permissions for its removal, it gets them first. Trees may have any
+/// depth. Links are removed, never followed.
 ///
 /// # Errors
-/// Something cannot be removed, such as a mount point. The call can be repeated.
+/// Fails if something cannot be removed, such as a mount point. The call can be repeated.
 pub async fn remove_directory(path: &Path) -> Result<()> {
     let path = path.to_owned();
     blocking::run(move |_| removal::remove(&path)).await
 }
 
-/// Counts what a directory occupies on the disk. Links are not followed.
+/// Counts the disk space and the files of a directory. Links are not followed.
 ///
 /// # Errors
-/// The path is not a directory, or is a link to one.
+/// Fails if the path is not a directory, or is a link to a directory.
 pub async fn directory_usage(path: &Path) -> Result<DirectoryUsage> {
     let path = path.to_owned();
     blocking::run(move |cancel| usage::count(&path, cancel)).await
 }
 
-/// The bytes that this process can still write to the file system of `path`.
+/// Returns the number of bytes that this process can still write to the file system of `path`.
 ///
 /// # Errors
-/// The path cannot be found.
+/// Fails if the path cannot be found.
 pub fn free_space(path: &Path) -> Result<u64> {
     let found =
         rustix::fs::statvfs(path).map_err(|errno| failure("ask for the space at", path, errno))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Copies the file `name` of `directory` to the new file `to`, and returns its size.
+/// Copies the file `name` of `directory` to the new file `to`, and returns its size in bytes.
 ///
 /// # Errors
-/// `name` is not a regular file (a link to one is refused), or it has more than `most` bytes.
+/// Fails if `name` is not a regular file (links are not followed), or if it has more than
+/// `max_bytes` bytes.
 pub async fn copy_file(directory: &Path, name: &str, to: &Path, max_bytes: u64) -> Result<u64> {
     let (directory, name, to) = (directory.to_owned(), name.to_owned(), to.to_owned());
     blocking::run(move |_| take(&directory, &name, &to, max_bytes)).await
@@ -118,11 +122,12 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = rustix::fs::open(to, flags, Mode::RUSR | Mode::WUSR);
     let mut made = std::fs::File::from(made.map_err(|errno| failure("create", to, errno))?);
-    // The file may grow while it is read: read at most one byte beyond the limit.
+    // The file may grow while it is read, so read at most one byte beyond the limit.
     let file = std::fs::File::from(file);
     let modified = file.metadata().and_then(|found| found.modified());
     let mut file = std::io::Read::take(file, most.saturating_add(1));
-    // Git compares the times of files with the time of its index, so the copy keeps that time.
+    // Git compares the modification times of files with that of its index, so the copy keeps the
+    // time.
     let copied = std::io::copy(&mut file, &mut made)
         .and_then(|copied| made.set_modified(modified?).map(|()| copied));
     let copied =
@@ -133,7 +138,7 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     Ok(copied)
 }
 
-/// An error that names the act, the path and the cause.
+/// Creates an error that names the act, the path and the cause.
 fn failure(act: &str, path: &Path, errno: Errno) -> Error {
     let (code, kind) = match errno {
         Errno::NOENT => (ErrorCode::ReadFailed, ErrorKind::NotFound),
@@ -198,7 +203,7 @@ mod tests {
         for closed in ["closed/inner", "closed"] {
             fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0o000)).unwrap();
         }
-        // Deeper than a path may be long.
+        // Make the tree deeper than the longest possible path.
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let mut at = rustix::fs::open(&root, flags, Mode::empty()).unwrap();
         for _ in 0..3000 {
@@ -210,7 +215,7 @@ mod tests {
         assert!(!root.exists());
         assert!(outside.join("kept").exists());
         remove_directory(&root).await.unwrap();
-        // A link in place of the directory is removed itself.
+        // If the path is a link to a directory, only the link is removed.
         symlink(&outside, &root).unwrap();
         remove_directory(&root).await.unwrap();
         assert!(fs::symlink_metadata(&root).is_err());
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(made.modified().unwrap(), original.modified().unwrap());
         assert_eq!(fs::read_link(to.join("dangling")).unwrap(), Path::new("/no/such/target"));
         assert!(!to.join("socket").exists());
-        // The copy is independent of the original.
+        // A change of the copy must not change the original.
         fs::write(to.join("sub/program"), "changed").unwrap();
         assert_eq!(fs::read(from.join("sub/program")).unwrap(), b"#!/bin/sh\n");
     }

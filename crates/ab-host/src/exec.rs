@@ -1,7 +1,8 @@
 //! Runs the commands of the local driver: turns a request into an isolated process.
 //!
-//! `settings` is the configuration, `probe` finds the isolation that works on this host, `visible_files`
-//! opens what a command may see, `image` builds the process image, and the supervisor runs it.
+//! `settings` is the configuration. `probe` finds out which isolation works on this host,
+//! `visible_files` opens the files that a command may see, `image` builds the process image, and
+//! the supervisor runs the process.
 
 mod binds;
 mod canary;
@@ -62,7 +63,7 @@ pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Runner {
     settings: LocalExecSettings,
-    /// Directories and files of the host that commands see beside the workspace.
+    /// Directories and files of the host that commands see in addition to the workspace.
     mounts: Arc<[mounts::SandboxMount]>,
     table: Arc<Table>,
     probed: OnceCell<Arc<probe::ProbedIsolation>>,
@@ -70,7 +71,7 @@ pub(crate) struct Runner {
     privates: private::Privates,
 }
 
-/// A process that was just started, and our ends of its channels.
+/// A process that was just started, with our ends of its channels.
 struct Launched {
     running: Running,
     channels: Channels,
@@ -79,7 +80,7 @@ struct Launched {
     strays: Strays,
 }
 
-/// Resources that must outlive a command and are released after its end.
+/// Resources that a command needs until its end. They are released after that.
 #[derive(Debug)]
 struct HeldResources {
     placeholders: Vec<Placeholder>,
@@ -132,7 +133,8 @@ impl Runner {
         let probed = self.probed(shared).await?;
         let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
-            // If no command can run, there is no policy to describe.
+            // If no command can run with these settings, there is no policy to describe, and the
+            // check fails.
             requirements::check_network(&settings, probed.isolation)?;
             mounts::check_isolation(&mounts, probed.isolation)?;
             visible_files::check_limits(&settings.limits, probed.isolation)?;
@@ -143,7 +145,7 @@ impl Runner {
         .await
     }
 
-    /// Ends every process, waits for it, and removes the private directories of commands.
+    /// Ends all processes, waits for their end, and removes the private directories of commands.
     pub(crate) async fn close(&self) {
         self.table.close().await;
         self.image_builder.clear();
@@ -151,7 +153,7 @@ impl Runner {
         blocking::finish(move || drop(lent)).await;
     }
 
-    /// The isolation that works on this host, tested once.
+    /// Returns the isolation that works on this host. It is tested only once.
     async fn probed(&self, shared: &Arc<Shared>) -> Result<Arc<probe::ProbedIsolation>> {
         let found = self.probed.get_or_try_init(|| probe::find(self, shared)).await?;
         Ok(found.clone())
@@ -180,7 +182,7 @@ impl Runner {
         self.launch_in(shared, visible_files, probed, request, place).await
     }
 
-    /// Starts the command with the handles that `visible_files` opened.
+    /// Starts the command with the handles in `visible_files`.
     async fn launch_in(
         &self,
         shared: &Arc<Shared>,
@@ -211,8 +213,9 @@ impl Runner {
         let is_loose_program =
             visible_files.origin == Origin::Operator && probed.isolation != Isolation::Bwrap;
         if is_loose_bwrap || is_loose_program {
-            // If our process is killed, only the watchdog ends these: what a bwrap that was killed
-            // during its start leaves behind, and what a program without namespaces has started.
+            // If our process is killed, only the watchdog can end what remains: the processes of a
+            // bwrap that was killed during its start, or the processes that a program without
+            // namespaces has started.
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }
@@ -228,8 +231,8 @@ impl Runner {
         Ok(Launched { running, channels, held, wall, strays })
     }
 
-    /// The private directories of the workspace or scope that a command runs in. `None` if there is
-    /// no place for them and the isolation works without them.
+    /// Returns the private directories of the workspace or scope that a command runs in. Returns
+    /// `None` if there is no place for them and the isolation works without them.
     async fn private(
         &self,
         shared: &Arc<Shared>,
@@ -245,8 +248,8 @@ impl Runner {
         };
         let place = match (private::place(&self.settings, shared), isolation) {
             (Some(place), _) => place,
-            // Landlock rules are made from handles, so the directory may lie in the workspace,
-            // which is the whole host here.
+            // Landlock rules are made from handles, so the directory may lie in the workspace. Here
+            // the workspace is the whole host.
             (None, Isolation::Landlock) => self.settings.temporary_dir.clone(),
             (None, _) => return Ok(None),
         };
@@ -259,7 +262,7 @@ impl Runner {
         }
     }
 
-    /// A process that ends when its handle is dropped.
+    /// Supervises a process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
         let Launched { running, channels, held, wall, strays } = launched;
         let (process, feed) =
@@ -273,14 +276,14 @@ impl Runner {
             release(held).await;
             ending.send(exit);
             drop(place);
-            // Let the task that waits for the exit run first.
+            // Let the task that waits for the exit run before the channels are closed.
             tokio::task::yield_now().await;
             drop(spent);
         });
         process
     }
 
-    /// A detached process: it stays in the table when its handle is dropped.
+    /// Supervises a detached process. It stays in the table when its handle is dropped.
     fn staying(
         &self,
         launched: Launched,
@@ -321,7 +324,8 @@ impl Runner {
     }
 }
 
-/// Marks the entry of a detached process as ended, even if its task is dropped before the end.
+/// When dropped, marks the entry of a detached process as ended, even if the process's task is
+/// dropped before the process has ended.
 struct Staying {
     table: Arc<Table>,
     spool: Arc<Spool>,
@@ -373,16 +377,18 @@ fn check(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Releases the resources of an ended command, on a blocking thread if files are removed.
+/// Releases the resources of a command that has ended. Uses a blocking thread if files have to be
+/// removed.
 async fn release(held: HeldResources) {
-    // A directory that other commands share stays, so dropping our reference does not block.
+    // If other commands share the directory, it is not removed now, so dropping our reference does
+    // not block.
     let last = held.private.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
     if last || !held.placeholders.is_empty() {
         blocking::finish(move || drop(held)).await;
     }
 }
 
-/// The error for a process that could not be started.
+/// Creates the error for a process that could not be started.
 fn unstarted(error: &std::io::Error) -> Error {
     let step = error.get_ref().and_then(|inner| inner.downcast_ref::<FailedStart>());
     let kind = match step.map(|failed| failed.0.errno) {

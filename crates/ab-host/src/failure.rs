@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::jail::Fault;
 use crate::local::Trouble;
 
-/// Turns the faults of one operation into errors that name the operation and the path.
+/// Converts the faults of one operation to errors that name the operation and the path.
 #[derive(Clone, Copy)]
 pub(crate) struct Act<'a> {
     pub(crate) verb: Verb,
@@ -40,7 +40,8 @@ impl<'a> Act<'a> {
         Error::for_path(self.verb, self.path, kind, message)
     }
 
-    /// The error for an entry that a walk could not read, with the entry's path.
+    /// Creates the error for an entry that a walk could not read. The error contains the entry's
+    /// path.
     pub(crate) fn troubled(&self, path: &str, trouble: Trouble) -> Error {
         let error = match trouble {
             Trouble::Os(errno) => self.failed(errno),
@@ -52,7 +53,7 @@ impl<'a> Act<'a> {
     fn os(&self, errno: Errno) -> Error {
         let (kind, message) = explain(errno);
         let message = match kind {
-            // Errors without a message of our own use the system's.
+            // If we have no message of our own for an error, the system's message is used.
             ErrorKind::Io => format!("{message}: {}", std::io::Error::from(errno)),
             _ => message.to_owned(),
         };

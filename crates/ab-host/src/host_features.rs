@@ -1,9 +1,10 @@
-//! Finds out by trying what this host offers for isolating commands and copying files.
+//! Finds out what this host offers for isolating commands and copying files, by trying it.
 //!
-//! - A probe performs the operation itself, on a small scale; it does not look for files that hint
-//!   at it.
-//! - A probe leaves the host as it was.
-//! - A probe has [`HOST_FEATURE_PROBE_TIMEOUT`], and then counts as failed. All probes run at the same time.
+//! - A probe performs the operation itself, on a small scale. It does not look for files that suggest
+//!   that the operation would work.
+//! - A probe leaves no changes on the host.
+//! - The time limit of a probe is [`HOST_FEATURE_PROBE_TIMEOUT`]. After that, it counts as failed. All
+//!   probes run at the same time.
 
 mod bubblewrap;
 mod cgroups;
@@ -18,15 +19,16 @@ use std::time::{Duration, Instant};
 
 use program::Programs;
 
-/// Time limit of one probe.
+/// Time limit for one probe.
 pub const HOST_FEATURE_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Extra time for a probe to report after it has killed its programs at the deadline.
+/// Additional time for a probe to report its result after it has killed its programs at the
+/// deadline.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What the caller tells the probes about the host.
+/// The settings that the caller passes to the probes.
 #[derive(Clone, Debug)]
 pub struct HostFeatureProbeSettings {
-    /// Directories in which programs are searched.
+    /// Directories in which programs are looked up.
     pub path: Vec<PathBuf>,
     /// The directory whose file system is tested.
     pub directory: PathBuf,
@@ -79,7 +81,7 @@ impl HostFeature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFeatureState {
     Working,
-    /// Some of it works; see the cause.
+    /// The feature works only in part. The report's cause says what is missing.
     Partial,
     Missing,
 }
@@ -94,12 +96,13 @@ impl HostFeatureState {
     }
 }
 
-/// The result for one feature. A feature that does not work in full has a cause and a remedy.
+/// The result for one feature. If the feature does not work completely, the report has a cause and
+/// a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFeatureReport {
     pub name: HostFeature,
     pub state: HostFeatureState,
-    /// What was seen to work, or what the absence means.
+    /// What was found to work, or the consequence if the feature is missing.
     pub detail: String,
     pub cause: Option<String>,
     pub remedy: Option<String>,
@@ -134,7 +137,7 @@ impl HostFeatureReport {
     }
 }
 
-/// Why something is missing, and how to get it.
+/// Why something is missing on this host, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lack {
     pub(crate) cause: String,
@@ -147,7 +150,7 @@ impl Lack {
     }
 }
 
-/// Runs all probes. The reports are in the order of [`HostFeature::ALL`].
+/// Runs all probes. The reports have the same order as [`HostFeature::ALL`].
 pub fn probe_host_features(settings: &HostFeatureProbeSettings) -> Vec<HostFeatureReport> {
     let deadline = Instant::now() + HOST_FEATURE_PROBE_TIMEOUT;
     let waiting: Vec<_> = HostFeature::ALL
@@ -155,10 +158,11 @@ pub fn probe_host_features(settings: &HostFeatureProbeSettings) -> Vec<HostFeatu
         .map(|name| {
             let (sender, receiver) = mpsc::sync_channel(1);
             let settings = settings.clone();
-            // Each probe gets its own thread, since some probes restrict the thread they run on.
+            // Each probe runs on its own thread, because some probes restrict the thread that they
+            // run on.
             let started =
                 thread::Builder::new().name(format!("probe {}", name.as_str())).spawn(move || {
-                    // The receiver is gone if the time is up.
+                    // If the time is up, the receiver is gone and the result is dropped.
                     let _ = sender.send(try_one(name, &settings, deadline));
                 });
             (name, started.map(|_| receiver))

@@ -1,8 +1,8 @@
-//! Runs programs of the operator, such as git, to their end: argv only, a given environment,
-//! bounded time and output.
+//! Runs programs of the operator, such as git, until they end. A program gets a list of arguments
+//! (no shell) and a given environment, and its time and output are limited.
 //!
-//! A tool runs without a sandbox and with our privileges. It must never work on files that an agent
-//! can write, because such files can make it run code.
+//! Such a program, also called a tool here, runs without a sandbox and with our privileges. It must
+//! never work on files that an agent can write, because such files can make it run code.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -24,12 +24,13 @@ use crate::process::running::{Reach, Running};
 use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, output_pipe};
 use crate::process::{incarnation, spawner, strays};
 
-/// Bytes of standard error that are kept, from its end.
+/// Number of bytes that are kept from the end of standard error.
 const STDERR_TAIL: usize = 16 * 1024;
-/// How long the pipes of an ended tool may stay silent while another process holds them open.
+/// How long to wait without output for the pipes of a tool that has ended, if another process still
+/// holds them open.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// A program with an absolute path.
+/// A program of the host, given by its absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostProgram {
     program: PathBuf,
@@ -40,30 +41,32 @@ pub struct HostProgram {
 pub struct HostProgramRequest {
     pub arguments: Vec<OsString>,
     pub directory: PathBuf,
-    /// The whole environment: nothing is inherited.
+    /// All environment variables of the tool. It inherits none.
     pub environment: Vec<(OsString, OsString)>,
-    /// Standard input; it is closed after these bytes.
+    /// The bytes for standard input, which is closed after them.
     pub input: Vec<u8>,
-    /// The tool and its process group are killed after this time.
+    /// The time after which the tool and its process group are killed.
     pub timeout: Duration,
-    /// Bytes of standard output. A tool that prints more is killed.
+    /// Maximum number of bytes of standard output. A tool that prints more is killed.
     pub max_output: usize,
 }
 
-/// How a tool ended and what it printed.
+/// How a tool ended, and what it printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostProgramOutput {
-    /// `None` if a signal ended the tool, or if it was killed for printing too much.
+    /// The exit code. `None` if a signal ended the tool, or if the tool was killed because it
+    /// printed too much.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
-    /// The tool was killed because it printed more than `max_output`.
+    /// Whether the tool was killed because it printed more than `max_output`.
     pub output_limit_exceeded: bool,
-    /// The end of standard error.
+    /// The last part of standard error.
     pub stderr: String,
 }
 
 impl HostProgram {
-    /// Looks for an executable file called `name` in the absolute directories of `path`.
+    /// Looks for an executable file with the name `name` in the directories of `path`. Relative
+    /// directories are ignored.
     pub fn find(name: &str, path: &[PathBuf]) -> Result<HostProgram> {
         let directories = path.iter().filter(|directory| directory.is_absolute());
         let found = directories.map(|directory| directory.join(name)).find(|file| is_program(file));
@@ -79,12 +82,12 @@ impl HostProgram {
         &self.program
     }
 
-    /// Runs the tool in a session and process group of its own, without a controlling terminal. When
-    /// the returned future is dropped, the group is killed.
+    /// Runs the tool in its own session and process group, without a controlling terminal. If the
+    /// returned future is dropped, the group is killed.
     ///
     /// # Errors
-    /// The tool cannot be started, or it exceeds its time. A tool that ends with a non-zero status is
-    /// not an error here.
+    /// Fails if the tool cannot be started, or if it exceeds its time limit. It is not an error
+    /// here if the tool ends with a status other than 0.
     pub async fn run(&self, request: HostProgramRequest) -> Result<HostProgramOutput> {
         let started = self.start(&request).await;
         let mut started = started.map_err(|error| self.unstarted(&error))?;
@@ -98,8 +101,9 @@ impl HostProgram {
         let Started { running, stdout, stderr: errors, .. } = &mut started;
         while !ended || stdout.is_some() || errors.is_some() {
             tokio::select! {
-                // The deadline comes first, because a flood of output is always ready. Output comes
-                // before the silence, because both may be ready on a busy host.
+                // The deadline is first, because a flood of output would always be ready before it.
+                // Output comes before the silence timeout, because both may be ready on a busy
+                // host.
                 biased;
                 () = &mut deadline => {
                     if ended {
@@ -129,7 +133,8 @@ impl HostProgram {
                 }
                 () = &mut feeding, if feeds => feeds = false,
                 () = sleep(SILENCE), if ended => {
-                    // A process that left the group holds the pipes.
+                    // A process that left the process group still holds the pipes, so kill such
+                    // processes.
                     blocking::finish(running.kill_strays()).await;
                     break;
                 }
@@ -185,7 +190,7 @@ impl HostProgram {
             ruleset: None,
             filter: None,
         };
-        // The image holds the tool's ends of the pipes and is dropped here.
+        // The image contains the tool's ends of the pipes. It is dropped here, which closes them.
         let (started, _) = spawner::start(image).await?;
         let running = Running::new(started, Reach::Leader, None, cookie)?;
         let (stdout, stderr) = (Some(ReadEnd::new(stdout)?), Some(ReadEnd::new(stderr)?));
@@ -216,7 +221,7 @@ impl Default for HostProgramRequest {
     }
 }
 
-/// A running tool, and our ends of its pipes.
+/// A running tool, with our ends of its pipes.
 struct Started {
     running: Running,
     stdin: Option<WriteEnd>,
@@ -224,7 +229,7 @@ struct Started {
     stderr: Option<ReadEnd>,
 }
 
-/// The next bytes of a pipe. At EOF the pipe is dropped.
+/// Returns the next bytes of a pipe. At the end of the pipe, drops it.
 async fn read(pipe: &mut Option<ReadEnd>) -> bytes::Bytes {
     let Some(end) = pipe else { return bytes::Bytes::new() };
     let bytes = end.read().await.unwrap_or_default();
@@ -236,7 +241,7 @@ async fn read(pipe: &mut Option<ReadEnd>) -> bytes::Bytes {
 
 async fn feed(pipe: Option<WriteEnd>, input: Vec<u8>) {
     if let Some(pipe) = pipe {
-        // A tool that has closed its input does not want the rest.
+        // An error means that the tool has closed its input and does not want the rest.
         let _ = pipe.write_all(&input).await;
     }
 }
@@ -270,7 +275,8 @@ mod tests {
         (tool, HostProgramRequest { arguments, ..HostProgramRequest::default() })
     }
 
-    /// Whether a killed process is gone. The kernel may need a moment to end it.
+    /// Returns whether a killed process has ended. Waits, because the kernel may need a moment to
+    /// end it.
     fn has_ended(pid: &str) -> bool {
         (0..1000).any(|_| {
             std::thread::yield_now();

@@ -1,14 +1,15 @@
-//! Confines workspace files: every file is opened beneath a directory handle.
+//! Confines the access to workspace files: every file is opened relative to a directory handle and
+//! cannot lie outside of that directory.
 //!
-//! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`), so no process can swap a directory
-//! for a link between a check and a use: there is no check. If the kernel reports that a path
-//! leaves the directory, or has no such call, [`walk`] resolves one component at a time by handles.
-//! The walk also follows absolute links that point inside. No path is ever compared with a prefix
-//! as text.
+//! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`). There is no separate check before
+//! the use, so no process can replace a directory by a link in between. If the kernel reports that
+//! a path leaves the directory, or does not have this call, [`walk`] resolves the path one
+//! component at a time by handles. Unlike the kernel, [`walk`] also follows absolute links that
+//! point inside. No path is ever compared with a prefix as text.
 //!
-//! A path may carry the rules of restricted handles. The rules are then applied to the real path of
-//! each file, which is known from the handles that lead to it, and not to the caller's text: either
-//! the kernel has met no link, or [`walk`] has followed each link itself.
+//! A path may carry the rules of restricted handles. The rules are applied to the real path of each
+//! file, not to the caller's text. The real path is known from the handles that lead to the file:
+//! either the kernel met no link, or [`walk`] followed each link itself.
 
 mod access;
 mod walk;
@@ -24,15 +25,15 @@ use rustix::io::Errno;
 pub(crate) use access::Purpose;
 pub(crate) use walk::{Final, Missing, Spot};
 
-/// How often a resolution that raced with a rename is retried.
+/// How often a resolution is repeated if it raced with a rename.
 const RACE_RETRIES: usize = 8;
 
 /// Why a path could not be opened.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// A link on the way leads out of the workspace or the scope.
+    /// A link in the path leads out of the workspace or the scope.
     Escape,
-    /// A link leads to a missing file, and a change must not create that file.
+    /// A link leads to a missing file, which a change must not create.
     Dangling(String),
     /// The access rules of the path forbid the change.
     Kept,
@@ -48,22 +49,24 @@ impl From<Errno> for Fault {
 /// How paths are resolved on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolver {
-    /// By the kernel, in one call.
+    /// The kernel resolves a path in one call.
     Kernel,
-    /// By us, one component at a time.
+    /// Our code resolves a path, one component at a time.
     Walk,
 }
 
-/// A directory that nothing opened through it can leave.
+/// A directory. Files that are opened through it cannot lie outside of it.
 #[derive(Debug)]
 pub(crate) struct Jail {
     root: OwnedFd,
-    /// Absolute paths of the root, as segments, to recognise absolute links that point inside.
+    /// The absolute paths of the root, as segments. With them, absolute links that point inside are
+    /// recognized.
     aliases: Vec<Vec<String>>,
     resolver: Resolver,
 }
 
-/// The directory that the last part of a path is resolved beneath: the root, or the innermost scope root.
+/// The directory that the last part of a path is resolved relative to: the root, or the innermost
+/// scope root.
 enum Base<'a> {
     Root(BorrowedFd<'a>),
     ScopeRoot(OwnedFd),
@@ -78,13 +81,14 @@ impl AsFd for Base<'_> {
     }
 }
 
-/// The part of a path that is left after its scope roots were opened.
+/// The part of a path that remains after its scope roots were opened.
 struct Way<'a, 'p> {
     base: Base<'a>,
-    /// The real path of the base, with the rules that apply below it; the root if the path has no
-    /// rules.
+    /// The real path of the base, with the rules that apply below it. If the path has no rules,
+    /// this is the root.
     place: WsPath,
-    /// The path of the base in the workspace, as segments, for absolute links that name it.
+    /// The path of the base in the workspace, as segments. It is needed for absolute links that
+    /// name the base.
     above: Vec<&'p str>,
     rest: &'p str,
 }
@@ -97,7 +101,8 @@ impl Jail {
                 .map(|text| text.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect())
         };
         let resolver = match probe(root.as_fd()) {
-            // An old kernel or a sandbox refuses the call. Any other error is temporary.
+            // These errors mean that an old kernel or a sandbox refuses the call. Any other error
+            // is temporary.
             Err(Errno::NOSYS | Errno::PERM | Errno::NOTSUP | Errno::INVAL) => Resolver::Walk,
             Ok(()) | Err(_) => Resolver::Kernel,
         };
@@ -105,7 +110,7 @@ impl Jail {
         Self { root, aliases, resolver }
     }
 
-    /// The same jail, but without `openat2`.
+    /// Returns the same jail, but without the use of `openat2`.
     pub(crate) fn walking(mut self) -> Self {
         self.resolver = Resolver::Walk;
         self
@@ -115,7 +120,7 @@ impl Jail {
         self.root.as_fd()
     }
 
-    /// Opens the file at `path` to look at it.
+    /// Opens the file at `path` to read it or its metadata.
     pub(crate) fn open(&self, path: &WsPath, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
         self.open_to(Purpose::Look, path, flags, last)
     }
@@ -132,8 +137,8 @@ impl Jail {
         Ok(self.open_on(&way, flags, last, purpose)?.0)
     }
 
-    /// Opens the file at `path` to look at it and at what is below. Also returns its real path with
-    /// the rules that apply there; the root if the path has no rules.
+    /// Opens the file at `path` to read it and everything below it. Also returns its real path with
+    /// the rules that apply there. If the path has no rules, this is the root.
     pub(crate) fn locate(
         &self,
         path: &WsPath,
@@ -164,7 +169,7 @@ impl Jail {
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
         let (place, resolve) = if way.place.has_access_rules() {
-            // A path without a link on the way is the real path.
+            // If no part of the path is a link, the path is the real path.
             (way.place.join_unchecked(way.rest), ResolveFlags::NO_SYMLINKS)
         } else {
             (WsPath::root(), ResolveFlags::empty())
@@ -179,7 +184,7 @@ impl Jail {
         for _ in 0..RACE_RETRIES {
             let spot = self.walk(way, last, Missing::Fail, purpose)?;
             match spot.open(flags) {
-                // A link has appeared at this name: resolve the path again.
+                // Another process has put a link at this name, so resolve the path again.
                 Err(Fault::Os(Errno::LOOP)) if last == Final::Follow => {}
                 result => return result.map(|handle| (handle, spot.place)),
             }
@@ -187,8 +192,8 @@ impl Jail {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens the file at `path` if that needs no disk access. `None` means that the caller has to
-    /// use [`open`](Self::open).
+    /// Opens the file at `path` if that needs no disk access. If this returns `None`, the caller
+    /// must use [`open`](Self::open).
     pub(crate) fn open_cached(&self, path: &WsPath, flags: OFlags) -> Option<OwnedFd> {
         if self.resolver != Resolver::Kernel {
             return None;
@@ -215,12 +220,12 @@ impl Jail {
         open(base.as_fd(), rest, flags)
     }
 
-    /// Resolves `path` to a directory and a name, to look at the file.
+    /// Resolves `path` to a directory and a name, to read the file or its metadata.
     pub(crate) fn spot(&self, path: &WsPath, last: Final, missing: Missing) -> Result<Spot, Fault> {
         self.spot_to(Purpose::Look, path, last, missing)
     }
 
-    /// Resolves `path` to the directory and name that a change acts on.
+    /// Resolves `path` to the directory and the name that a change acts on.
     pub(crate) fn spot_to(
         &self,
         purpose: Purpose,
@@ -231,7 +236,7 @@ impl Jail {
         let way = self.way(path, missing)?;
         let (parent, name) = way.rest.rsplit_once('/').unwrap_or(("", way.rest));
         if name.is_empty() {
-            // The root: only the walk returns a spot without a name.
+            // The path is the root, and only the walk returns a spot without a name.
             return self.walk(&way, last, missing, purpose);
         }
         let place = if way.place.has_access_rules() {
@@ -251,7 +256,7 @@ impl Jail {
         self.walk(&way, last, missing, purpose)
     }
 
-    /// Creates a directory and its missing parents.
+    /// Creates a directory, including its missing parents.
     pub(crate) fn make_dir(&self, path: &WsPath) -> Result<(), Fault> {
         let way = self.way(path, Missing::MakeAll)?;
         self.make_on(&way)
@@ -268,15 +273,16 @@ impl Jail {
         self.walk(way, Final::Follow, Missing::MakeAll, Purpose::Change).map(|_| ())
     }
 
-    /// Whether an absolute link target points below `scope_root`.
+    /// Returns whether an absolute link target points below `scope_root`.
     pub(crate) fn points_inside(&self, target: &str, scope_root: &WsPath) -> bool {
         let above: Vec<&str> = scope_root.segments().collect();
         let inside = self.inside(target, &above);
         inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
     }
 
-    /// Opens the scope roots of `path`, each beneath the previous one, so that no link between them
-    /// leads out of a scope root. Missing scope roots are created unless `missing` is [`Missing::Fail`].
+    /// Opens the scope roots of `path`. Each is opened relative to the previous one, so that no
+    /// link between them leads out of a scope root. Missing scope roots are created unless
+    /// `missing` is [`Missing::Fail`].
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
         let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
         let place = if path.has_access_rules() {
@@ -298,8 +304,8 @@ impl Jail {
             let (handle, mut place) = opened?;
             way.above.extend(scope_root.split('/'));
             if path.has_access_rules() {
-                // If no rules applied so far, the real path is not known. The rules that start here
-                // do not need it.
+                // If no rules applied so far, the real path is not known. It is not needed for the
+                // rules that start here.
                 let rules = path.access_rules_of_scope_root(index + 1);
                 place = self.with_rules(place, handle.as_fd(), rules, &way.above);
             }
@@ -310,8 +316,8 @@ impl Jail {
         Ok(way)
     }
 
-    /// Calls `openat2`, and again if it raced with a rename. `None` if the call is not available or
-    /// kept racing.
+    /// Calls `openat2`, and repeats the call if it raced with a rename. Returns `None` if the call
+    /// is not available or still races after all repetitions.
     fn kernel(
         &self,
         base: BorrowedFd<'_>,
@@ -343,7 +349,8 @@ impl Jail {
         walk::walk(from, way.rest, walk::WalkOptions { last, missing, purpose }, &inside)
     }
 
-    /// The segments of an absolute link target below `above`; `None` if it points elsewhere.
+    /// Returns the segments of an absolute link target below `above`, or `None` if it points
+    /// elsewhere.
     fn inside(&self, target: &str, above: &[&str]) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
@@ -372,7 +379,8 @@ fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-/// Checks that the kernel confines an open to a directory: `.` works and `..` is refused.
+/// Checks that the kernel can confine an open to a directory: `.` must work, and `..` must be
+/// refused.
 pub(crate) fn probe(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(directory, ".", flags, Mode::empty(), beneath())?;
@@ -383,7 +391,8 @@ pub(crate) fn probe(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Opens something below a directory without following any link, the last one included.
+/// Opens a file below a directory without following any link, including a link at the end of the
+/// path.
 pub(crate) fn open_plain(
     top: BorrowedFd<'_>,
     below: &WsPath,
@@ -407,7 +416,7 @@ pub(crate) fn open_plain(
     Ok(handle)
 }
 
-/// Opens a directory of the host outside of any jail, such as the root of one.
+/// Opens a directory of the host outside of any jail, for example the root of a jail.
 pub(crate) fn open_host_dir(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(rustix::fs::CWD, path, flags, Mode::empty())

@@ -1,7 +1,8 @@
 //! The only crate that opens workspace files and starts commands.
 //!
-//! [`LocalDriver`] is the driver over a directory of this host. Every file is opened beneath a handle on
-//! that directory, see `jail`. Nothing here reads the environment.
+//! [`LocalDriver`] is the driver for a directory of this host. Every file is opened relative to a
+//! handle on that directory, see `jail`. Nothing in this crate reads the environment of the
+//! process.
 
 mod blocking;
 pub mod child_program;

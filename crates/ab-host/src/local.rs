@@ -1,8 +1,8 @@
 //! The driver for a directory of this host.
 //!
-//! Small reads that the page cache can serve happen on the caller's thread. All other work is moved
-//! to a blocking thread. The parts are in `read`, `write`, `handle`, `tree` (listing and removal),
-//! `search`, `place` (renames, links, attributes) and `describe`.
+//! Small reads that the page cache can serve are done on the caller's thread. All other work is
+//! moved to a blocking thread. The operations are in the modules `read`, `write`, `handle`, `tree`
+//! (listing and removal), `search`, `place` (renames, links, attributes) and `describe`.
 
 mod describe;
 mod handle;
@@ -41,10 +41,10 @@ use crate::jail::{Final, Jail, open_host_dir};
 
 pub(crate) use walk::Trouble;
 
-/// The file system type of tmpfs.
+/// The number by which the kernel identifies a tmpfs.
 const TMPFS: FsWord = 0x0102_1994;
 
-/// Whether a file is on a tmpfs, where reads and writes do not wait for a disk.
+/// Returns whether a file is on a tmpfs, where reads and writes do not wait for a disk.
 fn is_in_memory(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == TMPFS)
 }
@@ -59,10 +59,12 @@ pub enum MissingRootPolicy {
 /// How paths are confined to the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathResolutionMode {
-    /// By the kernel in one call if it can do that, else by walking.
+    /// The kernel resolves a path in one call if it can do that. If not, the path is resolved as
+    /// with `Walk`.
     #[default]
     Auto,
-    /// One component at a time, as on hosts whose kernel or sandbox lacks `openat2`.
+    /// A path is resolved one component at a time, as on hosts whose kernel or sandbox lacks
+    /// `openat2`.
     Walk,
 }
 
@@ -70,23 +72,23 @@ pub enum PathResolutionMode {
 pub struct LocalDriverOptions {
     pub missing_root: MissingRootPolicy,
     pub resolution: PathResolutionMode,
-    /// Further absolute paths that mean the root, such as the path at which a sandbox mounts it.
+    /// Further absolute paths that name the root, such as the path at which a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
-    /// How commands run.
+    /// The settings for commands.
     pub exec: LocalExecSettings,
 }
 
-/// The driver for a workspace in a directory.
+/// The driver for a workspace that is a directory of this host.
 pub struct LocalDriver {
     shared: Arc<Shared>,
     runner: Runner,
     hub: StatusPublisher,
 }
 
-/// What the blocking threads need.
+/// The parts of the driver that the blocking threads need.
 pub(crate) struct Shared {
     pub(crate) jail: Jail,
-    /// Absolute paths that mean the root. The first one is shown to users.
+    /// The absolute paths that name the root. The first one is shown to users.
     pub(crate) aliases: Vec<String>,
 }
 
@@ -119,7 +121,7 @@ impl LocalDriver {
         crate::exec::check_mounts(&options.exec, &aliases)?;
         crate::exec::remove_redirectable_toolchains(&mut options.exec, &aliases);
         aliases.extend(options.aliases);
-        // Callers may use the paths that commands in the sandbox see.
+        // Callers may also use the paths that commands in the sandbox see.
         aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));
         aliases.dedup();
         let jail = match options.resolution {
@@ -134,15 +136,15 @@ impl LocalDriver {
         })
     }
 
-    /// Starts a program that the operator configured, in the sandbox that commands of this
-    /// workspace run in.
+    /// Starts a program that the operator configured. It runs in the same sandbox as commands of
+    /// this workspace.
     ///
-    /// Unlike in [`Driver::exec`], the command line and variables are not checked if no kernel
-    /// mechanism isolates the program, and only the limits of `request` apply, not those of
-    /// [`LocalExecSettings::limits`].
+    /// There are two differences to [`Driver::exec`]. If no kernel mechanism isolates the program,
+    /// its command line and variables are not checked. Also, only the limits of `request` apply,
+    /// not those of [`LocalExecSettings::limits`].
     ///
     /// # Errors
-    /// As [`Driver::exec`].
+    /// Fails in the same cases as [`Driver::exec`].
     pub async fn launch_operator_program(&self, request: ExecRequest) -> Result<Process> {
         self.run(request, Origin::Operator).await
     }

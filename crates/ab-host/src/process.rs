@@ -1,4 +1,4 @@
-//! Processes of the host: how they start, how their output is read, and how they end.
+//! Processes of the host: how they are started, how their output is read, and how they end.
 
 pub(crate) mod child;
 pub(crate) mod incarnation;

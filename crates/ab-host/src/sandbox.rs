@@ -1,4 +1,5 @@
-//! The mechanisms that isolate commands: arguments, rules, filters and variables for each of them.
+//! The mechanisms that isolate commands. For each of them, there is a module for its arguments,
+//! rules, filters or variables.
 
 pub(crate) mod bwrap;
 pub(crate) mod environment;

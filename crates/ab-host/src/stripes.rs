@@ -1,11 +1,12 @@
-//! Locks on names in directories, so that the writers of one file in this process take turns.
+//! Locks on names in directories. With them, the writers of one file in this process take turns.
 //!
 //! Writers in other processes of ours are excluded by a lock on the directory itself. A command can
-//! hold that lock too, for any time, so we try to get it only for [`TIMEOUT`]. After that, only
-//! versions protect the writers of several processes from each other.
+//! hold that lock too, for any length of time, so we only try to get it for [`TIMEOUT`]. After
+//! that, only file versions protect writers in different processes from each other.
 //!
-//! A lock is found by the directory's inode and the name, so two paths to one file use the same
-//! lock. All drivers of the process share the locks: two of them may use the same directory.
+//! A lock is found by the inode of the directory and the name, so two paths to one file lead to the
+//! same lock. All drivers of the process share the locks, because two drivers may use the same
+//! directory.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,18 +21,19 @@ const STRIPES: usize = 1024;
 
 static LOCKS: [Mutex<()>; STRIPES] = [const { Mutex::new(()) }; STRIPES];
 
-/// How long a writer tries to lock a directory that another process holds. Our own processes hold
-/// it only while they write a file.
+/// How long a writer tries to lock a directory that another process has locked. Our own processes
+/// hold this lock only while they write a file.
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long no writer tries to lock a directory that was held for longer than [`TIMEOUT`].
+/// How long no writer tries to lock a directory after it was found locked for longer than
+/// [`TIMEOUT`].
 const DISTRUST: Duration = Duration::from_secs(10);
-/// Maximum number of directories that are remembered as held.
+/// Maximum number of such directories that are remembered.
 const MAX_DISTRUSTED: usize = 1024;
 
-/// Directories, by device and inode, that another process holds for long, and until when no writer
-/// tries to lock them.
+/// Directories, by device and inode, that another process has kept locked for too long. The value
+/// is the time until which no writer tries to lock the directory.
 static DISTRUSTED: LazyLock<Mutex<HashMap<(u64, u64), Instant>>> = LazyLock::new(Mutex::default);
 
 pub(crate) type Held = MutexGuard<'static, ()>;
@@ -41,7 +43,7 @@ pub(crate) fn lock(dir: impl AsFd, name: &str) -> Result<Held, Errno> {
     Ok(take(index(dir, name)?))
 }
 
-/// Waits for the locks on two names, in an order that cannot deadlock.
+/// Waits for the locks on two names. They are taken in an order in which no deadlock is possible.
 pub(crate) fn lock_two(
     first: (impl AsFd, &str),
     second: (impl AsFd, &str),
@@ -52,18 +54,19 @@ pub(crate) fn lock_two(
     Ok((low, high))
 }
 
-/// Who may write to a directory at the same time.
+/// Which other writers may write to a directory at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Across {
-    /// Other writers that check nothing first.
+    /// Other writers that do not check a condition first.
     Together,
-    /// No other writer, because a checked condition must still hold at the write.
+    /// No other writers, because a condition that was checked must still hold when the file is
+    /// written.
     Alone,
 }
 
-/// Locks a directory against writers in other processes of ours, until the handle is dropped.
-/// `None` if the directory cannot be locked or another process holds it; then only versions protect
-/// the writers.
+/// Locks a directory against writers in other processes of ours, until the returned handle is
+/// dropped. Returns `None` if the directory cannot be locked or another process has locked it. In
+/// that case, only file versions protect the writers from each other.
 pub(crate) fn lock_across_processes(dir: impl AsFd, across: Across) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle = openat(dir, ".", flags, Mode::empty()).ok()?;
@@ -124,7 +127,7 @@ mod tests {
             assert!(lock_across_processes(open(), Across::Alone).is_none());
             assert!(lock_across_processes(open(), Across::Together).is_none());
         }
-        // The first call tries for a while; the others give up at once.
+        // The first call tries for some time. The other calls give up at once.
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         flock(&holder, FlockOperation::Unlock).unwrap();
         let held = lock_across_processes(open(), Across::Alone);

@@ -1,8 +1,11 @@
-//! A program that several processes use at the same time, and that ends with the last of them.
+//! A program that several processes use at the same time. It ends when the last of them stops using
+//! it.
 //!
-//! Its standard input is a named pipe in a directory of its own. Every user holds the pipe open for writing, and the
-//! kernel closes it when a user ends, also if it is killed. At the end of its input the program ends. The starter leaves
-//! a record beside the pipe, which tells the others how to reach the program.
+//! The program's standard input is a named pipe in a directory of its own. Every user holds the
+//! pipe open for writing. The kernel closes a user's end when that user ends, even if it is killed.
+//! When no user is left, the program reads the end of its input and ends. The process that starts
+//! the program writes a record beside the pipe, which tells the other users how to reach the
+//! program.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -17,19 +20,20 @@ use rustix::io::Errno;
 
 use super::{ChildLog, ChildProcess};
 
-/// The pipe, the record and the locks of a program in its directory.
+/// The names of the pipe, the record and the locks of a program in its directory.
 const PIPE: &str = "program.input";
 const RECORD: &str = "program.json";
 const NEW_RECORD: &str = "program.json.new";
 const LOCK: &str = "program.lock";
-/// Locked in common by all users.
+/// A lock file that all users lock in shared mode.
 const USERS: &str = "program.users";
-/// The longest record that is read.
+/// Maximum number of bytes of a record that are read.
 const MAX_RECORD: u64 = 64 * 1024;
-/// For the user only: a record may have secrets.
+/// The mode of the files. Only the user may read them, because a record may contain secrets.
 const PRIVATE: u32 = 0o600;
 
-/// The right to start or to join the program of a directory. One process has it at a time.
+/// The right to start or join the program of a directory. Only one process can have this right at a
+/// time.
 #[derive(Debug)]
 pub struct ProgramLock {
     directory: PathBuf,
@@ -44,7 +48,7 @@ pub struct ProgramUse {
     directory: PathBuf,
 }
 
-/// A program that this process has started, and its use.
+/// A program that this process has started, with its own use of the program.
 #[derive(Debug)]
 pub struct StartedProgram {
     pub process: ChildProcess,
@@ -53,23 +57,26 @@ pub struct StartedProgram {
 }
 
 impl ProgramLock {
-    /// Takes the lock of the program in `directory`, which must exist. `None` if another process has it.
+    /// Takes the lock of the program in `directory`, which must exist. Returns `None` if another
+    /// process has the lock.
     ///
     /// # Errors
     ///
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub fn try_take(directory: &Path) -> Result<Option<ProgramLock>> {
         let file = locked(&directory.join(LOCK), FlockOperation::NonBlockingLockExclusive)?;
         Ok(file.map(|file| ProgramLock { directory: directory.to_owned(), _file: file }))
     }
 
-    /// Joins the program if it runs, and returns the record of its starter.
+    /// Joins the program if it runs. Also returns the record that its starter wrote. Returns `None`
+    /// if the program does not run.
     ///
     /// # Errors
     ///
-    /// The pipe or the record cannot be read.
+    /// Fails if the pipe or the record cannot be read.
     pub fn join(&self) -> Result<Option<(ProgramUse, String)>> {
-        // A user that was killed leaves its record: without users the program is about to end.
+        // A user that was killed leaves the record behind. If the program has no users, it is about
+        // to end and must not be joined.
         let no_users =
             locked(&self.directory.join(USERS), FlockOperation::NonBlockingLockExclusive)?;
         if no_users.is_some() {
@@ -77,7 +84,8 @@ impl ProgramLock {
         }
         let Some(users) = self.users()? else { return Ok(None) };
         let path = self.directory.join(PIPE);
-        // Without a reader this fails: the program does not run.
+        // If no process reads the pipe, opening it for writing fails. Then the program does not
+        // run.
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = match open(&path, flags, Mode::empty()) {
             Ok(pipe) => File::from(pipe),
@@ -90,17 +98,19 @@ impl ProgramLock {
             File::open(&path).and_then(|file| file.take(MAX_RECORD).read_to_string(&mut record));
         match read {
             Ok(_) => Ok(Some((self.use_of(pipe, users), record))),
-            // Its starter ended before the program was ready, or its last user has left.
+            // The starter ended before the program was ready, or the last user has removed the
+            // record.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failure("read", &path, error)),
         }
     }
 
-    /// Starts the program with a new pipe. A program that still reads the old one is no longer joined.
+    /// Starts the program with a new pipe. A program that still reads the old pipe can no longer be
+    /// joined.
     ///
     /// # Errors
     ///
-    /// The pipe cannot be made, or the program cannot be started.
+    /// Fails if the pipe cannot be made or the program cannot be started.
     pub fn start(&self, program: &Path, arguments: &[OsString]) -> Result<StartedProgram> {
         let path = self.directory.join(PIPE);
         let fails = |error: io::Error| failure("make", &path, error);
@@ -117,7 +127,8 @@ impl ProgramLock {
                 .map(File::from)
                 .map_err(|error| fails(error.into()))
         };
-        // Opened without waiting, in this order: a writer needs a reader.
+        // Both ends are opened without waiting. The reading end must be opened first, because
+        // opening the writing end fails without a reader.
         let (reader, pipe) = (open_end(OFlags::RDONLY)?, open_end(OFlags::WRONLY)?);
         fcntl_setfl(&reader, OFlags::empty()).map_err(|error| fails(error.into()))?;
         let users = self.users()?;
@@ -134,11 +145,11 @@ impl ProgramLock {
         ProgramUse { pipe, users, directory: self.directory.clone() }
     }
 
-    /// Leaves the record of the program for those that join it.
+    /// Writes the record of the program for the processes that join it.
     ///
     /// # Errors
     ///
-    /// The record cannot be written.
+    /// Fails if the record cannot be written.
     pub fn leave_record(&self, record: &str) -> Result<()> {
         let (new, path) = (self.directory.join(NEW_RECORD), self.directory.join(RECORD));
         let write = || {
@@ -153,16 +164,17 @@ impl ProgramLock {
 }
 
 impl ProgramUse {
-    /// Sends a line to the program. It must be short: nothing waits until the program has read it.
+    /// Sends a line to the program. The line must be short, because this does not wait until the
+    /// program has read it.
     ///
     /// # Errors
     ///
-    /// The program has ended.
+    /// Fails if the program has ended.
     pub fn send(&mut self, line: &str) -> io::Result<()> {
         self.pipe.write_all(line.as_bytes())
     }
 
-    /// Whether the program still reads its input.
+    /// Returns whether the program still reads its input.
     pub fn is_running(&self) -> bool {
         let mut fds = [PollFd::new(&self.pipe, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -172,7 +184,7 @@ impl ProgramUse {
 }
 
 impl Drop for ProgramUse {
-    /// The last user removes the record: a program that is about to end must not be joined.
+    /// The last user removes the record, so that no process joins a program that is about to end.
     fn drop(&mut self) {
         let Ok(Some(_lock)) = ProgramLock::try_take(&self.directory) else { return };
         if flock(&self.users, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -181,7 +193,7 @@ impl Drop for ProgramUse {
     }
 }
 
-/// The file, locked. `None` if another process has a lock that excludes this one.
+/// Opens a file and locks it. Returns `None` if another process has a lock that excludes this one.
 fn locked(path: &Path, operation: FlockOperation) -> Result<Option<File>> {
     let fails = |error: io::Error| failure("lock", path, error);
     let mut options = OpenOptions::new();
@@ -205,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Prints its input to its log, and ends with it.
+    /// Starts a program that prints its input to its log and ends at the end of its input.
     fn start(lock: &ProgramLock) -> StartedProgram {
         lock.start(Path::new("/bin/sh"), &["-c", "cat >&2"].map(OsString::from)).unwrap()
     }
@@ -223,7 +235,7 @@ mod tests {
         assert_eq!(record, "how to reach it");
         started.held.send("one\n").unwrap();
         drop(started.held);
-        // The starter is gone; the other still uses it.
+        // The starter's use is gone, but the other use keeps the program running.
         joined.send("two\n").unwrap();
         assert!(joined.is_running());
         drop(joined);
@@ -238,7 +250,7 @@ mod tests {
     async fn a_program_without_a_user_is_not_joined_while_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let take = || ProgramLock::try_take(directory.path()).unwrap().unwrap();
-        // It reads its input to the end and goes on.
+        // A program that reads its input to the end and then continues.
         let arguments =
             ["-c", "exec 3<&0; cat; echo over >&2; exec sleep 1000"].map(OsString::from);
         let lock = take();
@@ -252,7 +264,7 @@ mod tests {
         let mut over = [0; 5];
         started.log.read_exact(&mut over).await.unwrap();
         assert!(take().join().unwrap().is_none(), "it still has its pipe open");
-        // A user that is killed removes no record.
+        // A user that is killed does not remove the record.
         take().leave_record("how to reach it").unwrap();
         assert!(take().join().unwrap().is_none(), "it has no user");
         started.process.kill().await;

@@ -1,5 +1,5 @@
-//! Copies a directory by handles, with shared blocks (reflinks) where the file system supports
-//! them.
+//! Copies a directory by handles, and lets files share blocks (reflinks) where the file system
+//! supports that.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -14,15 +14,16 @@ use rustix::io::Errno;
 use super::failure;
 use crate::blocking::Cancel;
 
-/// Maximum nesting of directories. Each level keeps two handles open.
+/// Maximum nesting depth of directories. Each level keeps two handles open.
 const MAX_DEPTH: usize = 128;
 
-/// Upper bounds for the contents of a copy.
+/// Limits on the contents of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryCopyLimits {
-    /// Files, directories and links together.
+    /// Maximum number of files, directories and links together.
     pub entries: u64,
-    /// Bytes of all files, whether they are shared with the original or not.
+    /// Maximum number of bytes of all files together, whether they are shared with the original or
+    /// not.
     pub bytes: u64,
 }
 
@@ -39,9 +40,9 @@ pub struct DirectoryCopyReport {
     pub directories: u64,
     pub links: u64,
     pub bytes: u64,
-    /// Files that share their blocks with the original.
+    /// Number of files that share their blocks with the original.
     pub shared: u64,
-    /// Devices, sockets and FIFOs that were left out.
+    /// Number of devices, sockets and FIFOs that were left out.
     pub skipped: u64,
 }
 
@@ -76,11 +77,11 @@ pub(super) fn copy(
 struct Copying<'a> {
     report: DirectoryCopyReport,
     bounds: DirectoryCopyLimits,
-    /// Device and inode of the new directory. Finding it inside the source is an error.
+    /// Device and inode of the new directory. If it is found inside the source, that is an error.
     own: (u64, u64),
-    /// False once the file system has refused to share blocks.
+    /// Whether to try to share blocks. False once the file system has refused to.
     clones: bool,
-    /// The path that is being copied, for errors.
+    /// The path that is being copied now, for error messages.
     path: PathBuf,
     cancel: &'a Cancel,
 }
@@ -153,7 +154,8 @@ impl Copying<'_> {
     }
 
     fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Errno> {
-        // The file may have been replaced by a FIFO or a link since `statat`.
+        // After `statat`, the file may have been replaced by a FIFO or a link. These flags make the
+        // open safe in that case.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let source = rustix::fs::openat(from, name, flags, Mode::empty())?;
@@ -176,8 +178,8 @@ impl Copying<'_> {
                     self.report.bytes += u64::try_from(stat.st_size).unwrap_or_default();
                     return finish(&made, &stat, Mode::empty());
                 }
-                // Fall back to copying the bytes. A real error, such as a full disk, happens again
-                // there.
+                // Fall back to copying the bytes. A real error, such as a full disk, will occur
+                // there again.
                 Err(_) => self.clones = false,
             }
         }
@@ -193,7 +195,8 @@ impl Copying<'_> {
     }
 }
 
-/// Gives a copy the permissions and times of its original. `at_least` is added to the permissions.
+/// Gives a copy the permissions and times of its original. `at_least` names permissions that the
+/// copy always gets.
 fn finish(made: &OwnedFd, original: &Stat, at_least: Mode) -> Result<(), Errno> {
     const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
     let mode = Mode::from_raw_mode(original.st_mode) & PERMISSIONS;

@@ -1,7 +1,7 @@
-//! Removes a tree of any depth with a small, fixed number of open directories.
+//! Removes a directory tree of any depth with a small, fixed number of open directories.
 //!
-//! Subdirectories are renamed into the top directory before their parent is removed, so there is
-//! neither recursion nor a path that grows.
+//! Subdirectories are renamed into the top directory before their parent is removed. So there is no
+//! recursion, and no path that grows longer.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -55,13 +55,13 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 
 struct Tree {
     top: OwnedFd,
-    /// Number of directories that were moved so far.
+    /// Number of directories that have been moved so far.
     moved: u64,
 }
 
 impl Tree {
-    /// Removes a directory that lies directly in the top one. Directories in it are moved to the
-    /// top.
+    /// Removes a directory that lies directly in the top directory. Its own subdirectories are
+    /// moved to the top directory.
     fn remove_child(&mut self, name: &CString) -> Result<(), Errno> {
         let directory = open(&self.top, name)?;
         loop {
@@ -71,8 +71,8 @@ impl Tree {
             }
             for inner in names {
                 if !unlinked(&directory, &inner)? {
-                    // Moving a directory to another parent needs write permission on it; `open`
-                    // grants that.
+                    // Moving a directory to another parent needs write permission on the directory
+                    // itself, which `open` grants.
                     drop(open(&directory, &inner)?);
                     self.raise(&directory, &inner)?;
                 }
@@ -93,7 +93,7 @@ impl Tree {
     }
 }
 
-/// Removes a name that is not a directory and returns true. Returns false for a directory.
+/// Removes a name and returns true. If the name is a directory, removes nothing and returns false.
 fn unlinked(parent: &OwnedFd, name: &CString) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) => Ok(true),
@@ -109,13 +109,13 @@ fn unlinked(parent: &OwnedFd, name: &CString) -> Result<bool, Errno> {
     }
 }
 
-/// Opens a directory for listing and removal, after giving its owner all permissions.
+/// Opens a directory for listing and removal. Gives the owner all permissions first.
 fn open(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&found)?;
     if Mode::from_raw_mode(stat.st_mode) & Mode::RWXU != Mode::RWXU {
-        // This link leads to the opened directory, whatever has its name now.
+        // This path leads to the directory that was opened, even if another file has its name now.
         let path = format!("/proc/self/fd/{}", found.as_raw_fd());
         rustix::fs::chmod(path.as_str(), Mode::RWXU)?;
     }
@@ -123,7 +123,7 @@ fn open(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(&found, ".", flags, Mode::empty())
 }
 
-/// Up to [`BATCH`] names of a directory; none if the directory is empty.
+/// Reads up to [`BATCH`] names of a directory. The result is empty if the directory is empty.
 fn names(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

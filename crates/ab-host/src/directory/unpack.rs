@@ -1,7 +1,8 @@
 //! Unpacks a tar archive by handles.
 //!
-//! [`TarDecoder`] refuses names that lead out. Beyond that, every directory is opened beneath its parent and without
-//! following links, so a mistake in the decoder could not leave the directory either.
+//! [`TarDecoder`] refuses names that lead out of the target directory. In addition, every directory
+//! is opened relative to its parent and without following links, so even a mistake in the decoder
+//! could not write outside.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,9 +18,9 @@ use super::failure;
 use super::{DirectoryCopyLimits, DirectoryCopyReport};
 use crate::blocking::Cancel;
 
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const PIECE: usize = 256 * 1024;
-/// Maximum nesting of directories, as in a copy.
+/// Maximum nesting depth of directories. It is the same for a copy.
 const MAX_DEPTH: usize = 128;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -69,11 +70,11 @@ pub(super) fn unpack(
 
 struct Unpacking {
     root: OwnedFd,
-    /// The directory of the last entry.
+    /// The directory of the last entry, with its path.
     parent: Option<(String, OwnedFd)>,
     limits: DirectoryCopyLimits,
     report: DirectoryCopyReport,
-    /// The file whose content follows, and its name.
+    /// The file that the following content belongs to, with its name.
     file: Option<(String, File)>,
 }
 
@@ -132,7 +133,7 @@ impl Unpacking {
         if self.report.bytes > self.limits.bytes { Err(Errno::FBIG) } else { Ok(()) }
     }
 
-    /// Makes `path` the current directory. Missing directories are made.
+    /// Makes `path` the current directory. Missing directories are created.
     fn enter(&mut self, path: &str) -> Result<()> {
         if self.parent.as_ref().is_some_and(|(known, _)| known == path) {
             return Ok(());
@@ -179,7 +180,7 @@ fn make_directory(parent: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> 
     let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
     match rustix::fs::mkdirat(parent, name, mode) {
         Err(Errno::EXIST) => {
-            // A link in its place is an error: it is not followed.
+            // If there is a link at this name, that is an error. The link is not followed.
             let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(found.st_mode);
             if kind == FileType::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
@@ -188,7 +189,7 @@ fn make_directory(parent: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> 
     }
 }
 
-/// Makes a new file in place of an earlier file or link.
+/// Creates a file. If there is an earlier file or link of this name, it is replaced.
 fn make_file(parent: BorrowedFd<'_>, name: &str, mode: u32) -> rustix::io::Result<File> {
     remove_file(parent, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -226,7 +227,7 @@ mod tests {
         TarEntry { path: path.to_owned(), kind, mode }
     }
 
-    /// An archive of files with their content, and links with their target.
+    /// Builds an archive of files with their content and of links with their target.
     fn archive(entries: &[(&str, &str, Option<&str>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (path, content, link) in entries {

@@ -1,4 +1,4 @@
-//! Counts what a directory occupies on the disk.
+//! Counts the disk space and the files of a directory.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,19 +13,21 @@ use rustix::io::Errno;
 use super::failure;
 use crate::blocking::Cancel;
 
-/// Size of the blocks in `st_blocks`, on every file system.
+/// Size of a block in `st_blocks` in bytes. It is the same on every file system.
 const BLOCK: u64 = 512;
-/// The most entries that are counted.
+/// Maximum number of entries that are counted.
 const MAX_ENTRIES: u64 = 1_000_000;
 
-/// What a directory occupies.
+/// The disk space and the files of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryUsage {
-    /// The bytes that the file system has allocated. A file with several names in the directory counts once.
+    /// The number of bytes that the file system has allocated. A file that has several names in the
+    /// directory counts once.
     pub bytes: u64,
-    /// The entries that are not directories.
+    /// The number of entries that are not directories.
     pub files: u64,
-    /// Whether counting ended early: a million entries were counted, or a directory could not be opened.
+    /// Whether the counts are incomplete, because there are more than a million entries or a
+    /// directory could not be opened.
     pub is_partial: bool,
 }
 
@@ -41,7 +43,8 @@ pub(super) fn count(path: &Path, cancel: &Cancel) -> Result<DirectoryUsage> {
         if cancel.is_set() {
             return Err(failed(Errno::CANCELED));
         }
-        // The directory may be gone, or too deep for a path: the rest is still counted.
+        // The directory may be gone, or its path may be too long. The other directories are still
+        // counted.
         if walk.enter(&directory, &mut waiting).is_err() {
             walk.usage.is_partial = true;
         }
@@ -56,7 +59,7 @@ pub(super) fn count(path: &Path, cancel: &Cancel) -> Result<DirectoryUsage> {
 struct Walk {
     root: OwnedFd,
     usage: DirectoryUsage,
-    /// Files with several names that were counted.
+    /// The files with several names that have been counted already, by device and inode.
     linked: HashSet<(u64, u64)>,
     entries: u64,
 }

@@ -1,7 +1,9 @@
-//! Opens the directories of the host that a command sees beside the workspace, before it starts.
+//! Opens the host directories that a command sees in addition to the workspace, before the command
+//! starts.
 //!
-//! If commands can write to a parent of such a path, a command could replace a directory on the way
-//! by a link to anywhere. Such a path is opened beneath the handle of that parent.
+//! If other commands can write to a parent of such a directory, they could replace a part of the
+//! path by a link to anywhere. In that case the directory is opened relative to the handle of that
+//! parent.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,7 +21,7 @@ use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
 use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
-/// A directory or file of the host, opened.
+/// A directory or file of the host that is open.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) handle: OwnedFd,
@@ -28,11 +30,11 @@ pub(super) struct Bound {
     /// The path at which commands see it.
     pub(super) at: String,
     pub(super) access: HostDirectoryAccess,
-    /// Whether other processes may replace it while the command starts.
+    /// Whether other processes may replace the directory or file while the command starts.
     pub(super) contested: bool,
 }
 
-/// Opens the directories of a request and the mounts of its workspace. Returns nothing for
+/// Opens the directories of a request and the mounts of its workspace. Returns an empty list for
 /// isolations that do not limit what commands see.
 pub(super) fn open(
     shared: &Shared,
@@ -57,7 +59,8 @@ pub(super) fn open(
     }
 }
 
-/// Opens a mount of the workspace. Commands cannot write to any directory on the way to it.
+/// Opens a mount of the workspace. This can use the plain path, because commands cannot write to
+/// any directory on the way to it.
 fn mounted(mount: &SandboxMount) -> Result<Bound> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -108,12 +111,13 @@ fn opened(
     Ok(bound(handle, false))
 }
 
-/// The number of the file system that shows processes, as the kernel tells it.
+/// The number by which the kernel identifies the proc file system.
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// Refuses a directory by which commands would get around other walls: one that shows what is hidden,
-/// lets them change what is read-only, shows the host's processes, or stands in the place of what the
-/// sandbox itself mounts. `real` is what the directory's path leads to.
+/// Fails if commands could use a directory to get around other restrictions. That is the case if it
+/// shows what is hidden, makes changeable what is read-only, shows the host's processes, or lies
+/// where the sandbox itself mounts something. `real` is the path of the directory with all links
+/// resolved.
 pub(super) fn check(
     bind: &Bound,
     real: &str,
@@ -136,7 +140,8 @@ pub(super) fn check(
         let real = if same { Path::new(&place.path) } else { Path::new(real) };
         for (path, hidden) in place.restricted() {
             let overlaps = path.starts_with(real) || real.starts_with(&path);
-            // What is restricted below a directory at its own path is mounted on top of it.
+            // If the directory is mounted at its own path, the restricted paths below it are
+            // mounted on top of it, so the restrictions still hold.
             let on_top = isolation == Isolation::Bwrap
                 && real == Path::new(&bind.at)
                 && path != real
@@ -152,7 +157,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The rest of `path` below `directory`, or `None` if it lies elsewhere.
+/// Returns the rest of `path` below `directory`, or `None` if `path` lies elsewhere.
 fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     Path::new(path).strip_prefix(directory).ok()?.to_str()
 }

@@ -1,4 +1,4 @@
-//! A test command that tries to escape, run before the first real command. The isolation counts as
+//! Runs a test command that tries to escape, before the first real command. The isolation counts as
 //! working if the test command could not read, write or signal anything outside.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,12 +17,13 @@ use crate::local::Shared;
 use crate::process::incarnation;
 use crate::sandbox::landlock;
 
-/// Time limit of the test command.
+/// Time limit for the test command.
 const TIME: Duration = Duration::from_secs(20);
-/// Directories for a file that commands must not see, besides the configured one.
+/// Directories that can hold the test file which commands must not see, in addition to the
+/// configured directory.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
 
-/// The result of a test command that did not escape.
+/// The result of a test command that could not escape.
 pub(super) struct Proof {
     pub(super) text: String,
     pub(super) restores_signals: bool,
@@ -50,7 +51,7 @@ pub(super) async fn send(
     Ok(Proof { text: text.to_owned(), restores_signals: said.contains_key("restores") })
 }
 
-/// Directories outside of the workspace where a test file may be made.
+/// Returns the directories outside of the workspace where a test file may be made.
 pub(super) fn outside<'a>(
     temporary: &'a Path,
     shared: &'a Shared,
@@ -60,8 +61,7 @@ pub(super) fn outside<'a>(
     places.filter(move |place| !inside(place))
 }
 
-/// A file outside the workspace that commands must not read, and the path of one that they must not
-/// create.
+/// A file outside the workspace that commands must not read, and a path that they must not create.
 struct Bait {
     directory: PathBuf,
     seen: PathBuf,
@@ -77,7 +77,8 @@ impl Bait {
                 Ok(bait) => return Ok(bait),
                 Err(error) => error,
             };
-            // A wall that could not be tried is not known to be missing.
+            // Creating the test file failed, so the isolation could not be tested. That does not
+            // mean that it does not work.
             if matches!(unproven, Unproven::Impossible(_)) {
                 unproven = Unproven::this_time(isolation, &format!("{act}: {error}"));
             }
@@ -87,7 +88,8 @@ impl Bait {
 
     fn lay_in(place: &Path) -> std::io::Result<Bait> {
         use std::os::unix::fs::DirBuilderExt;
-        // A killed process leaves its directory behind; the next process removes it.
+        // A process that was killed leaves its test directory behind. The next process removes it
+        // here.
         private::sweep(place);
         let directory = place.join(incarnation::next_name());
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
@@ -100,13 +102,13 @@ impl Bait {
 
 impl Drop for Bait {
     fn drop(&mut self) {
-        // Only we use the directory, and it is small.
+        // Removing it here does not take long, because the directory is small.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// A script that prints one line for each finding. It uses POSIX shell syntax and a few common
-/// programs.
+/// Returns a script that prints one line for each finding. It uses POSIX shell syntax and a few
+/// common programs.
 fn script(bait: &Bait) -> String {
     let (seen, taken) = (bait.seen.display(), bait.taken.display());
     let parent = std::process::id();
@@ -127,7 +129,7 @@ echo "done yes"
     )
 }
 
-/// Runs the script like any other command and collects its lines.
+/// Runs the script in the same way as any other command, and collects the lines that it prints.
 async fn run(
     runner: &Runner,
     shared: &Arc<Shared>,
@@ -137,12 +139,14 @@ async fn run(
     let isolation = probed.isolation;
     let probed = Arc::new(probed.clone());
     let place = runner.table.enter().map_err(Unproven::Failed)?;
-    // Not the limits of the settings: too little memory or time says nothing about the isolation.
+    // The limits of the settings do not apply here: if memory or time ran out, that would say
+    // nothing about the isolation.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
-    // Without mounts: a mount that fails is an error in the settings, not a limit of the host.
+    // The mounts of the settings are left out: if a mount fails, that is an error in the settings,
+    // not a limitation of the host.
     let (mounts, total) = (Arc::new([]), None);
     let terms = Terms { isolation, limits, accepted, origin, mounts, total };
-    // A directory that cannot be opened fails with every isolation.
+    // If this directory cannot be opened, the test would fail with every isolation.
     let visible_files =
         visible_files::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
     let launched = runner.launch_in(shared, visible_files, &probed, &request, &place).await;
@@ -169,8 +173,9 @@ async fn run(
     Err(Unproven::by_end(isolation, &exit, &String::from_utf8_lossy(&stderr)))
 }
 
-/// Evaluates the lines of the script. An access that succeeded outside disproves the isolation. A
-/// line that is missing proves nothing, so the result is a temporary failure.
+/// Evaluates the lines that the script printed. If an access to something outside succeeded, the
+/// isolation does not work. If a line is missing, nothing is proven, and the result is a temporary
+/// failure.
 fn judge(
     said: &HashMap<String, String>,
     isolation: Isolation,
@@ -186,7 +191,8 @@ fn judge(
             return Err(Unproven::Impossible(format!("a test command {words}")));
         }
     }
-    // Inside a pid namespace the number means another process or none, so a success proves nothing.
+    // Inside a pid namespace, the process id of our process names another process or none, so a
+    // successful signal would not prove an escape.
     let signals_kept =
         isolation == Isolation::Landlock && landlock::version() >= Some(landlock::SCOPES);
     if signals_kept && said.contains_key("signalled") {
@@ -218,8 +224,8 @@ fn judge(
                 Some(_) => {}
             }
         }
-        // Under Landlock commands cannot read this file. There, the start fails if the filter
-        // cannot be installed.
+        // Under Landlock, commands cannot read this file. There it is not needed, because the start
+        // fails if the filter cannot be installed.
         for (line, value) in
             [("Seccomp:", "2"), ("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000")]
         {
@@ -270,7 +276,7 @@ mod tests {
     fn directory_left_by_a_killed_process_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let pid = std::process::id();
-        // Larger than any process id.
+        // This number is larger than any process id.
         let dead = incarnation::next_name().replacen(&format!("-{pid}-"), "-4194999-", 1);
         let dead = place.path().join(dead);
         std::fs::create_dir(&dead).unwrap();

@@ -1,4 +1,5 @@
-//! Makes the channels of a command: the child's ends, ordered by their numbers, and ours.
+//! Makes the channels of a command: the child's ends, in the order of their handle numbers, and our
+//! ends.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,23 +12,23 @@ use crate::process::child::Terminal;
 use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, no_waiting, output_pipe};
 use crate::process::supervise::{Channels, OutputEnd};
 
-/// Both ends of a command's channels. `theirs` is in the order of the handle numbers.
+/// Both ends of a command's channels. The ends in `theirs` are in the order of the handle numbers.
 pub(super) struct Ends {
     pub(super) theirs: Vec<OwnedFd>,
     pub(super) ours: Channels,
     pub(super) terminal: Terminal,
 }
 
-/// A handle through which a process can open its own write end of the pipe `output`. The handle
-/// itself does not keep the pipe open for writing.
+/// Returns a handle through which a process can open a write end of the pipe `output` for itself.
+/// The returned handle does not keep the pipe open for writing.
 pub(super) fn reopenable(output: &OwnedFd) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", output.as_raw_fd());
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     opened.map_err(|errno| unstarted(&errno.into()))
 }
 
-/// A pipe without a reader, as output. Not `/dev/null`: root could change the mode of the host's
-/// device through the handle.
+/// Returns the write end of a pipe that has no reader, for use as output. This is not `/dev/null`,
+/// because root could change the mode of the host's device through that handle.
 pub(super) fn unread_output() -> Result<OwnedFd> {
     let (_, theirs) = output_pipe().map_err(|error| unstarted(&error))?;
     Ok(theirs)

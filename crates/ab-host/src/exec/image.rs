@@ -1,5 +1,5 @@
-//! Builds the process image of a command: program, arguments, environment, handles, Landlock rules
-//! and seccomp filter.
+//! Builds the process image of a command: its program, arguments, environment, handles, Landlock
+//! rules and seccomp filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -34,25 +34,27 @@ use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, IsolatedBy, LocalSockets};
 
-/// Longest command line that is passed as one argument; somewhat less than the kernel accepts.
+/// Maximum length, in bytes, of a command line that is passed as one argument. The kernel accepts
+/// slightly more.
 const LONGEST_ARGUMENT: usize = 120 * 1024;
-/// Longer command lines and inputs are checked on a blocking thread.
+/// Command lines and inputs that are longer than this, in bytes, are checked on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
 /// Number of Landlock rulesets that are kept for later commands.
 const KEPT_RULES: usize = 64;
 /// The number of the first handle after standard input, output and error.
 const FIRST_EXTRA: i32 = 3;
-/// The number of standard output.
+/// The handle number of standard output.
 const STDOUT: usize = 1;
-/// The wrapper shell prints this and exits with 126 if a directory was replaced while it started.
+/// The message that the wrapper shell prints if a directory was replaced while the command started.
+/// The shell then exits with 126.
 const SWAPPED: &str = "agent-backend: the workspace changed while the command was started";
 
-/// The wrapper shell prints this if it cannot fork the command's own process.
+/// The message that the wrapper shell prints if it cannot fork a process for the command.
 const NO_PROCESS: &str =
     "agent-backend: no process can be made for the command: Resource temporarily unavailable";
 
-/// What the commands of one driver share: Landlock rulesets, and command lines that passed the
-/// check.
+/// Builds images. Keeps what the commands of one driver share: Landlock rulesets, and command lines
+/// that passed the check.
 #[derive(Debug, Default)]
 pub(super) struct ImageBuilder {
     rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
@@ -60,7 +62,7 @@ pub(super) struct ImageBuilder {
     screened: PassedCheckCache,
 }
 
-/// Everything that determines a command's image except its request.
+/// Everything except the request that determines a command's image.
 pub(super) struct ImageInputs<'a> {
     pub(super) settings: &'a LocalExecSettings,
     pub(super) probed: &'a ProbedIsolation,
@@ -69,20 +71,21 @@ pub(super) struct ImageInputs<'a> {
     pub(super) private: Option<&'a Private>,
 }
 
-/// The paths at which a command finds what it may see.
+/// The paths at which a command finds the files that it may see.
 #[derive(Debug)]
 pub(super) struct SandboxPaths {
-    /// Its working directory. It is also its home unless the settings name one.
+    /// The command's working directory. Unless the settings name a home, it is also the command's
+    /// home.
     pub(super) directory: String,
-    /// Names below a private `/tmp` that serve as mount points.
+    /// Names below a private `/tmp` that are used as mount points.
     pub(super) mount_points: BTreeSet<String>,
     places: Vec<Placed>,
     toolchains: Vec<String>,
-    /// Paths inside the sandbox, and the identity of the file that must be there.
+    /// Paths inside the sandbox, each with the identity of the file that must be at that path.
     checks: Vec<(String, String)>,
 }
 
-/// A command that is ready to start.
+/// The process image of a command that is ready to start.
 #[derive(Debug)]
 pub(super) struct BuiltImage {
     pub(super) image: Image,
@@ -90,7 +93,7 @@ pub(super) struct BuiltImage {
     pub(super) channels: Channels,
 }
 
-/// The input of a check of a command line.
+/// The input for the check of a command line.
 struct Screened {
     line: String,
     roots: Vec<String>,
@@ -118,12 +121,12 @@ impl Screened {
 }
 
 impl ImageBuilder {
-    /// Drops the rulesets of directories that are about to be removed.
+    /// Drops the cached rulesets, because their directories are about to be removed.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Checks the words of a command if no kernel mechanism isolates it.
+    /// Checks the command line if no kernel mechanism isolates the command.
     pub(super) async fn screen(
         &self,
         settings: &LocalExecSettings,
@@ -141,7 +144,7 @@ impl ImageBuilder {
             }
         }
         let Some(screen) = settings.screen else { return Err(unplanned()) };
-        // Without a sandbox this path does not mean the workspace.
+        // Without a sandbox, this path does not lead to the workspace.
         let own = |alias: &&String| !alias.starts_with(SANDBOX_WORKSPACE_PATH);
         let screened = Screened {
             line: request.command.to_shell_line(),
@@ -150,7 +153,8 @@ impl ImageBuilder {
             env: request.env.clone(),
             input: request.declared_stdin.clone(),
         };
-        // Commands with input are rare, and the input may be long, so they are not cached.
+        // Only commands without input are cached: commands with input are rare, and the input may
+        // be long.
         if screened.input.is_none() && self.screened.has_passed(screened.texts()) {
             return Ok(());
         }
@@ -203,7 +207,8 @@ impl ImageBuilder {
                 Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
             },
             caches: match probed.isolation {
-                // Programs keep their caches in the configured home, which outlives the driver.
+                // If a home is configured, programs keep their caches in it. The home outlives the
+                // driver.
                 _ if own_home.is_some() => None,
                 Isolation::Bwrap => private.map(|_| bwrap::CACHES),
                 Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
@@ -223,7 +228,8 @@ impl ImageBuilder {
         };
         let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
-        // One more handle would have a number of two digits, which POSIX shells do not accept.
+        // With one more handle, the number of a handle would have two digits, which POSIX shells do
+        // not accept. So the output is not watched in that case.
         let is_watched = is_watched && long.is_none();
         theirs.extend(long);
         let mut image = Image {
@@ -249,8 +255,8 @@ impl ImageBuilder {
             Isolation::Bwrap => {
                 let Some(bwrap) = &probed.bwrap else { return Err(unplanned()) };
                 let given = std::mem::take(&mut environment);
-                // bwrap starts outside of the sandbox: a variable that loads code must not act on
-                // it.
+                // bwrap itself starts outside of the sandbox, so variables that load code must not
+                // affect it.
                 let mark = |(name, _): &&(String, String)| name == environment::PROCESS_VARIABLE;
                 environment.extend(given.iter().filter(mark).cloned());
                 let inside = Inside {
@@ -264,7 +270,8 @@ impl ImageBuilder {
                 };
                 ours.output_end = OutputEnd::Unseen;
                 if is_watched && let Some(output) = theirs.get_mut(STDOUT) {
-                    // bwrap keeps its output open until everything inside has ended.
+                    // bwrap keeps its output open until everything inside has ended, so it gets
+                    // another output here.
                     let output = std::mem::replace(output, unread_output()?);
                     ours.output_end = OutputEnd::SeenAfterOutput(output);
                 }
@@ -281,8 +288,8 @@ impl ImageBuilder {
                 image.privileges = if bwrap.setuid { Privileges::Keep } else { Privileges::NoNew };
                 image.ruleset = bwrap.scopes.clone();
                 match terminal {
-                    // The terminal sends signals to its whole foreground group. If bwrap died of
-                    // one, the command would die with it.
+                    // The terminal sends signals to its whole foreground group, which includes
+                    // bwrap. If a signal ended bwrap, the command would end with it.
                     Terminal::Controlling => {
                         image.ignored = &[libc::SIGINT, libc::SIGQUIT];
                         reach = Reach::Beside;
@@ -309,12 +316,12 @@ impl ImageBuilder {
         Ok(BuiltImage { image, reach, channels: ours })
     }
 
-    /// The Landlock rules for what the command may see, cached by the inodes of the visible
-    /// directories.
+    /// Returns the Landlock rules for what the command may see. They are cached by the inodes of
+    /// the visible directories.
     ///
-    /// Every directory that another process could replace is opened once, here or before. Both the
-    /// rules and the cache key are made from these handles. The rules keep the inodes alive, so no
-    /// other directory gets the same inode numbers while the rules are cached.
+    /// Every directory that another process could replace is opened only once, here or earlier.
+    /// Both the rules and the cache key are made from these handles. The rules keep the inodes
+    /// alive, so no other directory can get the same inode numbers while the rules are cached.
     fn rules(
         &self,
         settings: &LocalExecSettings,
@@ -367,7 +374,8 @@ impl ImageBuilder {
     }
 }
 
-/// The words that start the command, and a file with the command line if it is too long for a word.
+/// The words that start the command. If the command line is too long for a word, it is in the file
+/// `long`.
 struct Script {
     words: Vec<String>,
     long: Option<OwnedFd>,
@@ -403,7 +411,7 @@ impl Script {
     }
 }
 
-/// Finds a program on the path, as a shell does.
+/// Looks up a program in the directories of `path`, as a shell does.
 fn found(program: &str, path: &str) -> Result<String> {
     if program.contains('/') {
         return Ok(program.to_owned());
@@ -415,14 +423,15 @@ fn found(program: &str, path: &str) -> Result<String> {
     })
 }
 
-/// An in-memory copy of bwrap for one start.
+/// Creates an in-memory copy of bwrap for one start.
 ///
 /// Inside the sandbox, `/proc/1/exe` leads to the file that bwrap was executed from. A command that
-/// runs as the owner of that file could change its mode on the host, despite read-only mounts.
+/// runs as the owner of that file could change the file's mode on the host, even through read-only
+/// mounts.
 fn copied(program: &[u8]) -> Result<OwnedFd> {
     let made = |flags| rustix::fs::memfd_create("bwrap", flags);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Older kernels reject this flag and do not need it.
+    // Older kernels reject this flag, and the copy is executable there without it.
     let copy = made(flags | MemfdFlags::EXEC).or_else(|_| made(flags));
     let whole = copy.map_err(std::io::Error::from).and_then(|copy| {
         let mut file = std::fs::File::from(copy);
@@ -466,21 +475,22 @@ pub(super) fn place(
     for (index, visible) in visible_files.visible.iter().enumerate() {
         let sandbox = bwrap::join(SANDBOX_WORKSPACE_PATH, visible.at.as_str());
         let mut at = vec![sandbox];
-        // Commands also see the workspace at its host path and start there, so that paths they
-        // write to files, such as those in a virtual environment, are valid outside too. Not if the
-        // sandbox needs that path itself.
+        // Commands also see the workspace at its host path, and start there. So paths that they
+        // write to files, such as those in a virtual environment, are valid outside of the sandbox
+        // too. The host path is not used if the sandbox itself needs that path.
         if index == 0 && !bwrap::is_taken(&visible.path) {
             at.push(visible.path.clone());
         }
         if index == 0 {
-            // The tree with the neighbours exists only at the sandbox's path.
+            // If there are neighbours, the command starts at the sandbox's path, because only that
+            // tree contains the neighbours.
             let start = if visible_files.visible.len() == 1 { at.last() } else { at.first() };
             let start = start.map_or(SANDBOX_WORKSPACE_PATH, String::as_str);
             sandbox_paths.directory = bwrap::join(start, &visible_files.cwd_below);
         }
         if visible.contested {
             let identity = identity(&visible.handle)?;
-            // Each path is a mount of its own, made at a different moment.
+            // Check each path, because each is a separate mount that is made at a different moment.
             sandbox_paths.checks.extend(at.iter().map(|at| (at.clone(), identity.clone())));
         }
         for seen in &visible.seen {
@@ -490,7 +500,8 @@ pub(super) fn place(
         }
         let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
         for cover in empty {
-            // The cover must be at this very path, not at the target of a link that was swapped in.
+            // The cover must be at exactly this path. If the path was replaced by a link, the cover
+            // would be at the link's target.
             for at in &at {
                 sandbox_paths.checks.push((bwrap::join(at, &cover.below), null_identity()?));
             }
@@ -528,7 +539,7 @@ pub(super) fn place(
     Ok(sandbox_paths)
 }
 
-/// The inputs of [`sandboxed`].
+/// The arguments of [`sandboxed`].
 struct Inside<'a> {
     bwrap: &'a Bwrap,
     settings: &'a LocalExecSettings,
@@ -540,8 +551,8 @@ struct Inside<'a> {
     environment: Vec<(String, String)>,
 }
 
-/// Wraps the command in a bwrap invocation. Returns the pipe through which the wrapper shell
-/// reports that processes were left behind.
+/// Wraps the command in a call of bwrap. Returns the pipe through which the wrapper shell reports
+/// that the command has left processes behind.
 fn sandboxed(
     inside: Inside<'_>,
     words: &mut Vec<String>,
@@ -549,7 +560,8 @@ fn sandboxed(
     output_end: &OutputEnd,
 ) -> Result<OwnedFd> {
     let Inside { bwrap, settings, request, sandbox_paths, private, home, environment } = inside;
-    // A socket in a directory of the host can be reached even through a read-only mount.
+    // If the command sees further directories of the host, refuse local sockets: a socket in such a
+    // directory could be reached even through a read-only mount.
     let sockets = if request.restrictions.binds.is_empty() {
         LocalSockets::Allowed
     } else {
@@ -570,7 +582,8 @@ fn sandboxed(
     if let Some(private) = private
         && sandbox_paths.places.iter().filter(writable).any(|place| private.lies_in(&place.source))
     {
-        // Commands can write to a directory above the private ones, so they could replace them.
+        // Commands can write to a directory above the private directories, so they could replace
+        // them.
         checks.push((bwrap::CACHES.to_owned(), identity(&private.caches.handle)?));
         if let Some(tmp) = &private.tmp {
             checks.push(("/tmp".to_owned(), identity(&tmp.handle)?));
@@ -624,7 +637,7 @@ fn sandboxed(
     Ok(left)
 }
 
-/// A pipe with two nonblocking ends.
+/// Creates a pipe whose two ends are nonblocking.
 fn note_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::pipe::{PipeFlags, pipe_with};
     Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
@@ -634,21 +647,22 @@ fn identity(handle: &OwnedFd) -> Result<String> {
     identity_of(handle).map_err(|errno| unstarted(&errno.into()))
 }
 
-/// The identity of the file that covers paths that commands must not see or create.
+/// Returns the identity of the file that covers paths which commands must not see or create.
 fn null_identity() -> Result<String> {
     let null = rustix::fs::stat("/dev/null").map_err(|errno| unstarted(&errno.into()))?;
     Ok(format!("{}:{}", null.st_dev, null.st_ino))
 }
 
-/// The words before the command. They start a shell that checks that each mount shows the expected
-/// file, runs the command, and then reports whether other processes are still running. All
-/// processes in the sandbox end with this shell, so nothing outside could find them later.
+/// Returns the words to put before the command. They start a shell that first checks that each
+/// mount shows the expected file. The shell then runs the command, and at the end reports whether
+/// other processes are still running. All processes in the sandbox end together with this shell, so
+/// nothing outside could find them later.
 ///
-/// The shell itself has none of the command's variables. The process that becomes the command reads
-/// them from the handle `given`, after the check.
+/// The shell itself has none of the command's variables. After the check, the process that becomes
+/// the command reads them from the handle `given`.
 ///
-/// If we watch for the end of the command's output, the command opens the output itself, by the
-/// handle `output`: otherwise bwrap and this shell would keep it open.
+/// If we watch for the end of the command's output, the command itself opens the output through the
+/// handle `output`. Otherwise bwrap and this shell would keep the output open.
 fn watched(
     checks: &[(String, String)],
     given: i32,
@@ -666,12 +680,12 @@ fn watched(
             quoted(&expected.join("\n")),
         );
     }
-    // POSIX shells accept only handles of one digit. This one is 9 at most.
+    // POSIX shells accept only handle numbers of one digit. This number is at most 9.
     let errors = output.unwrap_or(note) + 1;
     let opened = output.map(|output| format!(" >/dev/fd/{output} {output}<&-"));
     let opened = opened.unwrap_or_default();
-    // Signals for the command also reach this shell. It catches them and waits for the command's
-    // exit.
+    // Signals for the command also reach this shell. The shell catches them and waits for the
+    // command's exit.
     script.push_str(&format!(
         r#"trap : 1 2 3 5 6 10 12 13 14 15 16 24 25 26 27 29 30 31
 exec {errors}>&2 2>/dev/null
@@ -689,13 +703,13 @@ exit $code"#
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
 }
 
-/// Whether a shell refuses assignments to this variable, at least of some values.
+/// Returns whether a shell refuses to assign some or all values to this variable.
 fn is_special(name: &str) -> bool {
     ["BASHOPTS", "EUID", "GROUPS", "LINENO", "OPTIND", "PPID", "SHELLOPTS", "UID"].contains(&name)
         || name.starts_with("BASH_VERSINFO")
 }
 
-/// Shell text that exports the variables.
+/// Returns shell text that exports the variables.
 fn exported(environment: &[(String, String)]) -> String {
     let line = |(name, value): &(String, String)| format!("export {name}={}\n", quoted(value));
     environment.iter().map(line).collect()
@@ -705,7 +719,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Contents of `/etc/passwd` and `/etc/group`: the user of the command, and the overflow user.
+/// Returns the contents of `/etc/passwd` and `/etc/group`. They name the user of the command and
+/// the overflow user.
 fn names(home: &str) -> (String, String) {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let name = |id: u32| if id == 0 { "root" } else { "agent" };
@@ -724,8 +739,8 @@ fn root_directory() -> Result<OwnedFd> {
     rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| unstarted(&errno.into()))
 }
 
-/// Upper bound of a CPU limit. The kernel counts CPU time in nanoseconds, and a longer limit would
-/// wrap around to a short one.
+/// Maximum value of a CPU limit. The kernel counts CPU time in nanoseconds, so a longer limit would
+/// overflow and become a short one.
 const LONGEST_CPU: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 fn rlimits(visible_files: &VisibleFiles) -> Vec<Rlimit> {
@@ -737,10 +752,10 @@ fn rlimits(visible_files: &VisibleFiles) -> Vec<Rlimit> {
     let mut rlimits = vec![(libc::RLIMIT_CORE, Some(0))];
     rlimits.push((libc::RLIMIT_CPU, limits.cpu.map(seconds)));
     rlimits.push((libc::RLIMIT_FSIZE, limits.file_size));
-    // The kernel refuses a limit above that of this process.
+    // The kernel refuses a limit that is higher than that of this process.
     let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     rlimits.push((libc::RLIMIT_NOFILE, limits.open_files.map(|files| files.min(most))));
-    // Without a control group, these limits apply to each process.
+    // If no control group enforces these limits, they apply to each process separately.
     let Wanted { memory, processes } = visible_files.grouped;
     rlimits.push((libc::RLIMIT_DATA, limits.memory.filter(|_| memory.is_none())));
     rlimits.push((libc::RLIMIT_NPROC, limits.processes.filter(|_| processes.is_none())));

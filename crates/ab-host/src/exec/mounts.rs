@@ -13,37 +13,39 @@ use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
 /// A directory or file of the host that every command of a workspace sees.
 ///
-/// The operator configures mounts. Unlike the directories that a caller binds to a handle, they
-/// leave local sockets enabled.
+/// Mounts are configured by the operator. Unlike the directories that a caller binds to a handle,
+/// mounts do not disable local sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxMount {
-    /// Its absolute path on the host.
+    /// The absolute path of the directory or file on the host.
     pub source: PathBuf,
-    /// The absolute path at which commands see it. Only bwrap can show it elsewhere than at `source`.
+    /// The absolute path at which commands see the mount. Only bwrap supports a path that differs
+    /// from `source`.
     pub target: PathBuf,
     pub access: HostDirectoryAccess,
 }
 
 impl SandboxMount {
-    /// A directory or file that commands can read, at its own path.
+    /// Creates a mount of a directory or file that commands can read, at its own path.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         let source = path.into();
         Self { target: source.clone(), source, access: HostDirectoryAccess::ReadOnly }
     }
 
-    /// A directory that commands can read and write, at its own path.
+    /// Creates a mount of a directory that commands can read and write, at its own path.
     pub fn read_write(path: impl Into<PathBuf>) -> Self {
         Self { access: HostDirectoryAccess::ReadWrite, ..Self::read_only(path) }
     }
 }
 
-/// All mounts of the settings, the private home included, in the order in which they are made.
+/// Returns all mounts of the settings, including the private home, in the order in which they are
+/// made.
 pub(super) fn all(settings: &LocalExecSettings) -> Vec<SandboxMount> {
     let home = settings.home.iter().map(SandboxMount::read_write);
     home.chain(settings.mounts.iter().cloned()).collect()
 }
 
-/// Refuses mounts that cannot be made, or that a command could redirect.
+/// Fails if a mount cannot be made, or if a command could redirect it.
 ///
 /// bwrap follows links on the way to a mount point, and a command can create a link wherever it can
 /// write. So neither end of a mount may lie in the workspace or in a writable mount.
@@ -95,7 +97,7 @@ pub(crate) fn check(settings: &LocalExecSettings, roots: &[PathBuf]) -> Result<(
     Ok(())
 }
 
-/// Refuses a mount that the isolation cannot show at its target.
+/// Fails if the isolation cannot show a mount at its target.
 pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> Result<()> {
     let moved = mounts.iter().find(|mount| mount.source != mount.target);
     match (isolation, moved) {
@@ -111,7 +113,8 @@ pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> 
 
 const TMP: &str = "/tmp";
 
-/// Whether either end of a mount is `root` or lies in it, before or after links are resolved.
+/// Returns whether either end of a mount is `root` or lies in it. Both the written paths and the
+/// paths with all links resolved are compared.
 fn within(mount: &SandboxMount, root: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);

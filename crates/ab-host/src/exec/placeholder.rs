@@ -1,9 +1,9 @@
-//! An empty file at a path that commands must not create, so that a mount can cover it. The file is
+//! An empty file at a path that commands must not create. A mount can then cover the file. It is
 //! removed when the last command that needs it has ended.
 //!
 //! Each user of the file, in this process or another, holds a shared lock on it, and the last user
-//! removes it. The file is recognised by properties that a file of a workspace does not have by
-//! chance: no bytes, mode 0400 and a modification time of zero.
+//! removes the file. The file is recognized by properties that a file of a workspace does not have
+//! by chance: it has no bytes, mode 0400 and a modification time of zero.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +25,7 @@ pub(super) struct Placeholder {
 }
 
 impl Placeholder {
-    /// Creates a placeholder, or joins the one that another command has just created.
+    /// Creates a placeholder, or joins one that another command has just created.
     pub(super) fn make(spot: Spot) -> Result<Option<Placeholder>, Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match openat(&spot.dir, spot.name()?, flags | OFlags::NOFOLLOW, MODE) {
@@ -39,21 +39,22 @@ impl Placeholder {
         Ok(Some(Placeholder { spot, file }))
     }
 
-    /// Whether the file there is a placeholder.
+    /// Returns whether the file at `spot` is a placeholder.
     pub(super) fn is_at(spot: &Spot) -> Result<bool, Errno> {
         Ok(is_one(&statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Joins the placeholder that is there. `None` if the file there is not a placeholder.
+    /// Joins the placeholder at `spot`. Returns `None` if the file there is not a placeholder.
     pub(super) fn join(spot: Spot) -> Result<Option<Placeholder>, Errno> {
         if !Placeholder::is_at(&spot)? {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = openat(&spot.dir, spot.name()?, flags, Mode::empty())?;
-        // Do not wait for the lock: a command may have made a similar file and may lock it forever.
+        // Do not wait for the lock. A command may have made a file that looks the same, and may
+        // keep it locked forever.
         flock(&file, FlockOperation::NonBlockingLockShared)?;
-        // The last holder may have removed it before we got the lock.
+        // The last holder may have removed the placeholder before we got the lock.
         match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) if same(&there, &fstat(&file)?) => Ok(Some(Placeholder { spot, file })),
             Ok(_) | Err(Errno::NOENT) => Err(Errno::AGAIN),
@@ -62,7 +63,7 @@ impl Placeholder {
     }
 
     fn wait_for_drop(&self) -> Result<(), Errno> {
-        // Fails while others hold it. The last of them removes it.
+        // This fails while others hold the placeholder. The last of them removes it.
         flock(&self.file, FlockOperation::NonBlockingLockExclusive)?;
         let name = self.spot.name()?;
         let there = statat(&self.spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -75,8 +76,8 @@ impl Placeholder {
 
 impl Drop for Placeholder {
     fn drop(&mut self) {
-        // A placeholder that stays is empty and read-only. The next command that uses it tries
-        // again.
+        // If a placeholder cannot be removed, an empty read-only file remains. The next command
+        // that uses it tries again.
         let _ = self.wait_for_drop();
     }
 }

@@ -32,12 +32,12 @@ pub(super) fn describe(settings: &LocalExecSettings, probed: &ProbedIsolation) -
     EffectivePolicy { isolation: Some(probed.isolation), controls }
 }
 
-/// Maximum number of mounts that are listed by name.
+/// Maximum number of mounts that the description names.
 const MOST_MOUNTS: usize = 16;
 
-/// What happens to processes that a command starts.
+/// Text that says what happens to the processes that a command starts.
 const ENDS: &str = "all processes that a command starts end with it, and with agent-backend";
-/// The mechanism that limits all processes of a command together.
+/// The name of the mechanism that limits all processes of a command together.
 const GROUP: &str = "a control group";
 const GROUP_AND_WATCHDOG: &str = "a control group, and a watchdog that outlives this process";
 const BEST_EFFORT: &str = "best effort: agent-backend ends the process group of the command, and the \
@@ -265,9 +265,9 @@ impl ControlReport<'_> {
             let given = (PolicyControlStrength::Enforced, ends, mechanism);
             return self.control(PolicyControlKind::Orphans, "none", given);
         }
-        // A command could prevent this in three ways: leave its group, kill the watchdog, or lock
-        // the watchdog out of the group, whose modes a process of the same user may change. Root
-        // cannot be locked out.
+        // This is enforced only if a command cannot prevent it. A command could do so in three
+        // ways: leave its group, kill the watchdog, or lock the watchdog out of the group, because
+        // a process of the same user may change the group's modes. Root cannot be locked out.
         let held = self.isolation() == Isolation::Landlock
             && landlock::version() >= Some(landlock::SCOPES)
             && rustix::process::geteuid().is_root();
@@ -306,7 +306,8 @@ impl ControlReport<'_> {
         }
     }
 
-    /// Whether a control group ends with its command and with us; otherwise the cause.
+    /// Succeeds if the control group of a command ends together with the command and with our
+    /// process. If not, returns the cause.
     fn grouped(&self) -> Result<(), String> {
         let groups = Groups::find();
         let limits = &self.settings.limits;
@@ -317,7 +318,7 @@ impl ControlReport<'_> {
         };
         groups.make(&wanted).map_err(|lack| lack.cause)?;
         if !self.settings.always_groups() {
-            // Describing the policy does not start a watchdog.
+            // A description of the policy must not start a watchdog.
             return Ok(());
         }
         watchdog::stand(&groups.parents()).map_err(|error| {
@@ -383,8 +384,8 @@ impl ControlReport<'_> {
         let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
-        // Without a sandbox a command can enter another group, and have a process without limits work
-        // for it.
+        // Without a sandbox, a command can enter another group, or let a process without limits
+        // work for it.
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         let grouped = |held: &'static str, left: &'static str| {
             if walled {
@@ -455,7 +456,8 @@ impl ControlReport<'_> {
             ),
         ];
         for control in &mut controls {
-            // The test command proves nothing about limits. A group that accepts such a limit does.
+            // The test command proves nothing about limits. The proof is that a group with such a
+            // limit could be made.
             let grouped = control.mechanism == GROUP && walled;
             control.proof = grouped.then(|| "a group with such a limit was made".to_owned());
         }

@@ -1,11 +1,12 @@
 //! Directories that a workspace or scope keeps between its commands, outside of its own files: a
 //! `/tmp`, and the caches and histories of programs.
 //!
-//! - Each workspace or scope has one directory on the host. The first command creates it, and it is
-//!   removed with the driver.
-//! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes if we may mount one, else a plain directory.
-//! - After a `kill -9` the watchdog removes the directory. Without a watchdog the next process
-//!   does.
+//! - Each workspace or scope has one directory on the host. Its first command creates the directory,
+//!   which is removed together with the driver.
+//! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes if this process may mount one. If not, it is a plain
+//!   directory.
+//! - If this process is killed, the watchdog removes the directory. If there is no watchdog, the next
+//!   process removes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -29,28 +30,29 @@ use crate::sandbox::bwrap::TMP_SIZE;
 
 /// Maximum number of files and directories in a private `/tmp`.
 const TMP_FILES: u64 = 1 << 18;
-/// Maximum number of scopes whose directories a driver keeps. Beyond it, the least recently used
-/// directories that no command uses are removed.
+/// Maximum number of scopes whose directories a driver keeps. If there are more, the least recently
+/// used directories that no command uses are removed.
 const MOST_KEPT: usize = 256;
-/// Where private directories are made if the configured place lies in the workspace.
+/// Where private directories are made if the configured directory lies in the workspace.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
-/// Names inside the directory of one scope. The watchdog's script uses the first one too.
+/// The names inside the directory of one scope. The watchdog's script uses the first one too.
 const TMP: &str = "tmp";
 const CACHES: &str = "cache";
 
-/// Why a private `/tmp` is not a tmpfs on this host, once known.
+/// Why a private `/tmp` cannot be a tmpfs on this host. Empty until that is known.
 static UNBOUNDED: OnceLock<String> = OnceLock::new();
 
-/// Why `/tmp` has no size limit here; `None` if it has one.
+/// Returns why `/tmp` has no size limit on this host, or `None` if it has one.
 pub(super) fn unbounded() -> Option<&'static str> {
     UNBOUNDED.get().map(String::as_str)
 }
 
-/// The directories of one workspace or scope. Dropping the last reference removes them.
+/// The private directories of one workspace or scope. They are removed when the last reference is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Private {
     base: PathBuf,
-    /// `None` if the isolation does not use it.
+    /// The private `/tmp`. `None` if the isolation does not use one.
     pub(super) tmp: Option<PrivateDirectory>,
     pub(super) caches: PrivateDirectory,
 }
@@ -62,7 +64,8 @@ pub(super) struct PrivateDirectory {
 }
 
 impl Private {
-    /// Whether a process that can write to `directory` could replace these directories.
+    /// Returns whether a process that can write to `directory` could replace the private
+    /// directories.
     pub(super) fn lies_in(&self, directory: &str) -> bool {
         self.base.starts_with(directory)
     }
@@ -74,10 +77,10 @@ impl Drop for Private {
     }
 }
 
-/// Which directories a command needs.
+/// Identifies the private directories that a command needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PrivateKey {
-    /// The workspace's path on the host.
+    /// The path of the workspace on the host.
     pub(super) root: String,
     pub(super) scope_root: String,
     pub(super) tmp: TmpNeed,
@@ -85,13 +88,14 @@ pub(super) struct PrivateKey {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TmpNeed {
-    /// The host's `/tmp` is used.
+    /// The command uses the host's `/tmp`.
     None,
-    /// A private `/tmp` with directories of these names, which serve as mount points.
+    /// The command needs a private `/tmp` that contains directories of these names. They are used
+    /// as mount points.
     With(BTreeSet<String>),
 }
 
-/// The directories of all scopes of one driver.
+/// The private directories of all scopes of one driver.
 #[derive(Debug, Default)]
 pub(super) struct Privates {
     kept: Mutex<Kept>,
@@ -117,12 +121,12 @@ impl Slot {
 }
 
 impl Privates {
-    /// Takes all directories out. Dropping them removes them.
+    /// Takes all directories out of the value. They are removed when the result is dropped.
     pub(super) fn take(&self) -> Kept {
         std::mem::take(&mut *self.lock())
     }
 
-    /// The directories for `key`. Missing ones are created.
+    /// Returns the directories for `key`. Missing ones are created.
     pub(super) async fn lend(
         &self,
         settings: &LocalExecSettings,
@@ -166,8 +170,9 @@ impl Privates {
     }
 }
 
-/// The directory in which a driver makes its private directories. It lies outside of the workspace,
-/// because commands could replace a directory inside it. `None` if the workspace is the whole host.
+/// Returns the directory in which a driver makes its private directories. It lies outside of the
+/// workspace, because commands could replace a directory inside the workspace. Returns `None` if
+/// the workspace is the whole host.
 pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<PathBuf> {
     let configured = std::path::absolute(&settings.temporary_dir).ok()?;
     let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
@@ -176,10 +181,11 @@ pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<Pat
     std::iter::once(configured).chain(others).find(|place| !inside(place))
 }
 
-/// The error for private directories that cannot be made.
+/// Creates the error for private directories that cannot be made.
 ///
-/// It says nothing about walls, whatever the cause: a missing or full `TMPDIR` must not let a weaker
-/// isolation take the place of a stronger one. So it carries no number by which the host is judged.
+/// Whatever the cause is, the error says nothing about the isolation: a missing or full `TMPDIR`
+/// must not make a weaker isolation replace a stronger one. So the error contains no error number
+/// that would be taken as a property of the host.
 fn unmade(place: &Path, error: &io::Error) -> Error {
     let message = format!("cannot create a private directory in {}: {error}", place.display());
     let (code, kind) = match error.kind() {
@@ -196,7 +202,7 @@ fn unmade(place: &Path, error: &io::Error) -> Error {
 
 fn make(place: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {
     sweep(place);
-    // The watchdog removes the directory if we are killed.
+    // If this process is killed, the watchdog removes the directory.
     watchdog::clears(place);
     let base = place.join(incarnation::next_name());
     make_private(&base)?;
@@ -213,10 +219,12 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
         let tmp = base.join(TMP);
         make_private(&tmp)?;
         if mount_tmpfs(&tmp)? {
-            // A tmpfs that stays uses memory, so the watchdog must remove it if we are killed.
+            // A tmpfs that is not removed keeps using memory. So there must be a watchdog that
+            // removes it if this process is killed.
             let _ = watchdog::stand(&Groups::find().parents());
         }
-        // The usual mode of `/tmp`. The directory around it is closed to other users.
+        // This is the usual mode of `/tmp`. Other users still cannot enter, because the directory
+        // around it is closed to them.
         std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777))?;
         for name in names {
             std::fs::DirBuilder::new().mode(0o755).create(tmp.join(name))?;
@@ -241,7 +249,8 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
     Ok(Private { base: base.to_owned(), tmp: private_tmp, caches: opened(&caches)? })
 }
 
-/// The name of the cache directory of a scope. It is the same for every driver of the workspace.
+/// Returns the name of the cache directory of a scope. Every driver of the workspace uses the same
+/// name.
 fn cache_name(key: &PrivateKey) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let readable: String = key.scope_root.chars().map(|c| if plain(c) { c } else { '.' }).collect();
@@ -262,7 +271,7 @@ fn opened(path: &Path) -> io::Result<PrivateDirectory> {
     Ok(PrivateDirectory { path: text.to_owned(), handle })
 }
 
-/// Mounts a tmpfs. Returns false if this process may not mount one.
+/// Mounts a tmpfs. Returns false if this process is not allowed to mount one.
 fn mount_tmpfs(at: &Path) -> io::Result<bool> {
     let data = CString::new(format!("size={TMP_SIZE},nr_inodes={TMP_FILES},mode=1777"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -276,7 +285,7 @@ fn mount_tmpfs(at: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a private directory and the tmpfs in it.
+/// Removes a private directory, including the tmpfs in it.
 fn clear(base: &Path) {
     let tmp = base.join(TMP);
     let is_mount = || {
@@ -287,7 +296,7 @@ fn clear(base: &Path) {
         let _ = unmount(&tmp, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
     if std::fs::remove_dir_all(base).is_err() {
-        // Some caches are read-only, such as those of Go modules.
+        // Some caches are read-only, such as that of Go modules, so make everything writable first.
         make_writable(base);
         let _ = std::fs::remove_dir_all(base);
     }
@@ -303,7 +312,7 @@ fn make_writable(directory: &Path) {
 }
 
 /// Removes the directories in `place` whose process was killed together with its watchdog. Runs
-/// once for each `place`.
+/// only once for each `place`.
 pub(super) fn sweep(place: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
@@ -313,7 +322,8 @@ pub(super) fn sweep(place: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
         let maker = entry.file_name().to_str().and_then(incarnation::maker);
-        // Other users may create such names in a shared directory.
+        // In a directory that several users share, other users may create such names too. Remove
+        // only our own user's directories.
         let ours = |found: std::fs::Metadata| found.is_dir() && found.uid() == user;
         if maker.is_some_and(gone) && entry.metadata().is_ok_and(ours) {
             clear(&entry.path());
@@ -356,7 +366,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mine = incarnation::next_name();
         let pid = std::process::id().to_string();
-        // Larger than any process id.
+        // This number is larger than any process id.
         let dead = mine.replacen(&format!("-{pid}-"), "-4194999-", 1);
         for name in [mine.as_str(), dead.as_str(), "agent-backend-else", "else"] {
             std::fs::create_dir_all(place.path().join(name).join(TMP)).unwrap();

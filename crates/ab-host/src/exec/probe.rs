@@ -1,7 +1,7 @@
-//! Finds the isolation that works on this host, by trying it once.
+//! Finds out which isolation works on this host, by trying it once.
 //!
-//! A result holds for one boot, bwrap program, user and mode. All workspaces of the process share
-//! it.
+//! A result is valid for one boot, bwrap program, user and mode. All workspaces of the process
+//! share the results.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,18 +20,18 @@ use crate::process::child::{can_fix_devices, can_make_families};
 use crate::sandbox::bwrap::{self, SystemPlace};
 use crate::sandbox::landlock;
 
-/// Maximum size of a bwrap program. A statically linked one is smaller.
+/// Maximum size of a bwrap program in bytes. Even a statically linked bwrap is smaller.
 const LARGEST_BWRAP: u64 = 32 * 1024 * 1024;
 
-/// The isolation that the commands of a driver run with.
+/// The isolation that works for the commands of a driver.
 #[derive(Clone, Debug)]
 pub(super) struct ProbedIsolation {
     pub(super) isolation: Isolation,
     pub(super) shell: PathBuf,
     pub(super) bwrap: Option<Bwrap>,
-    /// What was tested, and the result.
+    /// A description of what was tested, and of the result.
     pub(super) proof: Option<String>,
-    /// Stronger isolations that do not work here, and why.
+    /// Stronger isolations that do not work on this host, each with the reason.
     pub(super) fallen: Vec<(Isolation, String)>,
 }
 
@@ -40,23 +40,24 @@ pub(super) struct ProbedIsolation {
 pub(super) struct Bwrap {
     pub(super) path: PathBuf,
     pub(super) setuid: bool,
-    /// The program's bytes, if commands run as a user who may change its file.
+    /// The bytes of the program. `Some` if commands run as a user who may change the program's
+    /// file.
     pub(super) copy: Option<Arc<[u8]>>,
     pub(super) system: Arc<[SystemPlace]>,
-    /// Whether commands own the host's devices, and the devices can be protected from them.
+    /// Whether commands own the host's devices and the devices can be protected from them.
     pub(super) fixes_devices: bool,
-    /// Whether bwrap can be the first process of a pid namespace that we make. This namespace ends
-    /// with bwrap even if bwrap has not set up its own yet.
+    /// Whether bwrap can be the first process of a pid namespace that we make. Such a namespace
+    /// ends together with bwrap, even before bwrap has set up its own namespace.
     pub(super) own_family: bool,
-    /// Landlock rules against signals to other processes and connections to their abstract sockets,
-    /// if the kernel supports them.
+    /// Landlock rules that prevent signals to outside processes and connections to their abstract
+    /// sockets. `None` if the kernel does not support such rules.
     pub(super) scopes: Option<Arc<OwnedFd>>,
-    /// Whether `env` can restore ignored signals for a command on a terminal.
+    /// Whether the program `env` can restore ignored signals for a command on a terminal.
     pub(super) restores_signals: bool,
 }
 
 impl ProbedIsolation {
-    /// The `PATH` of commands.
+    /// Returns the value of `PATH` for commands.
     pub(super) fn path(&self, settings: &LocalExecSettings) -> String {
         let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
         let own = own.map(|bin| bin.to_string_lossy().into_owned());
@@ -66,7 +67,7 @@ impl ProbedIsolation {
     }
 }
 
-/// Tries the isolations that were asked for, the strongest first.
+/// Tries the isolations that the settings allow, the strongest first.
 pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<ProbedIsolation>> {
     let settings = &runner.settings;
     let shell = shell(settings.shell, program)?;
@@ -99,7 +100,8 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Pr
                 return above_floor(settings, probed).map(Arc::new);
             }
             Err(Unproven::Impossible(cause)) => fallen.push((*isolation, cause)),
-            // The test was not conclusive: keep neither this result nor a weaker isolation.
+            // The test was not conclusive. Do not store this result, and do not fall back to a
+            // weaker isolation.
             Err(Unproven::Failed(error)) => return Err(error),
         }
     }
@@ -108,11 +110,11 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Pr
         .with_hint("agent-backend doctor shows what is missing on this machine"))
 }
 
-/// The result for an isolation that works.
+/// The result of a test for an isolation that works.
 #[derive(Clone, Debug, Default)]
 struct Proven {
     bwrap: Option<Bwrap>,
-    /// What was tested; `None` if nothing needs a test.
+    /// A description of what was tested. `None` if the isolation needs no test.
     proof: Option<String>,
 }
 
@@ -151,9 +153,10 @@ fn key(isolation: Isolation, settings: &LocalExecSettings, shared: &Shared) -> S
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
     let screened = settings.screen.is_some();
-    // If the workspace is the whole host, nothing outside is left to protect.
+    // Whether there is anything outside to protect. If the workspace is the whole host, there is
+    // not.
     let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
-    // Commands could change a bwrap in their own workspace.
+    // Whether bwrap lies in the workspace, where commands could change it.
     let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
     let temporary = settings.temporary_dir.display();
     format!(
@@ -209,7 +212,8 @@ fn prepare(settings: &LocalExecSettings, shared: &Shared) -> std::result::Result
         )));
     }
     let setuid = bwrap::is_setuid(&path);
-    // A setuid bwrap needs new privileges, but Landlock rules require that they are switched off.
+    // A setuid bwrap must be able to gain privileges, but Landlock rules require that no process
+    // can.
     let scopes = if setuid {
         None
     } else {
@@ -217,7 +221,7 @@ fn prepare(settings: &LocalExecSettings, shared: &Shared) -> std::result::Result
     };
     let scopes = scopes.map(Arc::new);
     let copy = copy(&path, setuid)?;
-    // If this is impossible, the described policy says so.
+    // If the devices cannot be protected, the described policy says so.
     let fixes_devices = owns_devices() && ability(&FIXES_DEVICES, can_fix_devices)?;
     let own_family = ability(&MAKES_FAMILIES, can_make_families)?;
     let system = bwrap::system().into();
@@ -232,7 +236,8 @@ fn lies_in(path: &Path, shared: &Shared) -> bool {
 static FIXES_DEVICES: OnceLock<bool> = OnceLock::new();
 static MAKES_FAMILIES: OnceLock<bool> = OnceLock::new();
 
-/// Whether the host can do something. It is tried until there is a clear result, which is kept.
+/// Returns whether the host can do something. The attempt is repeated until there is a clear
+/// result, which is then kept.
 fn ability(
     known: &OnceLock<bool>,
     find: fn() -> std::io::Result<bool>,
@@ -245,15 +250,16 @@ fn ability(
     Ok(*known.get_or_init(|| found))
 }
 
-/// Whether commands run as the owner of the host's devices.
+/// Returns whether commands run as the owner of the host's devices.
 pub(super) fn owns_devices() -> bool {
     use std::os::unix::fs::MetadataExt;
     let owner = std::fs::metadata("/dev/null").map(|found| found.uid());
     owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
 }
 
-/// The bytes to run instead of the file at `path`; `None` to run the file itself. Users other than
-/// the owner cannot change the file, and some hosts allow namespaces only to that very file.
+/// Returns the bytes to run instead of the file at `path`, or `None` to run the file itself. A user
+/// who cannot change the file does not need a copy, and some hosts allow namespaces only to that
+/// very file.
 fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unproven> {
     use std::os::unix::fs::MetadataExt;
     let act = format!("cannot read {}", path.display());
@@ -262,7 +268,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
     let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     let user = rustix::process::geteuid();
     let ours = found.uid() == user.as_raw() || writable;
-    // A copy has no setuid bit, and only root can do without it.
+    // A copy has no setuid bit, and only root can use bwrap without it.
     if !ours || (setuid && !user.is_root()) {
         return Ok(None);
     }
@@ -270,7 +276,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
         let cause = format!("{} is larger than any bwrap", path.display());
         return Err(Unproven::Impossible(cause));
     }
-    // Workspaces of one process share one copy.
+    // All workspaces of the process share one copy.
     let key = (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec());
     let mut last = lock(&LAST_COPY);
     if let Some((_, copy)) = last.as_ref().filter(|(of, _)| *of == key) {
@@ -285,7 +291,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
     Ok(Some(program))
 }
 
-/// Identity and state of a file: device, inode, size and modification time.
+/// The identity and state of a file: device, inode, size and modification time.
 type FileKey = (u64, u64, u64, i64, i64);
 
 static LAST_COPY: Mutex<Option<(FileKey, Arc<[u8]>)>> = Mutex::new(None);
@@ -316,7 +322,8 @@ fn shell(wanted: CommandShell, find: impl Fn(&str) -> Option<PathBuf>) -> Result
     })
 }
 
-/// Refuses a missing toolchain early. Otherwise only the command that needs it would fail.
+/// Fails if a toolchain is missing. Without this check, only the command that needs the toolchain
+/// would fail.
 fn check_toolchains(settings: &LocalExecSettings) -> Result<()> {
     for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
         let found = std::fs::metadata(path).map_err(|error| {
@@ -335,7 +342,8 @@ fn check_toolchains(settings: &LocalExecSettings) -> Result<()> {
     Ok(())
 }
 
-/// IsolatedBy need a directory for temporary files, and one that is missing says nothing about them.
+/// Fails if the directory for temporary files cannot be used. The sandboxes need it, but a missing
+/// directory says nothing about whether an isolation works.
 fn check_temporary_dir(settings: &LocalExecSettings) -> Result<()> {
     if matches!(settings.isolation, Isolation::Software | Isolation::None) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Checks that everything a caller asked for by name can be enforced. Otherwise the command is
+//! Checks that everything that a caller requested by name can be enforced. If not, the command is
 //! refused, unless the settings accept that.
 
 use std::collections::BTreeSet;
@@ -12,18 +12,18 @@ use super::settings::LocalExecSettings;
 use crate::host_features::Lack;
 use crate::limits::cgroup::Wanted;
 
-/// Something that a caller asks for by name, and that not every isolation or host can enforce.
+/// Something that a caller can request by name and that not every isolation or host can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SandboxRequirement {
-    /// [`NetworkAccess::None`].
+    /// No network: [`NetworkAccess::None`].
     Network,
     /// Hidden paths.
     Hide,
     /// Read-only paths.
     ReadOnly,
-    /// A limit of memory for all processes of a command together.
+    /// A memory limit for all processes of a command together.
     Memory,
-    /// A limit of the number of processes.
+    /// A limit on the number of processes.
     Processes,
 }
 
@@ -39,8 +39,8 @@ impl SandboxRequirement {
     }
 }
 
-/// Refuses a command if its isolation cannot enforce something that was asked for. Limits are
-/// checked where the control group is made.
+/// Fails if the isolation cannot enforce something that the command requests. Limits are not
+/// checked here, but where the control group is made.
 pub(super) fn check(
     settings: &LocalExecSettings,
     isolation: Isolation,
@@ -77,11 +77,11 @@ pub(super) fn check_network(settings: &LocalExecSettings, isolation: Isolation) 
     }
 }
 
-/// Refuses restrictions that an isolation cannot enforce for commands in `root`, unless `accepted`
-/// contains them.
+/// Fails if an isolation cannot enforce the restrictions for commands in `root`, unless `accepted`
+/// contains the requirements that are not enforced.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`], with the requirement to accept in the hint.
+/// Fails with [`ErrorKind::Unavailable`]. The hint names the requirement that can be accepted.
 pub fn check_path_restrictions_enforceable(
     isolation: Isolation,
     root: &WsPath,
@@ -94,7 +94,7 @@ pub fn check_path_restrictions_enforceable(
     let keeps = |keeps: &dyn Fn(&WsPath) -> bool| restrictions.read_only.iter().any(keeps);
     let (hide, read_only) = match isolation {
         Isolation::Bwrap => (false, false),
-        // Landlock cannot exclude a path from a granted directory, but it can grant the whole
+        // Landlock cannot exclude a path from a directory that is granted, but it can grant a whole
         // directory for reading only.
         Isolation::Landlock => (hides, !keeps(&whole) && keeps(&inside)),
         Isolation::Auto | Isolation::Software | Isolation::None => {
@@ -112,7 +112,7 @@ pub fn check_path_restrictions_enforceable(
     Ok(())
 }
 
-/// The requirements that may be missing for a command whose own limits are `own`.
+/// Returns the requirements that may be left unenforced for a command whose own limits are `own`.
 pub(super) fn accepted(
     settings: &LocalExecSettings,
     own: &ExecLimits,
@@ -128,7 +128,7 @@ pub(super) fn accepted(
     settings.accept_unenforced.iter().chain(unasked).copied().collect()
 }
 
-/// The limits that must be enforced, because the settings do not accept their absence.
+/// Returns the limits that must be enforced, because the settings do not accept their absence.
 pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) -> Wanted {
     Wanted {
         memory: wanted.memory.filter(|_| !accepted.contains(&SandboxRequirement::Memory)),
@@ -136,7 +136,7 @@ pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) ->
     }
 }
 
-/// The error for limits that need a control group when none can be made.
+/// Creates the error for the case that limits need a control group but none can be made.
 pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     let names: Vec<&str> = [
         needed.memory.map(|_| SandboxRequirement::Memory.as_str()),
@@ -216,7 +216,7 @@ mod tests {
         for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
             check(isolation, &["scope/a"], &[], Some("--accept-unenforced hide"));
             check(isolation, &[], &["scope/b"], Some("--accept-unenforced read-only"));
-            // Neither path is in the scope.
+            // The scope contains neither path.
             check(isolation, &["other"], &["elsewhere"], None);
         }
         check(Isolation::Landlock, &[], &["scope"], None);

@@ -13,16 +13,16 @@ use crate::limits::cgroup::ControlGroup;
 use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
-/// The directories in which programs of the system are found. Commands get them as their `PATH`.
+/// The directories that contain the system's programs. They are the `PATH` of commands.
 pub const SYSTEM_PROGRAM_DIRS: &[&str] =
     &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// The default directory for temporary files.
 pub(crate) const TEMPORARY: &str = "/tmp";
 
-/// Which shell reads command lines.
+/// The shell that interprets command lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CommandShell {
-    /// bash where there is one, else sh.
+    /// bash if the host has it, otherwise sh.
     #[default]
     Auto,
     Bash,
@@ -39,11 +39,11 @@ impl CommandShell {
     }
 }
 
-/// How much output of a detached process is kept.
+/// How many bytes of the output of a detached process are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputSpoolLimits {
     pub memory: usize,
-    /// Zero keeps nothing on disk.
+    /// Maximum number of bytes on disk. With zero, nothing is kept on disk.
     pub disk: u64,
 }
 
@@ -53,20 +53,23 @@ impl Default for OutputSpoolLimits {
     }
 }
 
-/// Programs of the host outside the system's directories. Commands may read and run them.
+/// Programs of the host outside of the system's directories. Commands may read and run them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toolchain {
     /// Directories and files that become visible, read-only, at their own paths. Those in the
     /// workspace do not: commands could replace them.
     pub readable: Vec<PathBuf>,
-    /// Directories of programs. They come before the system's on `PATH`, in this order.
+    /// Directories that contain programs. On `PATH` they come before the system's directories, in
+    /// this order.
     pub bin: Vec<PathBuf>,
-    /// Variables through which its programs find their files. A caller's variables take precedence.
+    /// Environment variables through which the programs find their files. A caller's variables take
+    /// precedence.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Toolchain {
-    /// A toolchain in one directory. Its `bin`, if there is one, is on `PATH`.
+    /// Creates a toolchain from one directory. If the directory has a subdirectory `bin`, that is
+    /// put on `PATH`.
     pub fn from_directory(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
@@ -79,56 +82,57 @@ impl Toolchain {
 #[derive(Clone, Debug)]
 pub struct LocalExecSettings {
     pub isolation: Isolation,
-    /// The weakest isolation with which commands may run.
+    /// The weakest isolation with which commands are allowed to run.
     pub minimum_isolation: Isolation,
     pub network: NetworkAccess,
     pub shell: CommandShell,
-    /// Limits of every command. A command's own limits can only be tighter.
+    /// Limits that apply to every command. A command's own limits can only be stricter.
     pub limits: ExecLimits,
-    /// The control group that every command enters. It limits all commands together and can freeze
+    /// The control group that all commands enter. It limits all of them together, and can freeze
     /// them.
     pub control_group: Option<ControlGroup>,
     pub spool: OutputSpoolLimits,
     /// Compilers and similar programs of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
-    /// The bwrap to use. `None` for the system's.
+    /// The bwrap program to use. `None` means the system's bwrap.
     pub bwrap: Option<PathBuf>,
-    /// Where temporary files are made: spools, and the private `/tmp` and caches of a workspace or
-    /// scope.
+    /// The directory for temporary files: output spools, and the private `/tmp` and caches of a
+    /// workspace or scope.
     pub temporary_dir: PathBuf,
-    /// A private home: a directory of the host, outside the workspace, that commands can write. It
-    /// is `HOME` of every command and also holds the caches. Without one, `HOME` is the directory
-    /// that a command starts in.
+    /// A private home. It is a directory of the host outside of the workspace that commands can
+    /// write to. It is `HOME` of every command and also contains the caches. If this is `None`,
+    /// `HOME` is the directory that a command starts in.
     pub home: Option<PathBuf>,
     /// Further directories and files of the host that every command sees.
     pub mounts: Vec<SandboxMount>,
-    /// Requirements that may be missing although they were asked for by name. If any other
+    /// Requirements that may be left unenforced although they were requested by name. If any other
     /// requirement cannot be enforced, the command is refused.
     pub accept_unenforced: BTreeSet<SandboxRequirement>,
-    /// Limits among [`limits`](Self::limits) that are only defaults, such as those of a daemon.
-    /// They may be missing too, unless a command asks for the same limit.
+    /// Names those of the [`limits`](Self::limits) that are only defaults, such as those of a
+    /// daemon. They may be left unenforced too, unless a command requests the same limit.
     pub optional_limits: BTreeSet<SandboxRequirement>,
-    /// A directory for caches of programs that outlive the driver, with one subdirectory for each
-    /// workspace and scope. Without one, the caches are made in
-    /// [`temporary_dir`](Self::temporary_dir) and removed with the driver.
+    /// A directory for program caches that outlive the driver. It has one subdirectory for each
+    /// workspace and scope. If this is `None`, the caches are made in
+    /// [`temporary_dir`](Self::temporary_dir) and removed together with the driver.
     pub cache_dir: Option<PathBuf>,
-    /// The check of command lines, which is all that isolation `software` does. Without one, that
-    /// isolation is not available.
+    /// The check of command lines. It is the only protection that the isolation `software`
+    /// provides. If this is `None`, that isolation is not available.
     pub screen: Option<CommandLineCheck>,
 }
 
-/// Directories of the system that a command may name when its command line is checked.
+/// The system directories that a checked command line may name.
 pub const READABLE_SYSTEM_DIRS: &[&str] = crate::sandbox::bwrap::SYSTEM;
 
 impl LocalExecSettings {
-    /// Whether every command has a limit for which a control group is made.
+    /// Returns whether every command has a limit that needs a control group.
     pub(crate) fn always_groups(&self) -> bool {
         needs_group(&self.limits)
     }
 }
 
-/// Whether a limit applies to all processes of a command together. Only such a limit makes a
-/// control group, because a group for every command would cost each of them several directories.
+/// Returns whether a limit applies to all processes of a command together. Only such a limit needs
+/// a control group. A group is not made for every command, because that would cost each of them
+/// several directories.
 pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
     limits.memory.is_some() || limits.processes.is_some()
 }

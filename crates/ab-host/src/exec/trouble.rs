@@ -1,8 +1,8 @@
-//! Decides whether a failed test of an isolation is permanent or temporary.
+//! Decides whether the failure of an isolation's test is permanent or temporary.
 //!
-//! A weaker isolation replaces a stronger one only if the host is known to lack something. Any
-//! other failure, including an unknown one, is an error for the command, and the next command tries
-//! again.
+//! A weaker isolation replaces a stronger one only if it is known that the host lacks something.
+//! Any other failure, including an unknown one, is an error for the command, and the next command
+//! repeats the test.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -17,9 +17,9 @@ use crate::process::spawner::FailedStart;
 /// Why an isolation could not be shown to work.
 #[derive(Clone, Debug)]
 pub(super) enum Unproven {
-    /// The host does not support it, now or later.
+    /// The host does not support the isolation, and that will not change.
     Impossible(String),
-    /// It failed this time, which says nothing about the host.
+    /// The test failed this time, which says nothing about the host.
     Failed(Error),
 }
 
@@ -28,7 +28,7 @@ impl Unproven {
         Unproven::Impossible(cause.into())
     }
 
-    /// A temporary failure, as an error that the caller may retry.
+    /// Creates the result for a temporary failure. The caller may retry.
     pub(super) fn this_time(isolation: Isolation, cause: &str) -> Self {
         let message = format!("isolation '{isolation}' could not be tested: {cause}");
         Unproven::Failed(
@@ -40,10 +40,10 @@ impl Unproven {
         )
     }
 
-    /// Classifies a failed preparation or start.
+    /// Classifies the error of a preparation or start that failed.
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
         if error.code() == ErrorCode::InvalidConfiguration {
-            // An error of the settings is one for every isolation.
+            // An error in the settings would occur with every isolation.
             return Unproven::Failed(error.clone());
         }
         let lacking = match errno(error) {
@@ -68,7 +68,7 @@ impl Unproven {
         }
     }
 
-    /// Classifies the exit of a test command that did not complete its script.
+    /// Classifies the exit of a test command that did not finish its script.
     pub(super) fn by_end(isolation: Isolation, exit: &ProcessExit, stderr: &str) -> Self {
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
         if exit.cause == ExitCause::Timeout {
@@ -82,8 +82,8 @@ impl Unproven {
         }
         let refused = exit.signal == Some(libc::SIGSYS);
         if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1))) {
-            // A system call that the kernel lacks, or a program that is not a sandbox, such as
-            // `true`.
+            // Either the kernel lacks a system call, or the configured program is not a sandbox,
+            // for example `true`.
             return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));
         }
         if says_lacking(&stderr, namespaces_are_off) {
@@ -95,7 +95,7 @@ impl Unproven {
     }
 }
 
-/// The errno behind an error, if the kernel returned one.
+/// Returns the errno that caused an error, if the kernel returned one.
 fn errno(error: &Error) -> Option<Errno> {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -112,7 +112,8 @@ fn errno(error: &Error) -> Option<Errno> {
     None
 }
 
-/// Whether an errno means that something is forbidden or missing, and will be returned again.
+/// Returns whether an errno means that something is forbidden or missing, so that a repetition
+/// would fail in the same way.
 fn is_lacking(errno: Errno) -> bool {
     matches!(
         errno,
@@ -130,7 +131,7 @@ fn is_lacking(errno: Errno) -> bool {
     )
 }
 
-/// Error messages for temporary conditions.
+/// Error messages that mean a temporary condition.
 const PASSING: &[&str] = &[
     "Too many open files",
     "Cannot allocate memory",
@@ -147,7 +148,7 @@ const PASSING: &[&str] = &[
     "cannot open shared object file: Error 24",
 ];
 
-/// Error messages for permanent conditions.
+/// Error messages that mean a permanent condition.
 const LACKING: &[&str] = &[
     "Operation not permitted",
     "Permission denied",
@@ -165,16 +166,17 @@ const LACKING: &[&str] = &[
     "Unknown option",
 ];
 
-/// Whether the error output of a sandbox that did not start means that the host lacks something.
+/// Returns whether the error output of a sandbox that did not start means that the host lacks
+/// something.
 fn says_lacking(stderr: &str, namespaces_are_off: impl Fn() -> bool) -> bool {
     let has = |texts: &[&str]| texts.iter().any(|text| stderr.contains(text));
-    // ENOSPC also means that no more namespaces may be made.
+    // ENOSPC can also mean that no more namespaces are allowed.
     let no_more_namespaces = stderr.contains("ENOSPC");
     (no_more_namespaces && namespaces_are_off())
         || (!no_more_namespaces && !has(PASSING) && has(LACKING))
 }
 
-/// Whether the host allows no namespaces of a kind that is needed.
+/// Returns whether the host allows no namespaces at all of one of the kinds that are needed.
 fn namespaces_are_off() -> bool {
     ["user", "pid", "mnt", "ipc", "uts", "net"].iter().any(|kind| {
         let limit = Path::new("/proc/sys/user").join(format!("max_{kind}_namespaces"));

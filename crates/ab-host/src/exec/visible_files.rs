@@ -1,5 +1,5 @@
-//! Opens what one command may see before it starts: handles, which cannot be replaced afterwards,
-//! and the paths that they have at that moment.
+//! Opens the files that one command may see, before the command starts. The result contains
+//! handles, which cannot be replaced afterwards, and the paths that they have at that moment.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,21 +32,23 @@ pub(super) struct VisibleDirectory {
     pub(super) handle: OwnedFd,
     /// Its current path on the host.
     pub(super) path: String,
-    /// Its path in the tree that the caller sees.
+    /// The path of the directory in the tree that the caller sees.
     pub(super) at: WsPath,
     pub(super) covers: Vec<Cover>,
-    /// The files on which the choice of covers depends. They must be the same when they are
-    /// mounted.
+    /// The files that determined the choice of covers. When the covers are mounted, the same files
+    /// must still be there.
     pub(super) seen: Vec<Seen>,
     pub(super) read_only: bool,
-    /// Files at paths that commands must not create. They stay until the command has ended.
+    /// Files at paths that commands must not create. They exist until the command has ended.
     pub(super) placeholders: Vec<Placeholder>,
-    /// Whether other processes may replace it, or a directory above it, while the command starts.
+    /// Whether other processes may replace this directory, or a directory above it, while the
+    /// command starts.
     pub(super) contested: bool,
 }
 
 impl VisibleDirectory {
-    /// What commands must not see or change: its path on the host, and whether it is hidden.
+    /// Returns the host paths that commands must not see or change. The flag is true if the path is
+    /// hidden, and false if it is read-only.
     pub(super) fn restricted(&self) -> impl Iterator<Item = (PathBuf, bool)> {
         let whole = self.read_only.then(|| (PathBuf::from(&self.path), false));
         let covers = self.covers.iter().filter(|cover| cover.with != With::Itself);
@@ -61,7 +63,7 @@ impl VisibleDirectory {
         self.covers.iter().any(|cover| cover.below == below.as_str())
     }
 
-    /// Whether `below` lies in a part that is read-only for commands.
+    /// Returns whether `below` lies in a part of the directory that is read-only for commands.
     fn is_kept(&self, below: &WsPath) -> bool {
         let above = |cover: &&Cover| {
             let rest = below.as_str().strip_prefix(cover.below.as_str());
@@ -72,25 +74,25 @@ impl VisibleDirectory {
     }
 }
 
-/// A file inside a directory, as it was found.
+/// A file inside a directory, in the state in which it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) below: String,
-    /// Device and inode, as `stat` prints them.
+    /// The device and inode of the file, in the format of `stat`.
     pub(super) identity: String,
 }
 
 #[derive(Debug)]
 pub(super) struct VisibleFiles {
-    /// The workspace or the scope first, then its neighbours.
+    /// The workspace or the scope, followed by its neighbours.
     pub(super) visible: Vec<VisibleDirectory>,
     pub(super) cwd: OwnedFd,
-    /// Directories of the host that are visible beside the workspace.
+    /// Host directories that are visible in addition to the workspace.
     pub(super) binds: Vec<Bound>,
-    /// The working directory's path on the host, and relative to the scope root.
+    /// The working directory: its path on the host, and its path relative to the scope root.
     pub(super) cwd_path: String,
     pub(super) cwd_below: String,
-    /// Absolute paths that lead to the scope root.
+    /// Absolute paths that name the scope root.
     pub(super) aliases: Vec<String>,
     pub(super) limits: ExecLimits,
     pub(super) origin: Origin,
@@ -101,32 +103,32 @@ pub(super) struct VisibleFiles {
     total: Option<ControlGroup>,
 }
 
-/// The conditions for opening a visible_files.
+/// The conditions under which `VisibleFiles` are opened.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) isolation: Isolation,
     pub(super) limits: ExecLimits,
-    /// Requirements that may be missing although they were asked for.
+    /// Requirements that may be left unenforced although they were requested.
     pub(super) accepted: BTreeSet<SandboxRequirement>,
     pub(super) origin: Origin,
-    /// Directories and files of the host that the operator shows to commands.
+    /// Directories and files of the host that the operator shows to all commands.
     pub(super) mounts: Arc<[SandboxMount]>,
     /// The control group of all commands of the workspace.
     pub(super) total: Option<ControlGroup>,
 }
 
-/// Who chose the words, the variables and the limits of a command.
+/// Who chose the command line, the variables and the limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A caller of the workspace. The workspace's limits apply, and the command line is checked if
-    /// no kernel mechanism isolates the command.
+    /// A caller of the workspace. The workspace's limits apply. If no kernel mechanism isolates the
+    /// command, the command line is checked.
     Caller,
     /// The operator's configuration. Only the limits that it names apply, and nothing is checked.
     Operator,
 }
 
 impl VisibleFiles {
-    /// The files through which a child enters its control groups.
+    /// Opens the files through which a child process enters its control groups.
     pub(super) fn entries(&self) -> Result<Vec<OwnedFd>> {
         let own = self.group.as_ref();
         let entries = || {
@@ -141,8 +143,7 @@ impl VisibleFiles {
         })
     }
 
-    /// Waits until commands of the workspace may start. They may start as long as the guard is
-    /// held.
+    /// Waits until commands of the workspace may start. While the returned guard is held, they may.
     pub(super) async fn entering(&self) -> Option<cgroup::Entering> {
         match &self.total {
             Some(total) => Some(total.entering().await),
@@ -150,7 +151,8 @@ impl VisibleFiles {
         }
     }
 
-    /// The resources that must outlive the command: its control group and its placeholders.
+    /// Returns the resources that must exist until the command has ended: its control group and its
+    /// placeholders.
     pub(super) fn into_remains(self) -> (Option<Group>, Vec<Placeholder>) {
         let placeholders = self.visible.into_iter().flat_map(|visible| visible.placeholders);
         (self.group, placeholders.collect())
@@ -159,8 +161,8 @@ impl VisibleFiles {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Opens everything: on the calling thread if that cannot block on a disk, else on a blocking
-/// thread.
+/// Opens everything. This happens on the calling thread if it cannot block on a disk, and on a
+/// blocking thread if it can.
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
@@ -187,7 +189,7 @@ pub(super) async fn open(
     .await
 }
 
-/// Makes the visible_files around the two directories that every command has.
+/// Creates the `VisibleFiles` from the two directories that every command has.
 fn opened(
     shared: &Shared,
     request: &ExecRequest,
@@ -260,20 +262,21 @@ fn opened(
     })
 }
 
-/// Processes of the sandbox itself, which are in the control group of the command: bwrap outside, its
-/// first process inside, and the shell that waits for the command.
+/// Number of processes of the sandbox itself that are in the command's control group: bwrap outside
+/// of the sandbox, its first process inside, and the shell that waits for the command.
 const BWRAP_PROCESSES: u64 = 3;
-/// bwrap writes files such as `/etc/passwd` for the command, under the limits of the command.
+/// The smallest file size limit in bytes that works with bwrap. bwrap writes files such as
+/// `/etc/passwd` for the command, and the command's limits apply to this.
 const MIN_BWRAP_FILE_SIZE: u64 = 4096;
 
-/// Files that bwrap and its first process have open.
+/// Number of files that bwrap and its first process have open.
 const MIN_BWRAP_OPEN_FILES: u64 = 16;
-/// The three standard streams, and one file of the program.
+/// The smallest limit of open files: the three standard streams, and one file of the program.
 const MIN_OPEN_FILES: u64 = 4;
-/// Less than the kernel needs to start any program.
+/// The smallest memory limit in bytes. The kernel needs more than this to start any program.
 const MIN_MEMORY: u64 = 64 * 1024;
 
-/// Refuses limits with which nothing can start.
+/// Fails if the limits are so low that no command can start.
 pub(super) fn check_limits(limits: &ExecLimits, isolation: Isolation) -> Result<()> {
     let is_bwrap = isolation == Isolation::Bwrap;
     if let Some(most) = limits.file_size.filter(|most| is_bwrap && *most < MIN_BWRAP_FILE_SIZE) {
@@ -308,11 +311,12 @@ fn too_low(message: String) -> Error {
         .with_hint("raise the limit, or choose another isolation")
 }
 
-/// Makes a control group with the limits, and starts the watchdog that ends the group when we
-/// cannot. Returns the group, or `None` if no limit needs one, and the limits that it enforces.
+/// Creates a control group with the limits, and starts the watchdog that ends the group if this
+/// process cannot. Returns the group and the limits that it enforces. The group is `None` if no
+/// limit needs one.
 ///
 /// # Errors
-/// A limit cannot be set, and the settings do not accept that.
+/// Fails if a limit cannot be set and the settings do not accept that.
 pub(super) fn grouped(
     limits: &ExecLimits,
     accepted: &BTreeSet<SandboxRequirement>,
@@ -335,13 +339,13 @@ pub(super) fn grouped(
             Err(lack) => return Err(requirements::unlimited(needed, &lack)),
         },
     };
-    // Without a watchdog the group still enforces its limits. The described policy names what is
-    // missing.
+    // If the watchdog cannot be started, the group still enforces its limits. The described policy
+    // says what is missing.
     let _ = watchdog::stand(&groups.parents());
     Ok((Some(group), wanted))
 }
 
-/// The current path of a directory on the host.
+/// Returns the current path of a directory on the host.
 fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     let gone = |message: &str| Err(act.error(ErrorKind::NotFound, message));
     let stat = rustix::fs::fstat(handle).map_err(|errno| act.failed(errno))?;
@@ -364,7 +368,7 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     }
 }
 
-/// Finds what must be covered in a directory so that the restrictions hold.
+/// Finds out what must be covered in a directory so that the restrictions hold.
 fn covered(
     handle: OwnedFd,
     root: &WsPath,
@@ -394,10 +398,10 @@ fn covered(
         let target = match pin(&mut visible, &below, root, jail, act)? {
             Way::Whole => below,
             Way::Missing(at) => at,
-            // Nothing can be created below a file, and its cover keeps it in place.
+            // Nothing can be created below a file, and the file's cover keeps the file in place.
             Way::File => continue,
         };
-        // Two restricted paths may lead to the same missing directory.
+        // Two restricted paths may lie in the same missing directory, which needs only one cover.
         if !visible.has_cover(&target) {
             cover(&mut visible, target, hidden, root, (jail, isolation), act)?;
         }
@@ -405,8 +409,9 @@ fn covered(
     Ok(visible)
 }
 
-/// The restrictions that have an effect, from the outside in: each path once, no path below a
-/// hidden one, and no read-only path below another. The flag is true for hidden paths.
+/// Returns the restrictions that have an effect, outer paths first. Each path occurs once. A path
+/// below a hidden path is left out, and so is a read-only path below another one. The flag is true
+/// for hidden paths.
 fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     let below_other = |path: &WsPath, others: &[WsPath]| {
         others.iter().any(|other| other != path && path.starts_with(other))
@@ -422,17 +427,17 @@ fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     needed
 }
 
-/// How much of the way to a restricted path exists.
+/// How much of a restricted path exists.
 enum Way {
     Whole,
-    /// Nothing exists at this path.
+    /// The path exists up to this directory, which is missing.
     Missing(WsPath),
-    /// A part of the way is a file.
+    /// One of the directories in the path is a file instead.
     File,
 }
 
-/// Covers each directory on the way to a restricted path with itself, so that commands cannot move
-/// it away and replace it.
+/// Covers each directory on the way to a restricted path with itself, as a mount. So commands
+/// cannot move the directory away and replace it.
 fn pin(
     visible: &mut VisibleDirectory,
     below: &WsPath,
@@ -457,7 +462,7 @@ fn pin(
             return Ok(Way::Missing(way));
         }
         if !visible.has_cover(&way) {
-            // A mount of its own does not inherit the read-only flag of the mount around it.
+            // A separate mount does not inherit the read-only flag of the mount around it.
             let with = if visible.is_kept(&way) { With::ReadOnly } else { With::Itself };
             visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
             visible.covers.push(Cover { below: way.as_str().to_owned(), with });
@@ -481,7 +486,7 @@ fn cover(
     let full = root.join(&below);
     let stands = |get: fn(Spot) -> Result<Option<Placeholder>, Errno>| match isolation {
         Isolation::Bwrap => held(jail, &full, get, act),
-        // Only the mounts of bwrap can cover a path.
+        // Only bwrap can cover a path, because it uses mounts.
         Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => Ok(None),
     };
     let (with, placeholder, identity) = match identity(jail, &full) {
@@ -522,25 +527,26 @@ fn held(
             Err(errno) => return Err(act.failed(errno)),
         }
     }
-    // A command holds a lock on a file that looks like a placeholder. It is covered like any other
-    // file.
+    // The file looks like a placeholder, but a command holds a lock on it. So it is covered in the
+    // same way as any other file.
     Ok(None)
 }
 
-/// Whether the file there is a placeholder for a missing path.
+/// Returns whether the file at `path` is a placeholder for a missing path.
 fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
     let spot = jail.spot(path, Final::Keep, Missing::Fail).map_err(|fault| act.failed(fault))?;
     Placeholder::is_at(&spot).map_err(|errno| act.failed(errno))
 }
 
-/// The error for a link on the way to a restricted path. A command could replace the link, whatever
-/// is mounted at its target, and a mount would follow the link out of the workspace.
+/// Creates the error for a link on the way to a restricted path. Such links are refused: a mount
+/// would follow the link out of the workspace, and a command could replace the link whatever is
+/// mounted at its target.
 fn linked(below: &WsPath, act: Act<'_>) -> Error {
     let message = format!("'{below}' is part of a restricted path and must not be a symbolic link");
     act.error(ErrorKind::PermissionDenied, &message)
 }
 
-/// The type of a file, and its device and inode.
+/// Returns the type of a file, and its device and inode.
 fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     let handle = jail.open(path, OFlags::PATH, Final::Keep)?;
     let stat = rustix::fs::fstat(&handle)?;
@@ -548,7 +554,7 @@ fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     Ok((kind, format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
-/// Device and inode of an open file, as `stat` prints them.
+/// Returns the device and inode of an open file, in the format of `stat`.
 pub(super) fn identity_of(handle: &OwnedFd) -> Result<String, Errno> {
     let stat = rustix::fs::fstat(handle)?;
     Ok(format!("{}:{}", stat.st_dev, stat.st_ino))

@@ -1,4 +1,4 @@
-//! Tests whether bwrap exists, whether it starts a program, and how much isolation it provides.
+//! Tests whether bwrap exists, whether it can start a program, and how much isolation it provides.
 
 use super::namespaces::refusal;
 use super::program::Programs;
@@ -6,7 +6,8 @@ use super::{HostFeature, HostFeatureReport, Lack};
 
 const ABSENCE: &str = "commands cannot be isolated by namespaces";
 
-/// Arguments for one degree of isolation. [`WAYS`] lists them, the strongest first.
+/// The arguments of bwrap for one level of isolation. [`WAYS`] lists the levels, the strongest
+/// first.
 struct Way {
     lacks: &'static str,
     arguments: &'static [&'static str],
@@ -54,7 +55,7 @@ pub(super) fn start(programs: &Programs) -> HostFeatureReport {
     })
 }
 
-/// Runs bwrap with each set of arguments until one starts `program`, and reports what works.
+/// Runs bwrap with each set of arguments until one of them starts `program`. Reports what works.
 fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> HostFeatureReport {
     let version = match bwrap(&["--version"]) {
         Ok(version) => version.trim().to_owned(),
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
     use crate::host_features::HostFeatureState;
 
-    /// A bwrap that refuses every attempt with one of the arguments in `refuses`.
+    /// Simulates a bwrap that fails if it gets any of the arguments in `refuses`.
     fn hindered(refuses: &[&str]) -> HostFeatureReport {
         tried("/bin/true", |arguments| {
             if arguments == ["--version"] {

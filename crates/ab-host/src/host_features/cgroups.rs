@@ -1,4 +1,4 @@
-//! Tests which limits can be set by control groups, by making a group and removing it.
+//! Tests which limits control groups can set on this host, by making a group and removing it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
 struct Found {
     limits: BTreeSet<String>,
     versions: BTreeSet<&'static str>,
-    /// Whether a whole group can be frozen and killed at once.
+    /// Whether all processes of a group can be frozen and killed at once.
     freezes: bool,
     first_refusal: Option<Lack>,
 }
@@ -38,7 +38,7 @@ pub(super) fn groups() -> HostFeatureReport {
 }
 
 impl Found {
-    /// Makes a group in our own group, as commands do.
+    /// Makes a group below our own group, in the same way as for commands.
     fn try_hierarchy(&mut self, hierarchy: &Hierarchy, own: Option<&Path>) {
         let made = own.ok_or_else(|| unseen(&hierarchy.place));
         let made = made.and_then(|own| match Group::make(own) {
@@ -116,7 +116,7 @@ impl Found {
     }
 }
 
-/// A control group that is removed when it is dropped.
+/// A control group that is removed when the value is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -125,7 +125,7 @@ impl Group {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = parent.join(format!("agent-backend-probe-{}-{number}", process::id()));
         match fs::create_dir(&place) {
-            // Left by a killed process with the same process id.
+            // The group was left by a process that had the same process id and was killed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Group(place)),
             made => made.map(|()| Group(place)),
         }
@@ -134,7 +134,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // If this fails, an empty group stays, and the next probe may reuse it.
+        // If this fails, an empty group remains, and the next probe may reuse it.
         let _ = fs::remove_dir(&self.0);
     }
 }

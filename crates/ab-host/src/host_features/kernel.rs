@@ -1,4 +1,4 @@
-//! Tests features that are system calls.
+//! Tests the features that are system calls.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub(super) fn version() -> HostFeatureReport {
     }
 }
 
-/// Opens the root directory beneath itself, and expects the kernel to refuse `..`.
+/// Opens the root directory relative to itself, and expects the kernel to refuse `..`.
 pub(super) fn openat2() -> HostFeatureReport {
     let absence = "files are opened component by component instead";
     let beneath = |path: &str| {
@@ -138,12 +138,12 @@ fn landlock_of(version: i32) -> HostFeatureReport {
     )
 }
 
-/// Whether the rules prevent reading the root directory.
+/// Returns whether the rules prevent the thread from reading the root directory.
 fn locked_out() -> bool {
     fs::read_dir("/").is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Passes a filter at an invalid address. A kernel that supports filters returns EFAULT.
+/// Passes a filter at an invalid address. If the kernel supports filters, it returns EFAULT.
 pub(super) fn seccomp() -> HostFeatureReport {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
@@ -166,7 +166,7 @@ pub(super) fn seccomp() -> HostFeatureReport {
     }
 }
 
-/// Shares the data of one unnamed file with another (reflink).
+/// Lets one unnamed file share the data of another (reflink).
 pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     let absence = "copies need time and disk space";
     let place = directory.display();
@@ -200,7 +200,8 @@ pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     }
 }
 
-/// A suffix for a cause if this process itself runs under a seccomp filter.
+/// Returns text to append to a cause. It is empty unless this process itself runs under a seccomp
+/// filter.
 pub(super) fn filtered() -> &'static str {
     match secure_computing_mode() {
         Ok(SecureComputingMode::Filter) => " (this process runs under a seccomp filter)",

@@ -1,4 +1,4 @@
-//! Tests namespaces, and overlays mounted inside them.
+//! Tests namespaces, and overlays that are mounted inside them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use super::{HostFeature, HostFeatureReport, Lack};
 
 const OVERLAY_ABSENCE: &str = "isolated copies need another way";
 
-/// Mounts an overlay inside a new mount namespace, so that all mounts disappear when the script
-/// ends. Prints the steps that worked; `$1` is a directory to mount over, `$2` a mount option.
+/// A shell script that mounts an overlay inside a new mount namespace, so that all mounts disappear
+/// when the script ends. It prints the steps that worked. `$1` is a directory to mount over, and
+/// `$2` is a mount option.
 const OVERLAY_SCRIPT: &str = r#"
 set -e
 mount -n -t tmpfs tmpfs "$1"
@@ -28,11 +29,12 @@ read lower < lower/file
 test "$upper $lower" = "new old"
 "#;
 
-/// Directories that a tmpfs may hide inside a namespace. The root is not listed: it cannot be
-/// hidden.
+/// Directories over which a tmpfs may be mounted inside a namespace. The root is not listed,
+/// because it cannot be hidden in this way.
 const HIDEABLE: &[&str] = &["/tmp", "/var/tmp", "/mnt", "/run", "/usr"];
 
-/// Starts a program in new user and mount namespaces, with a mapped user and private mounts.
+/// Starts a program in a new user namespace and a new mount namespace, with a mapped user and
+/// private mounts.
 pub(super) fn user(programs: &Programs) -> HostFeatureReport {
     let absence = "isolation by namespaces needs root";
     match start(programs, &["--user", "--map-root-user", "--mount"]) {
@@ -73,7 +75,7 @@ pub(super) fn overlay(programs: &Programs) -> HostFeatureReport {
     }
 }
 
-/// Explains why namespaces are refused, by the kernel's settings and the error message.
+/// Explains why namespaces are refused. Uses the kernel's settings and the error message.
 pub(super) fn refusal(complaint: &str) -> Lack {
     let setting = |file: &str| fs::read_to_string(file).map(|value| value.trim().to_owned()).ok();
     let filtered = matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter));

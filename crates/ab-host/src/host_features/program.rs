@@ -1,5 +1,5 @@
-//! Runs small programs of the host for the probes: finds them on a given path and kills them at a
-//! deadline.
+//! Runs small programs of the host for the probes: looks them up in given directories, and kills
+//! them at a deadline.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Maximum number of characters of error output that a cause repeats.
+/// Maximum number of characters of a program's error output that are repeated in a cause.
 const QUOTED: usize = 200;
 
-/// Where programs are found, and when they must have ended.
+/// The directories in which programs are looked up, and the time when the programs must have ended.
 pub(super) struct Programs {
     path: Vec<PathBuf>,
     deadline: Instant,
@@ -23,7 +23,8 @@ pub(super) struct Programs {
 
 impl Programs {
     pub(super) fn new(path: &[PathBuf], deadline: Instant) -> Programs {
-        // For a program with another working directory, a relative path would mean something else.
+        // Relative directories are left out, because they would mean something else for a program
+        // with another working directory.
         let path = path.iter().filter(|directory| directory.is_absolute()).cloned().collect();
         Programs { path, deadline }
     }
@@ -32,7 +33,8 @@ impl Programs {
         self.path.iter().map(|directory| directory.join(name)).find(|file| is_program(file))
     }
 
-    /// Runs a program and returns its standard output. If it fails, the error has its error output.
+    /// Runs a program and returns its standard output. If the program fails, the error contains its
+    /// error output.
     pub(super) fn run(&self, program: &Path, arguments: &[&str]) -> Result<String, Complaint> {
         let joined = std::env::join_paths(&self.path).unwrap_or_else(|_| OsString::new());
         let child = Command::new(program)
@@ -66,12 +68,12 @@ impl Programs {
         let group = Pid::from_child(&child);
         let (sender, receiver) = mpsc::sync_channel(1);
         let waiter = thread::spawn(move || {
-            // The receiver lives until this thread has ended.
+            // This cannot fail: the receiver exists until this thread has ended.
             let _ = sender.send(child.wait_with_output());
         });
         let left = self.deadline.saturating_duration_since(Instant::now());
         let output = receiver.recv_timeout(left).unwrap_or_else(|_| {
-            // Fails if the group has just ended by itself, which is fine.
+            // This fails if the group has just ended by itself, which is fine.
             let _ = kill_process_group(group, Signal::KILL);
             Err(std::io::ErrorKind::TimedOut.into())
         });
@@ -84,7 +86,7 @@ impl Programs {
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) text: String,
-    /// Its standard output.
+    /// The standard output of the program.
     pub(super) said: String,
 }
 
@@ -94,7 +96,7 @@ impl Complaint {
     }
 }
 
-/// Whether the file exists and may be executed.
+/// Returns whether the file exists and may be executed.
 pub(crate) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

@@ -9,19 +9,20 @@ use rustix::io::Errno;
 use super::walk::{self, Final, Missing, Start, WalkOptions};
 use super::{Fault, Jail};
 
-/// What a call is about to do with the file that a path leads to.
+/// What a call is going to do with the file that a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Look at it without changing it. Hidden files do not exist for the call.
+    /// Read the file or its metadata without changing anything. Hidden files do not exist for such
+    /// a call.
     Look,
-    /// Create it, or change its content or attributes.
+    /// Create the file, or change its content or attributes.
     Change,
-    /// Move or remove it, with everything below.
+    /// Move or remove the file with everything below it.
     Displace,
 }
 
 impl Purpose {
-    /// Fails if the rules forbid the call on this place.
+    /// Fails if the rules forbid this purpose for the file at `place`.
     pub(super) fn judge(self, place: &WsPath) -> Result<(), Fault> {
         if !place.has_access_rules() {
             return Ok(());
@@ -36,7 +37,7 @@ impl Purpose {
         }
     }
 
-    /// Fails if the rules forbid resolving a path through this place.
+    /// Fails if the rules forbid that a path is resolved through `place`.
     pub(super) fn pass(self, place: &WsPath) -> Result<(), Fault> {
         match self {
             _ if !place.is_hidden() => Ok(()),
@@ -46,15 +47,17 @@ impl Purpose {
     }
 }
 
-/// Whether a restricted path in the rules of `path` has a parent directory, which may be a link.
+/// Returns whether a restricted path in the rules of `path` has a parent directory. Such a parent
+/// may be a link.
 pub(super) fn may_lead_through_links(path: &WsPath) -> bool {
     let mut sets = path.access_rules().iter();
     sets.any(|set| set.hidden.iter().chain(&set.read_only).any(|path| path.contains('/')))
 }
 
 impl Jail {
-    /// `place` with `rules`, which are relative to it. `base` is a handle on `place`. If a
-    /// restricted path leads through a link, the target of the path is restricted too.
+    /// Returns `place` with `rules` added, which are relative to `place`. `base` is a handle on
+    /// `place`. If a restricted path leads through a link, the path that it leads to is restricted
+    /// too.
     pub(super) fn with_rules(
         &self,
         place: WsPath,
@@ -74,16 +77,18 @@ impl Jail {
         place.add_access_rules_for_subtree(rules.into_iter().chain(targets).collect())
     }
 
-    /// The real path of a restricted path, if links in the directories above it lead elsewhere.
+    /// Returns the real path of a restricted path if links in the directories above it lead
+    /// elsewhere.
     fn led_by_links(&self, base: BorrowedFd<'_>, path: &str, above: &[&str]) -> Option<String> {
         let (parent, name) = path.rsplit_once('/')?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match self.kernel(base, parent, flags, ResolveFlags::NO_SYMLINKS) {
             Some(Err(Errno::LOOP)) | None => {}
-            // The part of the way that exists has no link.
+            // The part of the path that exists contains no link.
             Some(_) => return None,
         }
-        // With a rule that matches nothing, the walk keeps track of the real path.
+        // The walk keeps track of the real path only if there are rules, so add a rule that matches
+        // nothing.
         let nothing = AccessRulesBelowPrefix {
             read_only: vec!["\0".to_owned()],
             ..AccessRulesBelowPrefix::default()

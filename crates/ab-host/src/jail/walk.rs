@@ -1,8 +1,9 @@
 //! Resolves a path one component at a time, by handles.
 //!
-//! Each component is opened with `O_NOFOLLOW` from the handle of the previous one, and its type is
-//! read from the opened handle, so the file that is checked is the file that is used. `..` inside a
-//! link goes back to a handle we already hold, never up by name, and never above the base.
+//! Each component is opened with `O_NOFOLLOW` relative to the handle of the previous component. Its
+//! type is read from the opened handle, so the file that is checked is the file that is used. A
+//! `..` in a link goes back to a handle that is already open. It never goes up by name, and never
+//! above the base.
 
 use std::collections::VecDeque;
 
@@ -13,32 +14,34 @@ use rustix::io::Errno;
 use super::{Fault, Purpose};
 use ab_core::WsPath;
 
-/// Maximum number of links that are followed, as in the kernel.
+/// Maximum number of links that are followed. The kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
-/// What to do with a link at the end of the path.
+/// What to do if the last component of the path is a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Final {
     Follow,
     Keep,
 }
 
-/// What to do about missing directories.
+/// What to do if directories of the path are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     Fail,
     MakeParents,
-    /// Also creates the last component.
+    /// Create the missing directories, including the last component.
     MakeAll,
 }
 
-/// The result of resolving a path: a name in an open directory. The name may be free.
+/// The result of resolving a path: an open directory and a name in it. There may be no file of this
+/// name.
 #[derive(Debug)]
 pub(crate) struct Spot {
     pub(crate) dir: OwnedFd,
-    /// `None` if the path ends at the base, or at a directory that a link reached by `..`.
+    /// The name. `None` if the path ends at the base, or at a directory that was reached by `..` in
+    /// a link.
     pub(crate) name: Option<String>,
-    /// The real path, with the rules that apply there; the root if there are none.
+    /// The real path, with the rules that apply there. If there are no rules, this is the root.
     pub(super) place: WsPath,
 }
 
@@ -47,7 +50,7 @@ impl Spot {
         Self { dir, name: Some(name.to_owned()), place }
     }
 
-    /// The name; `ISDIR` if there is none.
+    /// Returns the name, or the error `ISDIR` if there is none.
     pub(crate) fn name(&self) -> Result<&str, Errno> {
         self.name.as_deref().ok_or(Errno::ISDIR)
     }
@@ -67,10 +70,10 @@ impl Spot {
     }
 }
 
-/// A component still to be walked.
+/// A component of the path that has not been resolved yet.
 struct Step {
     name: String,
-    /// The target of the link that the component comes from.
+    /// If the component comes from a link, the target of that link.
     link: Option<String>,
 }
 
@@ -80,14 +83,14 @@ fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step
         .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
 }
 
-/// The start of a walk.
+/// The directory in which a walk starts.
 pub(super) struct Start<'a> {
     pub(super) base: BorrowedFd<'a>,
     /// The real path of the base, with the rules that apply there.
     pub(super) place: &'a WsPath,
 }
 
-/// How a walk treats a link at the end, missing directories, and rules.
+/// How a walk handles a link at the end of the path, missing directories, and rules.
 #[derive(Clone, Copy)]
 pub(super) struct WalkOptions {
     pub(super) last: Final,
@@ -98,7 +101,7 @@ pub(super) struct WalkOptions {
 /// The directories that lead from the base to the current position of a walk.
 struct Trail {
     handles: Vec<OwnedFd>,
-    /// The real paths of the same directories; empty if there are no rules.
+    /// The real paths of the same directories. Empty if there are no rules.
     places: Vec<WsPath>,
     purpose: Purpose,
 }
@@ -114,7 +117,7 @@ impl Trail {
         Ok(self.handles.last().ok_or(Fault::Escape)?.as_fd())
     }
 
-    /// The real path of `name` in the current directory.
+    /// Returns the real path of `name` in the current directory.
     fn place_of(&self, name: &str) -> WsPath {
         self.places.last().map_or_else(WsPath::root, |place| place.join_unchecked(name))
     }
@@ -137,7 +140,7 @@ impl Trail {
         self.places.truncate(1);
     }
 
-    /// Creates a directory if the rules allow it.
+    /// Creates a directory, if the rules allow that.
     fn make(&self, name: &str) -> Result<OwnedFd, Fault> {
         Purpose::Change.judge(&self.place_of(name))?;
         make(self.top()?, name)
@@ -160,8 +163,8 @@ impl Trail {
     }
 }
 
-/// Resolves `below` from a base. `inside` translates absolute link targets that point below the
-/// base.
+/// Resolves `below` relative to a base. `inside` translates absolute link targets that point below
+/// the base.
 pub(super) fn walk(
     start: Start<'_>,
     below: &str,
@@ -235,7 +238,7 @@ enum Found {
     Other,
 }
 
-/// The type of `name`, read from a handle that was opened on it.
+/// Returns the type of `name`. It is read from a handle that was opened on the name.
 fn look(dir: BorrowedFd<'_>, name: &str) -> Result<Found, Fault> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = match openat(dir, name, flags, Mode::empty()) {
@@ -247,7 +250,7 @@ fn look(dir: BorrowedFd<'_>, name: &str) -> Result<Found, Fault> {
         FileType::Directory => Ok(Found::Directory(handle)),
         FileType::Symlink => {
             let target = readlinkat(&handle, "", Vec::new())?;
-            // A target that is not UTF-8 leads to no workspace path.
+            // If the target is not UTF-8, it cannot be a workspace path.
             Ok(Found::Link(target.into_string().map_err(|_| Fault::Escape)?))
         }
         FileType::RegularFile

@@ -1,9 +1,10 @@
-//! A control group for one command: limits for all its processes together, and a way to kill all of
-//! them at once.
+//! A control group for one command. It limits all processes of the command together, and all of
+//! them can be killed at once.
 //!
-//! - cgroup v1 or v2 is chosen for each controller, so a command may be in several directories.
-//! - If a limit that was asked for cannot be set, the call fails.
-//! - Groups are made below our own group, never beside it, so limits on our process also apply to
+//! - For each controller, either cgroup v1 or v2 is used, so the group of a command may consist of
+//!   several directories.
+//! - If a requested limit cannot be set, the call fails.
+//! - Groups are made below our own group, never beside it, so the limits on our process also apply to
 //!   commands.
 //! - A process enters its groups itself, through [`Group::entry_files`], before it executes the
 //!   command. We move only our own process and what it has started, see [`delegation`].
@@ -32,13 +33,13 @@ pub use total::{ControlGroup, ControlGroupLimits};
 pub(crate) use total::{Entering, sweep_once};
 pub(crate) use wanted::Wanted;
 
-/// Where groups can be made on this host.
+/// The places on this host where groups can be made.
 #[derive(Debug)]
 pub(crate) struct Groups {
     sites: Vec<Site>,
 }
 
-/// A hierarchy, and our own group in it if that is visible.
+/// A hierarchy, with our own group in it if that group is visible.
 #[derive(Debug)]
 struct Site {
     hierarchy: Hierarchy,
@@ -46,7 +47,7 @@ struct Site {
 }
 
 impl Groups {
-    /// Reads the mounts, once per process.
+    /// Reads the mounts of this host. They are read only once per process.
     pub(crate) fn find() -> &'static Groups {
         static FOUND: OnceLock<Groups> = OnceLock::new();
         FOUND.get_or_init(|| {
@@ -63,23 +64,24 @@ impl Groups {
         Groups { sites: mounted(mounts).into_iter().map(site).collect() }
     }
 
-    /// Every group in which [`Groups::make`] may make groups.
+    /// Returns every group in which [`Groups::make`] may make groups.
     pub(crate) fn parents(&self) -> Vec<&Path> {
         self.sites.iter().filter_map(|site| site.own.as_deref()).collect()
     }
 
-    /// The hierarchies, with our own group in each if that is visible.
+    /// Returns the hierarchies, each with our own group in it if that group is visible.
     pub(crate) fn own(&self) -> impl Iterator<Item = (&Hierarchy, Option<&Path>)> {
         self.sites.iter().map(|site| (&site.hierarchy, site.own.as_deref()))
     }
 
     /// Makes an empty group with the limits. If cgroup v2 is mounted, the group exists there too,
-    /// even without limits, because v2 can kill all processes at once.
+    /// even if no limit needs v2, because v2 can kill all processes of a group at once.
     pub(crate) fn make(&self, wanted: &Wanted) -> Result<Group, Lack> {
         self.make_in(None, wanted)
     }
 
-    /// Like [`make`](Self::make), but below the group of a workspace, so that its limits apply too.
+    /// Like [`make`](Self::make), but makes the group below the group of a workspace, so that the
+    /// workspace's limits apply too.
     pub(crate) fn make_in(
         &self,
         total: Option<&ControlGroup>,
@@ -99,7 +101,8 @@ impl Groups {
         };
         let mut group = Group { directories: Vec::new() };
         for (site, limits) in self.sites.iter().zip(&needs).filter(|(_, needs)| !needs.is_empty()) {
-            // If this fails, dropping `group` removes the directories that were made so far.
+            // If this fails, `group` is dropped, which removes the directories that were made so
+            // far.
             group.directories.push(site.make(limits, above(site))?);
         }
         if group.killing().is_none()
@@ -109,14 +112,15 @@ impl Groups {
             if directory.offers("cgroup.kill") {
                 group.directories.push(directory);
             } else {
-                // An old kernel without this file: the directory is of no use.
+                // The kernel is too old to have this file, so the directory is of no use.
                 directory.remove();
             }
         }
         Ok(group)
     }
 
-    /// The hierarchy for a limit. v1 is searched first: a controller that v1 has is not in v2.
+    /// Finds the hierarchy for a limit. v1 is searched first, because a controller that v1 uses is
+    /// not available in v2.
     fn site_for(&self, limit: Limit) -> Result<usize, Lack> {
         let name = limit.controller();
         let of = |version: Version| {
@@ -152,18 +156,19 @@ impl Site {
         }
     }
 
-    /// Whether the controller may be in this hierarchy. v2 lists its controllers in each group.
+    /// Returns whether the controller may be in this hierarchy. For v2 this is not known here,
+    /// because v2 lists its controllers in each group.
     fn may_have(&self, controller: &str) -> bool {
         let controllers = self.hierarchy.controllers.as_ref();
         controllers.is_none_or(|all| all.iter().any(|each| each == controller))
     }
 
-    /// Whether this is a v1 hierarchy with this controller.
+    /// Returns whether this is a v1 hierarchy that has the controller.
     fn has(&self, controller: &str) -> bool {
         self.version() == Version::First && self.may_have(controller)
     }
 
-    /// What has to be done before groups with these controllers can be made in our own group.
+    /// Returns what must be done before groups with these controllers can be made in our own group.
     fn way(&self, controllers: &[&str]) -> Way {
         match (&self.own, self.version()) {
             (None, _) => Way::Refused(unseen(&self.hierarchy.place)),
@@ -174,7 +179,7 @@ impl Site {
         }
     }
 
-    /// Makes a group below `above`, or below our own.
+    /// Makes a group below `above`, or below our own group if `above` is `None`.
     fn make(&self, limits: &[Limit], above: Option<&Directory>) -> Result<Directory, Lack> {
         self.made(limits, above).map_err(|lack| match limits.first() {
             Some(limit) => limit.lacking(&lack),
@@ -213,16 +218,17 @@ fn new_group(parent: &Path) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// The control group of one command. Dropping it kills the processes in it and removes it, which
-/// may block for seconds at worst. Threads that must not block use [`Group::into_removal`].
+/// The control group of one command. Dropping the value kills the processes in the group and
+/// removes the group. That may block for seconds in the worst case. Threads that must not block use
+/// [`Group::into_removal`].
 #[derive(Debug)]
 pub(crate) struct Group {
     directories: Vec<Directory>,
 }
 
 impl Group {
-    /// The files through which a process enters: it writes `0` into each. They close when it
-    /// executes another program.
+    /// Opens the files through which a process enters the group, by writing `0` to each. The files
+    /// are closed when the process executes another program.
     pub(crate) fn entry_files(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |directory: &Directory| {
             let file = directory.open("cgroup.procs")?;
@@ -231,8 +237,8 @@ impl Group {
         self.directories.iter().map(open).collect()
     }
 
-    /// Kills every process in the group. A process that was started but has not entered yet is not
-    /// among them: the code that started it has to kill it too.
+    /// Kills every process in the group. A process that was started but has not entered the group
+    /// yet is not killed. The code that started it must do that.
     pub(crate) fn kill(&self) {
         if let Some(directory) = self.killing()
             && directory.write("cgroup.kill", "1").is_ok()
@@ -240,7 +246,7 @@ impl Group {
             return;
         }
         for directory in &self.directories {
-            // No process may fork while the others are killed.
+            // Do not let any process fork while the others are killed.
             let _ = directory.write_if_there("pids.max", "0");
         }
         let Some(directory) = self.directories.first() else { return };
@@ -252,14 +258,14 @@ impl Group {
         }
     }
 
-    /// Whether a process is in the group.
+    /// Returns whether there is a process in the group.
     pub(crate) fn has_members(&self) -> bool {
         let Some(directory) = self.directories.first() else { return false };
         let members = fs::read_to_string(directory.place.join("cgroup.procs"));
         members.is_ok_and(|members| !members.trim().is_empty())
     }
 
-    /// Whether the kernel killed a process of the group because of the memory limit.
+    /// Returns whether the kernel killed a process of the group because of the memory limit.
     pub(crate) fn oom_killed(&self) -> bool {
         self.directories.iter().any(|directory| {
             let events = match directory.version {
@@ -271,12 +277,12 @@ impl Group {
         })
     }
 
-    /// Kills the processes in the group and removes it, which may block.
+    /// Kills the processes in the group and removes the group, which may block.
     pub(crate) fn remove(self) {
         drop(self);
     }
 
-    /// The removal as a closure for a blocking thread.
+    /// Returns a closure that removes the group, for use on a blocking thread.
     pub(crate) fn into_removal(self) -> impl FnOnce() + Send + 'static {
         move || self.remove()
     }
@@ -300,7 +306,8 @@ fn oom_kills(events: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Kills and removes groups whose process is gone together with its watchdog.
+/// Kills the processes of groups whose creator is gone together with its watchdog, and removes
+/// these groups.
 pub(crate) fn sweep() {
     let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
     for parent in Groups::find().parents() {
@@ -311,7 +318,7 @@ pub(crate) fn sweep() {
 /// Kills the processes that a killed process has left running, and removes their group.
 fn abandoned(group: &Path) {
     let group = Directory { place: group.to_owned(), version: Version::Second };
-    // Only v2 has this file. Without it, `remove` kills one process at a time.
+    // This file exists only in v2. If it does not exist, `remove` kills one process at a time.
     let _ = group.write_if_there("cgroup.kill", "1");
     group.remove();
 }
@@ -362,8 +369,8 @@ mod tests {
         }
     }
 
-    /// Starts a shell that enters the group and runs `line`. The entry files are passed as its
-    /// standard streams.
+    /// Starts a shell that enters the group and then runs `line`. The shell gets the entry files as
+    /// its standard streams.
     fn inside(group: &Group, line: &str) -> Child {
         let mut files = group.entry_files().unwrap().into_iter().map(Stdio::from);
         let count = files.len();
@@ -413,7 +420,7 @@ mod tests {
             assert_eq!(child.try_wait().unwrap(), None, "it could not enter");
             thread::yield_now();
         }
-        // As on a host that mounts only v1.
+        // Keep only the directories that would exist on a host that mounts only v1.
         let (kept, killing) = group.directories.drain(..).partition(|it| !it.offers("cgroup.kill"));
         group.directories = kept;
         let killing = Group { directories: killing };
@@ -450,8 +457,8 @@ mod tests {
     fn what_cannot_be_set_is_an_error_and_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().display();
-        // Plain directories, not control groups: groups can be made in them, but no limits can be
-        // set.
+        // These are plain directories, not control groups. So groups can be made in them, but
+        // limits cannot be set.
         let mounts = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory\n");
         let groups = Groups::among(&mounts, "4:memory:/\n");
         assert_eq!(groups.parents(), [place.path()]);
@@ -468,7 +475,7 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
-    /// A command in a group beside or above ours would escape the limits on our group.
+    /// A command in a group beside or above ours would not be subject to the limits on our group.
     #[test]
     fn no_group_is_made_but_below_our_own() {
         let place = tempfile::tempdir().unwrap();
@@ -499,7 +506,7 @@ mod tests {
             let lack = Groups::among(mounts, memberships).make(&wanted).unwrap_err();
             assert!(lack.cause.contains(cause), "{lack:?}");
         }
-        // With the controllers handed down, the group is made there. Setting the limits still
+        // The controllers are handed down, so the group can be made there. Setting the limits still
         // fails.
         write("slice/own/cgroup.subtree_control", "memory pids\n");
         let groups = Groups::among(&second, "0::/slice/own\n");

@@ -1,7 +1,8 @@
-//! Finds where control groups are mounted, which controllers they have, and which group we are in.
+//! Finds out where control groups are mounted, which controllers they have, and which group our
+//! process is in.
 //!
-//! cgroup v1 and v2 may be mounted side by side, so each controller is looked up separately. This
-//! module only reads.
+//! cgroup v1 and v2 may both be mounted, so each controller is looked up separately. This module
+//! only reads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,20 +12,21 @@ use crate::host_features::Lack;
 /// The controllers that limit commands.
 pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// The controller that freezes processes in v1.
+/// The v1 controller that freezes processes.
 pub(crate) const FREEZER: &str = "freezer";
 
-/// A mounted hierarchy of groups.
+/// A hierarchy of control groups that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub(crate) place: PathBuf,
-    /// The group that is mounted at `place`. A container may see only a part of the hierarchy.
+    /// The group that is mounted at `place`. In a container, this may be only a part of the
+    /// hierarchy.
     pub(crate) top: String,
-    /// The controllers of a v1 hierarchy; `None` for v2, which lists them in each group.
+    /// The controllers of a v1 hierarchy. `None` for v2, which lists the controllers in each group.
     pub(crate) controllers: Option<Vec<String>>,
 }
 
-/// The hierarchies among `mounts`, in the form of `/proc/self/mountinfo`.
+/// Returns the hierarchies that `mounts` lists, in the format of `/proc/self/mountinfo`.
 pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
     let hierarchies = mounts.lines().filter_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -52,8 +54,8 @@ pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
     hierarchies.collect()
 }
 
-/// The group of this process in a hierarchy, from text in the form of `/proc/self/cgroup`. `None`
-/// if the mount does not show it.
+/// Returns the group of this process in a hierarchy, from text in the format of
+/// `/proc/self/cgroup`. Returns `None` if the mount does not show the group.
 pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<PathBuf> {
     let group = memberships.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -69,7 +71,7 @@ pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<Path
     below.components().all(plain).then(|| hierarchy.place.join(below))
 }
 
-/// The reason why no group can be made if our own group is not visible.
+/// Returns the reason why no group can be made if our own group is not visible.
 pub(crate) fn unseen(place: &Path) -> Lack {
     Lack::new(
         format!("the control group of this process is not visible in {}", place.display()),
@@ -77,7 +79,7 @@ pub(crate) fn unseen(place: &Path) -> Lack {
     )
 }
 
-/// The reason why no group can be made in `parent`.
+/// Returns the reason why no group can be made in `parent`.
 pub(crate) fn refused(parent: &Path, error: &io::Error) -> Lack {
     let cause = format!("cannot create a control group in {}: {error}", parent.display());
     let remedy = match error.kind() {
@@ -142,7 +144,7 @@ mod tests {
             let found = own_group(&hierarchy, memberships);
             assert_eq!(found.as_deref(), group.map(Path::new), "{hierarchy:?}");
         }
-        // Outside of the cgroup namespace.
+        // The group lies outside of the cgroup namespace.
         assert_eq!(own_group(&second("/g", "/"), "0::/../../system.slice\n"), None);
     }
 }

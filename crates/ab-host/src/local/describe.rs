@@ -1,4 +1,4 @@
-//! Converts the metadata that the kernel returns into the types of the contract.
+//! Converts metadata from the kernel to the types of the driver contract.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io::Errno;
 
-/// A stat, and values that only this crate needs.
+/// A stat, together with values that only this crate needs.
 pub(super) struct Described {
     pub(super) stat: Stat,
     pub(super) links: u32,
@@ -16,8 +16,8 @@ pub(super) struct Described {
     pub(super) content: ContentId,
 }
 
-/// Identifies a file and its content, as far as possible without reading it. A rename does not
-/// change it.
+/// Identifies a file and its content, as reliably as is possible without reading the file. A rename
+/// does not change the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ContentId {
     device: (u32, u32),
@@ -26,12 +26,12 @@ pub(super) struct ContentId {
     modified: (i64, u32),
 }
 
-/// Describes an open file, even if its name has changed.
+/// Describes an open file. This works even if the file's name has changed.
 pub(super) fn handle(fd: impl AsFd) -> Result<Described, Errno> {
     Ok(describe(&statx(fd, "", AtFlags::EMPTY_PATH, mask())?))
 }
 
-/// Describes a name in a directory, without following it.
+/// Describes a name in a directory. If it is a link, describes the link itself.
 pub(super) fn name(dir: impl AsFd, name: &str) -> Result<Described, Errno> {
     Ok(describe(&statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, mask())?))
 }
@@ -74,11 +74,11 @@ fn describe(raw: &Statx) -> Described {
     Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid), content }
 }
 
-/// The version of a file. It changes whenever the file is replaced (another inode) or written in
-/// place (times, size).
+/// Returns the version of a file. The version changes whenever the file is replaced (another inode)
+/// or written in place (times, size).
 ///
 /// The kernel reuses the inode number of a removed file, and within one clock tick the new file may
-/// have the same times as the old one. The birth time tells them apart.
+/// have the same times as the old one. In that case, the birth time distinguishes the two files.
 fn version(raw: &Statx) -> FileVersion {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let facts = (

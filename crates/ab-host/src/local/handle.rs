@@ -23,14 +23,14 @@ use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 
 /// Maximum number of bytes that one `read_at` returns.
 const MAX_READ: usize = 16 * 1024 * 1024;
-/// Maximum number of bytes that are copied on an async thread: waking another thread takes about as
-/// long.
+/// Maximum number of bytes that are copied on an async thread. Copying more would take longer than
+/// waking another thread.
 const INLINE_BYTES: usize = 256 * 1024;
-/// How often an open that raced with a change of the name is retried.
+/// How often an open is retried if it raced with a change of the name.
 const RACE_RETRIES: usize = 8;
 
-/// Opens for reading without waiting for a disk. `None` means that a blocking thread has to open
-/// the file, or that there is an error to report.
+/// Opens a file for reading without waiting for a disk. Returns `None` if a blocking thread must
+/// open the file, or if there is an error to report.
 pub(super) fn open_cached(
     shared: &Shared,
     path: &WsPath,
@@ -65,7 +65,7 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     Ok(LocalFile { inner, access: options.access })
 }
 
-/// Opens by directory and name, so that the file can be created, or given its own inode.
+/// Opens a file by its directory and name. So the file can be created, or can get its own inode.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
         FileCreationMode::Never => Missing::Fail,
@@ -101,7 +101,7 @@ fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd,
     let flags = flags(options.access, options.position) | OFlags::CREATE | OFlags::EXCL;
     let fd = openat(&spot.dir, name, flags, mode)?;
     if options.permissions.is_some() {
-        // Set the requested bits whatever the umask of this process is.
+        // Set exactly the requested bits, whatever the umask of this process is.
         fchmod(&fd, mode)?;
     }
     Ok(fd)
@@ -111,8 +111,8 @@ fn is_dir(spot: &Spot, name: &str) -> bool {
     describe::name(&spot.dir, name).is_ok_and(|described| described.stat.kind.is_dir())
 }
 
-/// Opens an existing file. `STALE` means that the file was given its own inode: resolve the path
-/// again.
+/// Opens an existing file. The error `STALE` means that the file was given its own inode, and that
+/// the caller must resolve the path again.
 fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let flags_wanted = flags(options.access, options.position);
     let fd = openat(&spot.dir, name, flags_wanted, Mode::empty())?;
@@ -121,7 +121,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     }
     let described = describe::handle(&fd)?;
     if !described.stat.kind.is_file() {
-        // The caller checks the type before anything is written.
+        // The caller checks the type before it writes anything.
         return Ok(fd);
     }
     if described.links > 1 {
@@ -148,7 +148,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
 fn flags(access: FileAccess, placement: WritePosition) -> OFlags {
     let end = match placement {
         WritePosition::AtOffset => OFlags::empty(),
-        // With this flag Linux ignores the offset of a write.
+        // With this flag, Linux ignores the offset of a write and appends.
         WritePosition::End => OFlags::APPEND,
     };
     let access = match access {
@@ -173,12 +173,12 @@ struct Inner {
     writing: Writing,
 }
 
-/// Whether a write may block.
+/// Whether a write to the file may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
-    /// On a disk, which blocks writers when it is busy.
+    /// The file is on a disk. A write blocks if the disk is busy.
     MayWait,
-    /// In memory only.
+    /// The file is in memory only.
     InMemory,
 }
 
@@ -225,7 +225,7 @@ fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> 
             Err(errno) => return Err(errno),
         }
     }
-    // A command may have set such a bit after the file was opened.
+    // A command may have set such a bit after the file was opened, so clear it.
     place::drop_set_id(fd)
 }
 

@@ -1,5 +1,5 @@
-//! Operations that change where a file is or what its attributes are, but not its bytes: renames,
-//! links, attributes. Also the free disk space.
+//! Operations that change where a file is or what attributes it has, but not its content: renames,
+//! links and attributes. Also reports the free disk space.
 
 use std::time::{Duration, SystemTime};
 
@@ -58,7 +58,7 @@ pub(super) fn rename(
     match moved {
         Ok(()) => Ok(RenameOutcome { atomic: true }),
         Err(Errno::NOENT) => Err(act.failed(Errno::NOENT)),
-        // The kernel returns this if the target is a directory that contains the file.
+        // The kernel also returns this error if the target is a directory that contains the file.
         Err(Errno::NOTEMPTY) if described.stat.kind != FileKind::Dir => {
             Err(target.failed(Errno::ISDIR))
         }
@@ -99,8 +99,8 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
     symlinkat(target, &spot.dir, name).map_err(|errno| act.failed(errno))
 }
 
-/// Whether a link at `path` to `target` stays inside, judged by its text alone. Where it really
-/// leads is decided each time it is used.
+/// Returns whether a link at `path` to `target` stays inside, judged only by the text of the
+/// target. Where the link really leads is determined whenever it is used.
 fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
         return shared.jail.points_inside(target, &path.innermost_scope_root());
@@ -150,7 +150,7 @@ pub(super) fn check(act: Act<'_>, attributes: AttributeChanges) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file with other hard links its own inode, because attributes belong to the inode.
+/// Gives a file that has other hard links its own inode, because attributes belong to the inode.
 fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
@@ -159,13 +159,14 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let unshared = openat(&spot.dir, name, flags, Mode::empty())
         .and_then(|file| write::unshare(&spot, name, &file, Keep::Content));
     match unshared {
-        // Another writer has replaced the file in the meantime. A new file has no other links.
+        // Another writer has replaced the file in the meantime. The new file has no other links, so
+        // nothing is left to do.
         Ok(()) | Err(Errno::STALE) => Ok(()),
         Err(errno) => Err(act.failed(errno)),
     }
 }
 
-/// Changes exactly the inode that was opened: this path in `/proc` leads only to it.
+/// Changes exactly the inode that was opened, because this path in `/proc` leads only to it.
 pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if let Some(mode) = attributes.mode {
@@ -183,8 +184,8 @@ pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<()
 
 /// Clears the set-user-ID and set-group-ID bits of a file that is changed in place.
 ///
-/// The kernel does so when an unprivileged process writes, but not when root does, and a command
-/// may have set the bits.
+/// A command may have set these bits. The kernel clears them when an unprivileged process writes to
+/// the file, but not when root does.
 pub(super) fn drop_set_id(handle: &OwnedFd) -> Result<(), Errno> {
     let stat = fstat(handle)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

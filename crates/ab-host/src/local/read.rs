@@ -1,4 +1,4 @@
-//! Reads a whole file or a range, from the page cache if that is enough.
+//! Reads a whole file or a part of it. Uses only the page cache if that is sufficient.
 
 use std::io::IoSliceMut;
 
@@ -18,15 +18,16 @@ use crate::jail::Final;
 
 /// Maximum number of bytes that are copied on an async thread.
 const INLINE_BYTES: u64 = 64 * 1024;
-/// Bytes read at a time from a file that reports a size of zero.
+/// Number of bytes that are read at a time from a file whose reported size is zero.
 const UNSIZED_BYTES: usize = 64 * 1024;
 
-/// `O_NONBLOCK`: a FIFO must not block us. `O_NOCTTY`: no terminal may become our controlling one.
+/// Returns the flags for reading. With `O_NONBLOCK`, a FIFO does not block us. With `O_NOCTTY`, a
+/// terminal does not become our controlling terminal.
 pub(super) fn read_flags() -> OFlags {
     OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
-/// Reads without waiting for a disk. `None` means that a blocking thread has to read the file.
+/// Reads a file without waiting for a disk. Returns `None` if a blocking thread must read the file.
 pub(super) fn from_cache(
     shared: &Shared,
     path: &WsPath,
@@ -45,8 +46,9 @@ pub(super) fn from_cache(
     Some(FileContent { bytes, stat: described.stat })
 }
 
-/// The bytes at `start`, fewer only at the end of the file. `None` unless the page cache has all of
-/// them or the file is on a tmpfs. A tmpfs does not support `RWF_NOWAIT`, but its reads never wait.
+/// Returns `length` bytes from `start`, or fewer at the end of the file. Returns `None` unless the
+/// page cache contains all of them or the file is on a tmpfs. A tmpfs does not support
+/// `RWF_NOWAIT`, but reading from it never waits.
 pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
     let mut buffer = vec![0; length];
     let mut filled = 0;
@@ -85,8 +87,8 @@ pub(super) fn from_disk(
     Ok(FileContent { bytes, stat: described.stat })
 }
 
-/// Reads a file to its end. Files that the kernel generates report a size of zero but are not
-/// empty.
+/// Reads a file to its end. This is needed for files that the kernel generates: they report a size
+/// of zero but are not empty.
 fn read_unsized(file: &OwnedFd, act: Act<'_>, limit: u64) -> Result<Bytes> {
     let mut whole = Vec::new();
     loop {
@@ -112,7 +114,7 @@ pub(super) fn check_regular(act: Act<'_>, described: &Described) -> Result<()> {
     }
 }
 
-/// Reads `length` bytes, fewer only at the end of the file.
+/// Reads `length` bytes, or fewer at the end of the file.
 pub(super) fn read_fully(file: impl AsFd, start: u64, length: usize) -> Result<Bytes, Errno> {
     let mut buffer: Vec<u8> = Vec::new();
     buffer.try_reserve_exact(length).map_err(|_| Errno::NOMEM)?;
@@ -128,7 +130,7 @@ pub(super) fn read_fully(file: impl AsFd, start: u64, length: usize) -> Result<B
     Ok(buffer.into())
 }
 
-/// Start and length of the requested part of a file of `size` bytes.
+/// Returns the start and the length of the requested part of a file that has `size` bytes.
 fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
     match options.range {
         None => (0, size),

@@ -1,7 +1,9 @@
-//! Searches a directory tree by handles: one thread walks in path order, others search the files.
+//! Searches a directory tree by handles. One thread walks through the tree in path order, and other
+//! threads search the files.
 //!
-//! The walk hands out numbered batches, and the results are combined in that order. So a truncated
-//! result has the first matches, whichever thread was faster. Links are reported, never followed.
+//! The walk produces numbered batches of files, and the results are combined in the order of these
+//! numbers. So a truncated result always contains the first matches, whichever thread was faster.
+//! Links are reported but never followed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -32,11 +34,11 @@ use crate::jail::{Fault, Final};
 
 /// Maximum number of threads that search files.
 const MAX_LOOKERS: usize = 8;
-/// Number of files in a batch. The first batches are smaller, so that no thread waits long for
-/// work.
+/// Number of files in a batch. The first batches are smaller, so that no thread has to wait long
+/// for work.
 const BATCH: usize = 256;
 const FIRST_BATCH: usize = 32;
-/// The clock is read once for this many entries, files or reads.
+/// The clock is read only once for this number of entries, files or reads.
 const TICK: u32 = 16;
 /// Maximum number of batches that wait for a thread.
 const QUEUE: usize = 32;
@@ -76,13 +78,13 @@ pub(super) fn search(
     Ok(answering.finish())
 }
 
-/// The start of a search, and its filters.
+/// Where a search starts, and its filters.
 struct Ways<'a> {
     act: Act<'a>,
     top: Arc<OwnedFd>,
-    /// The real path of the start, with the rules that apply there.
+    /// The real path of the directory where the search starts, with the rules that apply there.
     place: WsPath,
-    /// Whether a short read there always means the end of the file.
+    /// Whether a short read on that file system always means the end of the file.
     plain: bool,
     selection: &'a SearchFilter,
     position: WalkPosition,
@@ -111,7 +113,8 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
     Ok(())
 }
 
-/// A text search whose root is a file searches that file, whatever its name.
+/// Searches one file. If the root of a text search is a file, that file is searched whatever its
+/// name is.
 fn one_file(
     shared: &Shared,
     act: Act<'_>,
@@ -138,7 +141,7 @@ fn one_file(
     Ok(answering.finish())
 }
 
-/// An entry that passed the filters.
+/// An entry that has passed the filters.
 struct Picked {
     path: WsPath,
     kind: FileKind,
@@ -146,13 +149,13 @@ struct Picked {
     near: bool,
 }
 
-/// Applies the query's filters during a walk and hands on the entries that pass.
+/// Applies the filters of the query during a walk, and passes on the entries that match.
 struct Seeker<'a> {
     act: Act<'a>,
     selection: &'a SearchFilter,
-    /// The filter state of each directory that was entered.
+    /// The filter state for each directory that the walk is in.
     positions: Vec<WalkPosition>,
-    /// The filter state for the directory that is about to be entered.
+    /// The filter state for the directory that will be entered next.
     next: Option<WalkPosition>,
     deadline: Instant,
     late: bool,
@@ -220,7 +223,7 @@ impl Visitor for Seeker<'_> {
 
     fn entered(&mut self, Entered { path, directory, place }: Entered<'_>) {
         let Some(mut position) = self.next.take() else { return };
-        // The ignore file of the search's root is already in the initial state.
+        // The initial state already contains the ignore file of the search's root.
         if self.selection.honours_ignore_files()
             && path != self.act.path
             && let Some(text) = read_ignore_file(directory, place)
@@ -242,7 +245,8 @@ impl Visitor for Seeker<'_> {
     }
 }
 
-/// The filter state at the search's root, with the ignore files from the workspace's root down.
+/// Returns the filter state at the root of the search. It includes the ignore files of all
+/// directories from the workspace's root down to that directory.
 fn position_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
     let mut position = selection.start_position();
     if !selection.honours_ignore_files() {
@@ -286,7 +290,7 @@ struct Batch {
 
 type Looked = (u64, Vec<(WsPath, std::io::Result<FileMatches>)>);
 
-/// Searches the accepted files on several threads.
+/// Searches the files that passed the filters, on several threads.
 fn look_in_parallel(
     ways: Ways<'_>,
     text: &TextSearch,
@@ -330,7 +334,7 @@ fn look_in_parallel(
             (result, problems, left_out)
         });
         collect(&done_out, text, answering, &enough);
-        // The search threads must not block on sending results.
+        // Drop this receiver, so that the search threads do not block on sending results.
         drop(done_out);
         walker.join()
     });
@@ -375,7 +379,7 @@ impl Batcher {
     }
 }
 
-/// The loop of one search thread: receives batches, sends results.
+/// The loop of one search thread. It receives batches and sends results.
 fn look(
     work: &Mutex<Receiver<Batch>>,
     done: &SyncSender<Looked>,
@@ -399,19 +403,20 @@ fn look(
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {
-            // No more results are needed: drain the queue so that the walk can end.
+            // No more results are needed. Continue to empty the queue, so that the walk can end.
             continue;
         }
     }
 }
 
-/// Opens a file. The flag is true if reads are `plain` and the file is on the file system of the
+/// Opens a file. The flag is true if `plain` is true and the file is on the file system of the
 /// search's root.
 fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool)> {
     let name = file.path.name().unwrap_or_default();
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if plain && file.near {
-        // A single file can be a mount point too.
+        // A single file can be a mount point too, so the file may be on another file system than
+        // its directory.
         match openat2(&file.dir, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
             opened => return Ok((opened?.into(), true)),
@@ -420,8 +425,8 @@ fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool
     Ok((openat(&file.dir, name, flags, Mode::empty())?.into(), false))
 }
 
-/// Whether a short read always means the end of a file on this file system. That holds for the
-/// kernel's own file systems on a disk or in memory.
+/// Returns whether a short read always means the end of a file on this file system. That is true
+/// for the kernel's own file systems on a disk or in memory.
 fn is_plain(dir: &OwnedFd) -> bool {
     const EXT: FsWord = 0xef53;
     const XFS: FsWord = 0x5846_5342;
@@ -447,8 +452,8 @@ impl<'a> Watched<'a> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        /// Size of a disk sector. A read that fails in the middle returns whole sectors, so a short
-        /// read of this multiple may not be the end.
+        /// The size of a disk sector. A read that fails in the middle returns whole sectors. So if
+        /// the length of a short read is a multiple of this, it may not be the end of the file.
         const PIECE: usize = 512;
         self.reads = self.reads.wrapping_add(1);
         if self.ended || self.reads.is_multiple_of(TICK) && (self.stopped)() {

@@ -20,9 +20,9 @@ use crate::failure::Act;
 use crate::jail::{Final, Missing, Purpose};
 
 /// Maximum depth to which a removal descends. Deeper directories are moved up first, so that the
-/// number of open files is bounded.
+/// number of open files is limited.
 const MAX_HELD: usize = 64;
-/// How often a directory is emptied again because new entries appear during its removal.
+/// How often a directory is emptied again if new entries appear while it is removed.
 const REFILLS: usize = 8;
 /// Maximum number of problems that one listing reports.
 const MAX_PROBLEMS: usize = 1000;
@@ -155,8 +155,8 @@ fn remove_spot(
     }
 }
 
-/// Whether a directory holds only temporary files of killed writers, which callers cannot see or
-/// name.
+/// Returns whether a directory contains only temporary files of killed writers. Callers can neither
+/// see nor name these files.
 fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
     let opened = to_c(name).and_then(|name| open_to_empty(parent.as_fd(), &name));
     let Ok(entries) = opened.and_then(Dir::read_from) else { return false };
@@ -168,7 +168,7 @@ fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
     })
 }
 
-/// Removes a directory and everything in it. Links are removed, not followed.
+/// Removes a directory with everything in it. Links are removed, not followed.
 fn remove_tree(parent: BorrowedFd<'_>, name: &str, cancel: &Cancel) -> Result<u64, Errno> {
     let top = open_to_empty(parent, &to_c(name)?)?;
     let mut removal = Removal { top, deep: Vec::new(), count: 0, cancel };
@@ -185,7 +185,7 @@ fn remove_tree(parent: BorrowedFd<'_>, name: &str, cancel: &Cancel) -> Result<u6
 
 struct Removal<'a> {
     top: OwnedFd,
-    /// Deep directories that were moved into the top one, under temporary names.
+    /// The temporary names of deep directories that were moved into the top directory.
     deep: Vec<CString>,
     count: u64,
     cancel: &'a Cancel,

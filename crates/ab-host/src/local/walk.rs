@@ -1,7 +1,7 @@
-//! Walks a directory tree by handles, in path order.
+//! Walks through a directory tree by handles, in path order.
 //!
-//! Each directory is opened from the handle of its parent without following links, so a rename
-//! during the walk cannot lead it elsewhere. The entries are passed to a [`Visitor`].
+//! Each directory is opened relative to the handle of its parent and without following links, so a
+//! rename during the walk cannot lead the walk elsewhere. The entries are passed to a [`Visitor`].
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -15,33 +15,35 @@ use rustix::io::Errno;
 use super::describe;
 use crate::jail::open_plain;
 
-/// Down to this depth, a directory is opened from its parent's handle; below it, from the top.
+/// Down to this depth, a directory is opened relative to its parent's handle. Below this depth, it
+/// is opened from the top.
 const MAX_HELD: usize = 128;
-/// Size of the buffer for directory entries.
+/// Size of the buffer for directory entries in bytes.
 const BUFFER: usize = 32 * 1024;
 
 /// Receives the entries of a walk.
 pub(super) trait Visitor {
-    /// Handles an entry and decides how the walk continues. A link is an entry and is never
-    /// followed.
+    /// Handles an entry and decides how the walk continues. A link is passed as an entry and is
+    /// never followed.
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno>;
 
-    /// A directory is about to be listed.
+    /// Called before a directory is listed.
     fn entered(&mut self, entered: Entered<'_>);
 
-    /// All entries of the directory entered last have been visited.
+    /// Called when all entries of the directory that was entered last have been visited.
     fn left(&mut self);
 
-    /// An entry or a directory could not be read.
+    /// Called if an entry or a directory could not be read.
     fn trouble(&mut self, path: String, trouble: Trouble);
 }
 
-/// The start of a walk.
+/// The directory where a walk starts.
 pub(super) struct Top<'a> {
     pub(super) handle: Arc<OwnedFd>,
-    /// Its path as the caller named it.
+    /// The path of the directory as the caller named it.
     pub(super) path: &'a WsPath,
-    /// Its real path, with the rules that apply there. Entries that the rules hide are skipped.
+    /// The real path of the directory, with the rules that apply there. Entries that the rules hide
+    /// are skipped.
     pub(super) place: WsPath,
 }
 
@@ -49,18 +51,18 @@ pub(super) struct Top<'a> {
 pub(super) struct Entered<'a> {
     pub(super) path: &'a WsPath,
     pub(super) directory: &'a OwnedFd,
-    /// Its real path, with the rules that apply there.
+    /// The real path of the directory, with the rules that apply there.
     pub(super) place: &'a WsPath,
 }
 
 /// How the walk continues after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Enter it if it is a directory.
+    /// Enters the entry if it is a directory.
     Enter,
-    /// Skip its contents.
+    /// Does not enter the entry.
     Pass,
-    /// End the walk.
+    /// Ends the walk.
     Stop,
 }
 
@@ -77,21 +79,23 @@ pub(super) struct Visited<'a> {
     pub(super) directory: &'a Arc<OwnedFd>,
     pub(super) name: &'a str,
     pub(super) kind: FileKind,
-    /// Whether its directory is on the file system on which the walk began.
+    /// Whether the directory of the entry is on the file system on which the walk started.
     pub(super) near: bool,
 }
 
 impl Visited<'_> {
-    /// The path from the workspace's root. `None` if the name is not valid in a workspace path.
+    /// Returns the path from the workspace's root. Returns `None` if the name is not valid in a
+    /// workspace path.
     pub(super) fn path(&self) -> Option<WsPath> {
         self.parent.child(self.name).ok()
     }
 }
 
-/// Visits everything below `top` that its rules do not hide.
+/// Visits everything below `top` that the rules do not hide.
 pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno> {
     let Top { handle: top, path, place } = top;
-    // The entries need the caller's path without its rules; `place` has the rules that apply here.
+    // Entries use the caller's path without its rules, because `place` contains the rules that
+    // apply here.
     let root = path.clone().without_access_rules();
     let buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut walk = Walk { top: top.clone(), root: &root, buffer };
@@ -161,13 +165,13 @@ struct Site {
 /// A directory whose children are being visited.
 struct Level {
     path: WsPath,
-    /// Its real path, with the rules that apply there.
+    /// The real path of the directory, with the rules that apply there.
     place: WsPath,
     directory: Arc<OwnedFd>,
     identity: (u64, u64),
-    /// All names, concatenated.
+    /// The names of all children, concatenated.
     names: String,
-    /// In reverse order, so that the next one is at the end.
+    /// The children in reverse order, so that the next one is at the end.
     children: Vec<Child>,
 }
 

@@ -1,8 +1,9 @@
-//! Replaces a file in one step: writes a new file beside it, then renames it over the old one.
+//! Replaces a file in one step: writes a new file beside the old one, then renames it to the old
+//! name.
 //!
-//! Open handles and other hard links of the old file keep the old bytes. A failure at any point
-//! leaves the old file and no temporary file. Only a killed process leaves a temporary file, under
-//! a name that is never listed.
+//! Open handles and other hard links of the old file keep the old content. If a step fails, the old
+//! file remains and no temporary file is left. Only a process that is killed leaves a temporary
+//! file, which has a name that is never listed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +25,7 @@ use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 use crate::stripes::{self, Across};
 
-/// How often a write is retried because a link appeared at its name.
+/// How often a write is retried if a link appeared at its name.
 const RACE_RETRIES: usize = 8;
 
 pub(super) fn replace(
@@ -42,7 +43,8 @@ pub(super) fn replace(
     Err(act.failed(Errno::LOOP))
 }
 
-/// One attempt. `None` means that the name changed after it was resolved: try again.
+/// Makes one attempt. Returns `None` if the name changed after it was resolved, so that the caller
+/// must try again.
 fn attempt(
     shared: &Shared,
     act: Act<'_>,
@@ -124,8 +126,8 @@ fn put(
         fsync(&temporary.file)?;
     }
     if cancel.is_set() {
-        // The caller may have sent a newer write by now, and this one must not overwrite it. If the
-        // caller goes away after this check, its next write waits for our lock.
+        // The caller may have sent a newer write already, and this write must not overwrite it. If
+        // the caller goes away after this check, its next write waits for our lock.
         return Err(Errno::CANCELED);
     }
     match (options.mode, existing) {
@@ -145,19 +147,19 @@ fn put(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
     }
-    // The rename changes the inode's time, so only now is the version the one that later stats
-    // return.
+    // The rename changes a time of the inode. So the version that later stats return can only be
+    // read now.
     Ok(describe::handle(&temporary.file)?.stat)
 }
 
-/// Gives a file with other hard links its own inode, so that a change in place does not affect the
-/// other names.
+/// Gives a file that has other hard links its own inode, so that a change in place does not affect
+/// the other names.
 pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Result<(), Errno> {
     let _held = stripes::lock(&spot.dir, name)?;
     let _across = stripes::lock_across_processes(&spot.dir, Across::Alone);
     let (is, was) = (statat(&spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
     if (is.st_dev, is.st_ino) != (was.st_dev, was.st_ino) {
-        // Another writer replaced it before we got the lock.
+        // Another writer replaced the file before we got the lock.
         return Err(Errno::STALE);
     }
     let described = describe::handle(file)?;
@@ -168,7 +170,7 @@ pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Re
     temporary.replace(name, &described)
 }
 
-/// Whether a file that gets its own inode keeps its bytes.
+/// Whether a file that gets its own inode keeps its content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Content,
@@ -205,7 +207,8 @@ enum Target {
     Any,
 }
 
-/// A temporary file. Dropping it removes it unless it was renamed to its final name.
+/// A temporary file. When the value is dropped, the file is removed unless it was renamed to its
+/// final name.
 struct Temporary<'a> {
     dir: BorrowedFd<'a>,
     name: String,
@@ -214,14 +217,14 @@ struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    /// Creates a file beside the existing one, with its mode and owner. A new file gets
-    /// `permissions`.
+    /// Creates a file beside the existing file, with that file's mode and owner. If there is no
+    /// existing file, the new file gets `permissions`.
     fn create(
         dir: BorrowedFd<'a>,
         existing: Option<&Described>,
         permissions: Option<u32>,
     ) -> Result<Self, Errno> {
-        // Until it has the mode of the file that it replaces, only its owner may read it.
+        // Until the file gets the mode of the file that it replaces, only its owner may read it.
         let at_first = if existing.is_some() { 0o600 } else { 0o666 };
         let (name, file) = loop {
             let name = temporary_name();
@@ -244,18 +247,18 @@ impl<'a> Temporary<'a> {
     fn dress_like(&self, described: &Described) -> Result<(), Errno> {
         let (user, group) = described.owner;
         if describe::handle(&self.file)?.owner != described.owner {
-            // Only privileged processes can change the owner. Otherwise the new file belongs to our
-            // user.
+            // Only privileged processes can change the owner. If that fails, the new file belongs
+            // to our user.
             let _ = fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         }
         fchmod(&self.file, Mode::from_raw_mode(described.stat.mode.unwrap_or(0o644)))
     }
 
-    /// Takes the place of the file that `existing` describes. `STALE` means that another file is
-    /// there.
+    /// Takes the place of the file that `existing` describes. The error `STALE` means that there is
+    /// another file at `name`.
     ///
-    /// The two files are exchanged, and the file that comes out is checked. That also detects a
-    /// writer that ignored the lock. A file that came out by mistake is put back.
+    /// The two files are exchanged, and the file that was replaced is then checked. So this also
+    /// detects a writer that ignored the lock. If the wrong file was replaced, it is put back.
     fn replace(&mut self, name: &str, existing: &Described) -> Result<(), Errno> {
         let own = describe::handle(&self.file)?.content;
         let is_same = |name: &str, content: &ContentId| {
@@ -274,7 +277,7 @@ impl<'a> Temporary<'a> {
             }
             Err(errno) => return Err(errno),
         }
-        // The old file now has the temporary name and is removed with it.
+        // The old file now has the temporary name, so it is removed when `self` is dropped.
         if is_same(&self.name, &existing.content)? {
             return Ok(());
         }
@@ -305,8 +308,8 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Renames to a name that must be free. The caller holds the lock on that name, for file systems
-/// that cannot check and rename in one step.
+/// Renames a file to a name that must be free. The caller must hold the lock on that name, because
+/// some file systems cannot check and rename in one step.
 pub(super) fn rename_to_free(
     from_dir: impl AsFd,
     from: &str,

@@ -1,11 +1,11 @@
-//! Starts one child process as vfork does: without a copy of the parent's memory.
+//! Starts one child process in the same way as vfork, without a copy of the parent's memory.
 //!
-//! The child runs on its own stack in the parent's memory while the thread that started it is
-//! suspended. It makes only system calls until it executes another program. Everything it needs is
-//! prepared in an [`Image`]. If a call fails, the child exits and the parent learns which call it
-//! was: no program runs with less isolation than was asked for.
+//! The child runs on its own stack in the parent's memory, while the thread that started it is
+//! suspended. Until it executes another program, it makes only system calls. Everything that it
+//! needs is prepared in an [`Image`]. If a call fails, the child exits and the parent learns which
+//! call failed, so no program ever runs with less isolation than was requested.
 //!
-//! Besides this file, only `readiness` needs `unsafe`.
+//! Apart from this file, only `readiness` needs `unsafe`.
 
 #![allow(unsafe_code, reason = "clone, and the calls between it and execve, have no safe form")]
 
@@ -18,25 +18,25 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use seccompiler::sock_filter;
 
-/// The child's handles are numbered from 0 on. The handles they are copied from start at this
-/// number.
+/// The child's handles are numbered from 0 on. The numbers of the handles that they are copied from
+/// start here, so that the two ranges do not overlap.
 const FIRST_SOURCE: RawFd = 64;
 const STACK: usize = 64 * 1024;
 
-/// What happens to our privileges in the child.
+/// What happens to the privileges of our process in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privileges {
     Keep,
-    /// No program it executes can gain any.
+    /// The child and the programs that it executes cannot gain new privileges.
     NoNew,
-    /// It has none, even as root.
+    /// The child has no privileges, even if it runs as root.
     Drop,
 }
 
 /// What happens to the child when our process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// The kernel kills it, however we ended.
+    /// The kernel kills the child, for whatever reason our process ended.
     EndsWithUs,
     Outlives,
 }
@@ -44,7 +44,7 @@ pub(crate) enum Bond {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
     None,
-    /// The first handle becomes the controlling terminal.
+    /// The first handle is a terminal and becomes the controlling terminal.
     Controlling,
 }
 
@@ -52,9 +52,9 @@ pub(crate) enum Terminal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Shared,
-    /// A new pid namespace with its own `/proc`, of which the child is the first process. When the
-    /// child ends, the kernel kills all processes in the namespace. The child starts in `/` of its
-    /// own mounts; the image's `directory` is not used.
+    /// A new pid namespace with its own `/proc`. The child is its first process. When the child
+    /// ends, the kernel kills all processes in the namespace. The child has its own mounts and
+    /// starts in their `/`, so the image's `directory` is not used.
     Own,
 }
 
@@ -62,17 +62,17 @@ pub(crate) enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
     Shared,
-    /// In read-only mounts of its own: the devices work as usual, but their attributes cannot be
-    /// changed. Otherwise a command that runs as root could change the modes of the host's devices.
-    /// It could also do that through a handle, so with `null_input` the first handle is replaced by
-    /// the null device of these mounts. The child starts in `/` of its own mounts; the image's
-    /// `directory` is not used.
+    /// The child sees the devices in read-only mounts of its own. They work as usual, but their
+    /// attributes cannot be changed. Without this, a command that runs as root could change the
+    /// modes of the host's devices. It could also do that through a handle, so if `null_input` is
+    /// true, the first handle is replaced by the null device of these mounts. The child starts in
+    /// `/` of its own mounts, so the image's `directory` is not used.
     Fixed {
         null_input: bool,
     },
 }
 
-/// A kernel limit on the child and on each process it starts, separately.
+/// A kernel limit. It applies separately to the child and to each process that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rlimit {
     pub(crate) resource: u32,
@@ -82,23 +82,24 @@ pub(crate) struct Rlimit {
 /// A program and everything that its process needs.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Absolute, because the child must not search for it.
+    /// The path of the program. It is absolute, because the child must not search for the program.
     pub(crate) program: CString,
-    /// The file to execute, if it is not the one at `program`.
+    /// The file to execute, if that is not the file at `program`.
     pub(crate) executable: Option<OwnedFd>,
     pub(crate) arguments: Vec<CString>,
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: OwnedFd,
     pub(crate) devices: Devices,
-    /// They become 0, 1, 2 and so on. Nothing else is open in the child.
+    /// The handles of the child. They get the numbers 0, 1, 2 and so on. Nothing else is open in
+    /// the child.
     pub(crate) handles: Vec<OwnedFd>,
     pub(crate) terminal: Terminal,
     pub(crate) bond: Bond,
     pub(crate) family: Family,
-    /// Signals that are ignored from the start. All others have their default effect.
+    /// The signals that the child ignores from the start. All others have their default effect.
     pub(crate) ignored: &'static [c_int],
     pub(crate) rlimits: Vec<Rlimit>,
-    /// Files of control groups. The child enters the groups by writing to them.
+    /// The entry files of control groups. The child enters the groups by writing to these files.
     pub(crate) groups: Vec<OwnedFd>,
     pub(crate) privileges: Privileges,
     pub(crate) ruleset: Option<Arc<OwnedFd>>,
@@ -111,12 +112,12 @@ pub(crate) struct Started {
     pub(crate) handle: OwnedFd,
 }
 
-/// Copies of handles that a start needed. The caller closes them later: right after a start, the
-/// child makes better use of the processor.
+/// Copies of handles that were needed for a start. They are closed later by the caller, because
+/// right after a start the processor time is better used by the child.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Vec<OwnedFd>);
 
-/// The step at which the child failed.
+/// The step of the start at which the child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Step {
@@ -169,8 +170,8 @@ impl fmt::Display for Failed {
     }
 }
 
-/// The stack on which a child runs until it executes another program. Only one child uses it at a
-/// time.
+/// The stack on which a child runs until it executes another program. Only one child can use a
+/// stack at a time.
 #[derive(Debug)]
 pub(crate) struct Stack(Box<[u128]>);
 
@@ -180,7 +181,7 @@ impl Stack {
     }
 }
 
-/// The memory that parent and child share.
+/// The memory that the parent and the child share.
 struct Shared<'a> {
     image: &'a Image,
     arguments: Vec<*const c_char>,
@@ -194,8 +195,8 @@ struct Shared<'a> {
     failed: Option<(Step, c_int)>,
 }
 
-/// Starts the program. Every signal must be blocked in the calling thread: a handler that ran in
-/// the child would run in the parent's memory.
+/// Starts the program. The calling thread must have blocked every signal, because a signal handler
+/// that ran in the child would run in the parent's memory.
 pub(crate) fn start(
     image: &Image,
     stack: &mut Stack,
@@ -205,14 +206,15 @@ pub(crate) fn start(
     if image.handles.len() >= FIRST_SOURCE as usize {
         return Err(failed(Errno::MFILE));
     }
-    // These numbers cannot collide with those of the child's handles.
+    // Make copies with high numbers, which cannot be the same as the numbers of the child's
+    // handles.
     let mut raised = |handle: &OwnedFd| -> Result<RawFd, Failed> {
         if handle.as_raw_fd() >= FIRST_SOURCE {
             return Ok(handle.as_raw_fd());
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(|errno| {
-            // The kernel returns this if the limit of open files is below the first of these
-            // numbers.
+            // The kernel returns this error if the limit of open files is lower than the first of
+            // these numbers.
             failed(if errno == Errno::INVAL { Errno::MFILE } else { errno })
         })?;
         let number = copy.as_raw_fd();
@@ -245,10 +247,10 @@ pub(crate) fn start(
         flags |= libc::CLONE_NEWPID;
     }
     let top = stack.0.as_mut_ptr_range().end.cast::<c_void>();
-    // SAFETY: the stack is ours, aligned, and used by this child alone, since `CLONE_VFORK`
-    // suspends this thread until the child has executed or ended. `shared` outlives that, and
-    // nothing else accesses it meanwhile. `child` never returns into this frame: it executes or
-    // exits.
+    // SAFETY: the stack is ours and aligned. Only this child uses it, because `CLONE_VFORK`
+    // suspends this thread until the child has executed or ended. `shared` exists until then, and
+    // nothing else accesses it in the meantime. `child` never returns into this frame, because it
+    // executes or exits.
     let pid = unsafe {
         libc::clone(child, top, flags, ptr::from_mut(&mut shared).cast::<c_void>(), &mut handle)
     };
@@ -256,28 +258,29 @@ pub(crate) fn start(
         let errno = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
         return Err(Failed { step: Step::Clone, errno });
     }
-    // SAFETY: the kernel has just made it for us, and nothing else owns it.
+    // SAFETY: the kernel has just created this handle for us, and nothing else owns it.
     let handle = unsafe { OwnedFd::from_raw_fd(handle) };
-    // SAFETY: the child has written through the pointer that it was passed, and is done.
+    // SAFETY: the child wrote through the pointer that it was given, and has finished doing so.
     let failed = unsafe { ptr::read_volatile(&raw const shared.failed) };
     let Some((step, errno)) = failed else {
         return Ok(Started { pid, handle });
     };
-    // The child has exited; reap it.
+    // The child has exited, so it must be reaped.
     let waited = rustix::process::WaitIdOptions::EXITED;
     let _ = rustix::process::waitid(rustix::process::WaitId::PidFd(handle.as_fd()), waited);
     Err(Failed { step, errno: Errno::from_raw_os_error(errno) })
 }
 
-/// Runs in the child until it executes another program.
+/// Runs in the child until the child executes another program.
 extern "C" fn child(shared: *mut c_void) -> c_int {
-    // SAFETY: `start` passes a pointer to its own `Shared`, and is suspended.
+    // SAFETY: `start` passes a pointer to its own `Shared`, and is suspended while the child uses
+    // it.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
     let Err(step) = become_program(shared);
-    // SAFETY: reads the `errno` of this thread.
+    // SAFETY: this only reads the `errno` of this thread.
     let errno = unsafe { *libc::__errno_location() };
     shared.failed = Some((step, errno));
-    // SAFETY: exits without running any code of the parent.
+    // SAFETY: this exits without running any of the parent's code.
     unsafe { libc::_exit(127) }
 }
 
@@ -289,16 +292,18 @@ fn held(result: libc::c_long, step: Step) -> Result<(), Step> {
     if result < 0 { Err(step) } else { Ok(()) }
 }
 
-/// Returns only if a call fails. Allocates nothing, takes no lock, and cannot panic.
+/// Turns the child into the program of the image. Returns only if a call fails. Allocates nothing,
+/// takes no lock, and cannot panic.
 fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step> {
     let image = shared.image;
-    // SAFETY: plain system calls on numbers and on memory that `start` keeps alive.
+    // SAFETY: these are plain system calls on numbers and on memory that `start` keeps alive.
     unsafe {
         holds(libc::setsid(), Step::Session)?;
         if image.bond == Bond::EndsWithUs {
             holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
         }
-        // If the parent ended before that call, the signal does not come.
+        // If the parent ended before `prctl` was called, the kernel sends no signal, so check that
+        // it still exists.
         let parent = match image.family {
             Family::Shared => libc::getppid(),
             Family::Own => parent_outside(),
@@ -333,7 +338,7 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             }
         }
         if own_mounts {
-            // The directory handle would lead back to the host's mounts.
+            // The handle on the directory would lead back to the host's mounts.
             holds(libc::chdir(c"/".as_ptr()), Step::Directory)?;
         } else {
             holds(libc::fchdir(shared.directory), Step::Directory)?;
@@ -355,7 +360,7 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             held(libc::syscall(restrict, ruleset, 0), Step::Landlock)?;
         }
         if let Some(executable) = shared.executable {
-            // It is closed on execution.
+            // The handle is closed when the program is executed.
             holds(libc::dup3(executable, number, libc::O_CLOEXEC), Step::Handles)?;
             number += 1;
         }
@@ -385,13 +390,15 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
     Err(Step::Execute)
 }
 
-/// The parent's process id according to the host's `/proc`. Inside a new pid namespace, `getppid`
-/// returns 0 for every parent outside, alive or not. Returns 0 if the id cannot be read.
+/// Returns the parent's process id as the host's `/proc` shows it. Inside a new pid namespace,
+/// `getppid` returns 0 for every parent outside, whether it still exists or not. Returns 0 if the
+/// id cannot be read.
 ///
 /// # Safety
-/// Only in a child: it reads the file of the calling process, and nothing else.
+/// Call this only in a child. It reads a file of the calling process and nothing else.
 unsafe fn parent_outside() -> c_int {
-    // Long enough for the line up to the id. Its longest part is a name of 16 bytes.
+    // The buffer must be long enough for the line up to the id. The longest part of the line is a
+    // name of 16 bytes.
     let mut line = [0_u8; 128];
     // SAFETY: the path is a constant, and the length is that of the buffer.
     let length = unsafe {
@@ -408,12 +415,13 @@ unsafe fn parent_outside() -> c_int {
     line.map_or(0, parent_in)
 }
 
-/// The parent's process id in a line of `/proc/self/stat`: the second word after the name. The name
-/// is in parentheses and may contain parentheses itself. Returns 0 if there is none.
+/// Returns the parent's process id from a line of `/proc/self/stat`, where it is the second word
+/// after the name. The name is in parentheses and may itself contain parentheses. Returns 0 if
+/// there is no id.
 fn parent_in(line: &[u8]) -> c_int {
     let Some(end) = line.iter().rposition(|byte| *byte == b')') else { return 0 };
     let mut number: c_int = 0;
-    // Skip a space, the letter of the state, and a space.
+    // Skip a space, the letter of the state, and another space.
     for byte in line.iter().skip(end + 4) {
         if !byte.is_ascii_digit() {
             return if *byte == b' ' { number } else { 0 };
@@ -423,18 +431,18 @@ fn parent_in(line: &[u8]) -> c_int {
     0
 }
 
-/// Sets every signal to its default effect or to ignored, and unblocks all of them.
+/// Sets every signal to its default effect or to ignored, and unblocks all signals.
 ///
 /// # Safety
-/// Only in a child that does not share the table of signal handlers with its parent.
+/// Call this only in a child that does not share the table of signal handlers with its parent.
 unsafe fn signals(ignored: &[c_int]) {
-    // SAFETY: the action is plain data, and the calls change only this process's table.
+    // SAFETY: the action is plain data, and the calls change only the table of this process.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         for signal in 1..libc::SIGRTMIN() {
             action.sa_sigaction =
                 if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-            // The calls for SIGKILL and SIGSTOP fail, as they must.
+            // The calls for SIGKILL and SIGSTOP always fail. That is expected.
             libc::sigaction(signal, &raw const action, ptr::null_mut());
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
@@ -446,7 +454,7 @@ unsafe fn signals(ignored: &[c_int]) {
 /// Applies `privileges` to the calling process.
 ///
 /// # Safety
-/// Only in a child that is about to execute.
+/// Call this only in a child that is about to execute another program.
 unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
     #[repr(C)]
     struct Header {
@@ -455,7 +463,8 @@ unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
     }
     const VERSION_3: u32 = 0x2008_0522;
 
-    // SAFETY: plain system calls; the structures are what version 3 of the call reads.
+    // SAFETY: these are plain system calls, and the structures are those that version 3 of the call
+    // reads.
     unsafe {
         if privileges == Privileges::Drop {
             let header = Header { version: VERSION_3, pid: 0 };
@@ -470,10 +479,10 @@ unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
     Ok(())
 }
 
-/// The version of the kernel's Landlock; `None` if it has none.
+/// Returns the version of the kernel's Landlock, or `None` if the kernel has no Landlock.
 pub(crate) fn landlock_version() -> Option<i32> {
     const ASK_FOR_VERSION: u32 = 1;
-    // SAFETY: with this flag the call only returns the version.
+    // SAFETY: with this flag, the call only returns the version.
     let version = unsafe {
         let create = libc::SYS_landlock_create_ruleset;
         libc::syscall(create, ptr::null::<c_void>(), 0, ASK_FOR_VERSION)
@@ -481,20 +490,20 @@ pub(crate) fn landlock_version() -> Option<i32> {
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// The devices that bwrap binds from the host.
+/// The host devices that bwrap binds.
 const DEVICES: [&CStr; 6] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 
-/// Whether a child can be given [`Devices::Fixed`]. Tried on a temporary thread.
+/// Returns whether a child can be started with [`Devices::Fixed`]. Tries it on a temporary thread.
 ///
 /// # Errors
-/// The attempt was not possible, or failed for a temporary reason.
+/// Fails if the attempt could not be made, or failed for a temporary reason.
 pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
     // SAFETY: the thread ends without using any other path.
     tried(|| unsafe { leave_mounts() && fix_devices() })
 }
 
-/// Runs an attempt on a temporary thread and returns whether it succeeded.
+/// Runs an attempt on a temporary thread. Returns whether the attempt succeeded.
 fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
     let builder = std::thread::Builder::new().name("ab-host tries".to_owned());
     let thread = builder
@@ -507,31 +516,31 @@ fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
     }
 }
 
-/// Whether a child can be given [`Family::Own`]. Tried on a temporary thread.
+/// Returns whether a child can be started with [`Family::Own`]. Tries it on a temporary thread.
 ///
 /// # Errors
-/// As [`can_fix_devices`].
+/// Fails in the same cases as [`can_fix_devices`].
 pub(crate) fn can_make_families() -> std::io::Result<bool> {
-    // The child reads its parent's id from the host's `/proc`, so that must show the ids that we
-    // see.
+    // The child reads its parent's id from the host's `/proc`. So that must show the same ids that
+    // we see.
     let own = std::fs::read_link("/proc/self").ok();
     let own = own.and_then(|link| link.to_str()?.parse().ok());
     if own != Some(std::process::id()) {
         return Ok(false);
     }
-    // SAFETY: only children of the thread would be in the new namespace, and it has none. It ends
-    // without opening anything else.
+    // SAFETY: only children of the thread would be in the new namespace, and it has no children.
+    // The thread ends without opening anything else.
     tried(|| unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 && leave_mounts() && mount_proc() })
 }
 
-/// Moves the calling thread into a new mount namespace with a copy of the host's mounts.
+/// Moves the calling thread into a new mount namespace that has a copy of the host's mounts.
 ///
 /// # Safety
-/// Only in a child that is about to execute, or on a thread that ends: from then on all paths mean
-/// the copy.
+/// Call this only in a child that is about to execute another program, or on a thread that is about
+/// to end, because from now on all paths refer to the copy.
 unsafe fn leave_mounts() -> bool {
     let nothing = ptr::null::<c_char>();
-    // Later mounts must not propagate to the host.
+    // With this, later mounts do not propagate to the host.
     let slaves = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: the strings are constants.
     unsafe {
@@ -540,11 +549,11 @@ unsafe fn leave_mounts() -> bool {
     }
 }
 
-/// Mounts the `/proc` of the caller's pid namespace. The host's `/proc` shows other process ids,
-/// and bwrap looks its children up by the ids that it was given.
+/// Mounts the `/proc` of the caller's pid namespace. This is needed because the host's `/proc`
+/// shows other process ids, and bwrap looks up its children by the ids that it was given.
 ///
 /// # Safety
-/// Only after [`leave_mounts`].
+/// Call this only after [`leave_mounts`].
 unsafe fn mount_proc() -> bool {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let (at, kind) = (c"/proc".as_ptr(), c"proc".as_ptr());
@@ -555,7 +564,7 @@ unsafe fn mount_proc() -> bool {
 /// Mounts each device read-only over itself.
 ///
 /// # Safety
-/// Only after [`leave_mounts`].
+/// Call this only after [`leave_mounts`].
 unsafe fn fix_devices() -> bool {
     #[repr(C)]
     struct Attributes {
@@ -568,8 +577,8 @@ unsafe fn fix_devices() -> bool {
 
     let wanted = Attributes { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
     let (nothing, size) = (ptr::null::<c_char>(), size_of::<Attributes>());
-    // SAFETY: the strings are constants. The structure is what the first version of the call reads,
-    // and `size` is its size.
+    // SAFETY: the strings are constants. The structure is the one that the first version of the
+    // call reads, and `size` is its size.
     unsafe {
         DEVICES.iter().all(|device| {
             let at = device.as_ptr();
@@ -582,7 +591,8 @@ unsafe fn fix_devices() -> bool {
 
 /// Blocks every signal in the calling thread, permanently.
 pub(crate) fn block_signals() {
-    // SAFETY: plain calls on a set of our own; only this thread's mask changes.
+    // SAFETY: these are plain calls on our own set of signals, and they change only the mask of
+    // this thread.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -606,7 +616,7 @@ mod tests {
         ] {
             assert_eq!(parent_in(line.as_bytes()), parent, "{line}");
         }
-        // SAFETY: it only reads a file of this process.
+        // SAFETY: this only reads a file of this process.
         let told = unsafe { parent_outside() };
         assert_eq!(told, std::os::unix::process::parent_id().cast_signed());
     }

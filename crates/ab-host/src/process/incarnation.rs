@@ -1,11 +1,11 @@
-//! A name that is unique to this process. Everything that it creates on the host begins with this
-//! name, so that it can be found and removed when the process is gone.
+//! A name that is unique to this process. The names of everything that this process creates on the
+//! host begin with it, so that all of it can be found and removed when the process is gone.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The prefix of these names for all processes that use this library.
+/// The prefix of the names of all processes that use this library.
 const OURS: &str = "agent-backend-";
 
 static RANDOM: LazyLock<String> =
@@ -14,33 +14,33 @@ static RANDOM: LazyLock<String> =
 static PREFIX: LazyLock<String> =
     LazyLock::new(|| format!("{OURS}{}-{}-{}-", namespace(), std::process::id(), *RANDOM));
 
-/// The random part that the marks of all commands of this process contain.
+/// Returns the random text that is part of the marks of all commands of this process.
 pub(crate) fn mark() -> &'static str {
     &RANDOM
 }
 
-/// The prefix of every name that this process makes.
+/// Returns the prefix of every name that this process makes.
 pub(crate) fn prefix() -> &'static str {
     &PREFIX
 }
 
-/// A name that no other call or process makes.
+/// Returns a name that no other call and no other process makes.
 pub(crate) fn next_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{}{}", prefix(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The id of the process that made `name`, if that process is in our pid namespace.
+/// Returns the id of the process that made `name`, if that process is in our pid namespace.
 pub(crate) fn maker(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(OURS)?.split('-');
-    // In another namespace the id means another process, or none.
+    // In another pid namespace, the same id names another process or none.
     let seen = parts.next()? == namespace();
     let pid = parts.next()?.parse().ok()?;
     let (_random, number) = (parts.next()?, parts.next()?);
     (seen && number.parse::<u64>().is_ok() && parts.next().is_none()).then_some(pid)
 }
 
-/// The pid namespace of our process.
+/// Returns the number of the pid namespace of our process.
 fn namespace() -> &'static str {
     static NUMBER: LazyLock<String> = LazyLock::new(|| {
         let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();

@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) fn watch(handle: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an owned handle means the same open file until it is dropped, and the runtime
+    // SAFETY: an owned handle refers to the same open file until it is dropped, and the runtime
     // deregisters it before that.
     unsafe { AsyncFd::register_with_interest(handle, interest) }.map_err(Into::into)
 }

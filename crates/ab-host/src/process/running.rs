@@ -1,7 +1,7 @@
-//! A running process: how to signal it, end it and wait for it.
+//! A running process: how to send signals to it, end it and wait for it.
 //!
-//! If it is dropped before its end, it is killed with everything it started, as far as that can be
-//! found, and a spawner thread reaps it.
+//! If the value is dropped before the process has ended, the process is killed together with
+//! everything that it started, as far as that can be found. A spawner thread then reaps it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,22 +21,23 @@ use crate::limits::cgroup::Group;
 /// How signals reach a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// It leads a process group.
+    /// The command leads a process group.
     Leader,
-    /// It is inside a bwrap that forwards no signals, in its own session.
+    /// The command is inside a bwrap, in its own session. That bwrap forwards no signals.
     Inside,
-    /// It is inside a bwrap of the same process group, since both use the same terminal.
+    /// The command is inside a bwrap and in the same process group as bwrap, because both use the
+    /// same terminal.
     Beside,
 }
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// `None` once it was reaped.
+    /// The handle of the process. `None` after the process was reaped.
     handle: Option<AsyncFd<OwnedFd>>,
     pid: Pid,
     reach: Reach,
     group: Option<Group>,
-    /// The mark in its environment and in that of every process it started.
+    /// The mark in the environment of the process and of every process that it started.
     cookie: String,
 }
 
@@ -61,7 +62,7 @@ impl Running {
         Ok(Self { handle: Some(handle), pid, reach, group, cookie })
     }
 
-    /// Waits for the end. May be cancelled and called again.
+    /// Waits until the process has ended. The call may be cancelled and repeated.
     pub(crate) async fn ended(&mut self) -> io::Result<Status> {
         let Some(handle) = &self.handle else {
             return Err(io::Error::other("the process was waited for already"));
@@ -82,7 +83,7 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the command and its group.
+    /// Sends a signal to the command and to its process group.
     pub(crate) fn signal(&self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         if signal == Signal::KILL {
@@ -91,18 +92,18 @@ impl Running {
         let target = match self.reach {
             Reach::Leader => Some(self.pid),
             Reach::Inside => children(self.pid).first().copied(),
-            // The signal would end bwrap, and the command with it.
+            // A signal to the whole group would end bwrap, and the command with it.
             Reach::Beside => return signal_descendants(self.pid, signal),
         };
-        // A process that has just ended needs no signal.
+        // An error means that the process has just ended, so it needs no signal.
         let _ = kill_process_group(target.unwrap_or(self.pid), signal);
     }
 
-    /// Kills it and the processes that it started.
+    /// Kills the process and the processes that it started.
     pub(crate) fn kill(&self) {
         if self.handle.is_some() && self.reach != Reach::Leader {
-            // A bwrap that has just started has a child that waits for it, and would wait forever.
-            // That child is not in its namespace yet, but still in the process group.
+            // A bwrap that has just started has a child that waits for it and would wait forever.
+            // That child is not in bwrap's namespace yet, but it is still in the process group.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         if let Some(handle) = &self.handle {
@@ -111,20 +112,21 @@ impl Running {
         self.kill_rest();
     }
 
-    /// Kills the processes that it started and left behind, unless they left its group.
+    /// Kills the processes that the process started and left behind, unless they have left its
+    /// group.
     pub(crate) fn kill_rest(&self) {
         match (&self.group, self.reach) {
             (Some(group), _) => group.kill(),
             (None, Reach::Leader) => {
                 let _ = kill_process_group(self.pid, Signal::KILL);
             }
-            // The kernel ends the pid namespace with its first process.
+            // When the first process of the pid namespace ends, the kernel ends all others.
             (None, Reach::Inside | Reach::Beside) => {}
         }
     }
 
-    /// Whether processes that it started outlive it. Call this only after its end. Processes inside
-    /// a bwrap end with it, so they never count.
+    /// Returns whether the process has left processes running. Call this only after its end.
+    /// Processes inside a bwrap end together with it, so they never count.
     pub(crate) fn has_left_some(&self) -> bool {
         match (&self.group, self.reach) {
             (Some(group), Reach::Leader) => group.has_members(),
@@ -135,8 +137,8 @@ impl Running {
         }
     }
 
-    /// Returns a closure that kills processes that left the group, as far as they can be found. It
-    /// looks at every process of the host.
+    /// Returns a closure that kills the processes that have left the group, as far as they can be
+    /// found. The closure examines every process of the host.
     pub(crate) fn kill_strays(&self) -> impl FnOnce() + Send + 'static {
         let cookie = match (&self.group, self.reach) {
             (None, Reach::Leader) => Some(self.cookie.clone()),
@@ -153,7 +155,7 @@ impl Running {
         self.group.as_ref().is_some_and(Group::oom_killed)
     }
 
-    /// The control group, for a caller that can block on its removal.
+    /// Returns the control group, for a caller that can block while it is removed.
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         self.group.take()
     }
@@ -172,7 +174,8 @@ impl Drop for Running {
     }
 }
 
-/// The running children of a process. The first child of a bwrap leads the command's group.
+/// Returns the running children of a process. For a bwrap, the first child leads the command's
+/// group.
 fn children(pid: Pid) -> Vec<Pid> {
     let pid = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -180,13 +183,15 @@ fn children(pid: Pid) -> Vec<Pid> {
     children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
 }
 
-/// Whether a process group has a member that has not ended. Looks at every process of the host.
+/// Returns whether a process group has a member that has not ended. Examines every process of the
+/// host.
 fn has_living_member(leader: Pid) -> bool {
     let leader = leader.as_raw_nonzero().to_string();
     let Ok(entries) = std::fs::read_dir("/proc") else { return false };
     entries.flatten().any(|entry| {
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The fields after the name are state, parent and group. The name may contain anything.
+        // The fields after the name are the state, the parent and the group. The name may contain
+        // any text.
         let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
         let mut fields = fields.split(' ');
         let (state, group) = (fields.next(), fields.nth(1));
@@ -194,7 +199,7 @@ fn has_living_member(leader: Pid) -> bool {
     })
 }
 
-/// Signals the descendants of a process that are in its group.
+/// Sends a signal to those descendants of a process that are in its process group.
 fn signal_descendants(leader: Pid, signal: Signal) {
     let mut found = children(leader);
     let mut seen = 0;
@@ -203,7 +208,7 @@ fn signal_descendants(leader: Pid, signal: Signal) {
         seen += 1;
     }
     for pid in found.into_iter().filter(|pid| getpgid(Some(*pid)) == Ok(leader)) {
-        // It may have ended already.
+        // An error means that the process has ended already.
         let _ = kill_process(pid, signal);
     }
 }

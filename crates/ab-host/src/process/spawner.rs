@@ -1,8 +1,8 @@
 //! The few threads that start processes.
 //!
-//! They never end, because the kernel kills children when the *thread* that started them ends. They
-//! block every signal, because a handler must not run in a child that still shares our memory. They
-//! also reap processes that no task waits for any more.
+//! These threads never end, because the kernel kills a child when the *thread* that started it
+//! ends. They block every signal, because a signal handler must not run in a child that still
+//! shares our memory. They also reap processes that no task waits for any more.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -15,9 +15,10 @@ use tokio::sync::oneshot;
 
 use super::child::{self, Copies, Failed, Image, Stack, Started};
 
-/// Maximum number of starts at a time: each blocks its thread until the child executes its program.
+/// Maximum number of starts at the same time. Each start blocks its thread until the child executes
+/// its program.
 const MOST: usize = 4;
-/// How often killed processes are polled until all of them are reaped.
+/// How often killed processes are polled until all of them have been reaped.
 const ROUND: Duration = Duration::from_millis(20);
 
 enum Order {
@@ -26,29 +27,30 @@ enum Order {
     Reap(OwnedFd),
 }
 
-/// Starts a program on a thread that never ends. Also returns the image, whose handles the program
-/// has copies of.
+/// Starts a program on a thread that never ends. Also returns the image. The program has copies of
+/// the image's handles.
 pub(crate) async fn start(image: Image) -> Result<(Started, Box<Image>), std::io::Error> {
     told(ordered(image)?.await)
 }
 
-/// Like [`start`], for a blocking thread outside of the runtime.
+/// Like [`start`], but for a blocking thread outside of the runtime.
 pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
     told(ordered(image)?.blocking_recv()).map(|(started, _)| started)
 }
 
-/// The result of a start, and the image and copies for the caller to drop.
+/// The result of a start, followed by the image and the copies, which the caller drops.
 type Answer = (Result<UnclaimedChild, Failed>, Box<Image>, Copies);
 
-/// A started process that no caller has taken over yet. The caller may be cancelled at any time,
-/// even when the answer is already sent. Dropping this kills the process and its group.
+/// A started process that no caller has taken over yet. This is needed because the caller may be
+/// cancelled at any time, even after the answer was sent. When the value is dropped, the process
+/// and its group are killed.
 struct UnclaimedChild(Option<Started>);
 
 impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         let Some(started) = self.0.take() else { return };
         if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
-            // Until it is reaped, its id cannot be reused.
+            // This cannot hit another group: until the process is reaped, its id is not reused.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         kill(&started.handle);
@@ -76,7 +78,7 @@ fn lost() -> std::io::Error {
     std::io::Error::other("the thread that starts processes is gone")
 }
 
-/// Why a start failed, for callers that need the step.
+/// The error of a start that failed, for callers that need to know the step.
 #[derive(Debug)]
 pub(crate) struct FailedStart(pub(crate) Failed);
 
@@ -91,12 +93,12 @@ impl std::error::Error for FailedStart {}
 /// Reaps a killed process in the background.
 pub(crate) fn reap(handle: OwnedFd) {
     if let Ok(spawner) = spawner() {
-        // Without the thread, nothing can reap it.
+        // This fails only if the thread is gone. Then nothing can reap the process.
         let _ = spawner.send(Order::Reap(handle));
     }
 }
 
-/// The next thread in turn.
+/// Returns the next of these threads. They take turns.
 fn spawner() -> std::io::Result<&'static Sender<Order>> {
     static SPAWNERS: OnceLock<Vec<Sender<Order>>> = OnceLock::new();
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -104,8 +106,8 @@ fn spawner() -> std::io::Result<&'static Sender<Order>> {
         Some(spawners) => spawners,
         None => {
             let made = spawners_made()?;
-            // Threads that another caller made at the same time get no orders and end. They have no
-            // children yet.
+            // If another caller made threads at the same time, those threads get no orders and end.
+            // They have no children yet.
             SPAWNERS.get_or_init(|| made)
         }
     };
@@ -148,11 +150,11 @@ fn work(orders: &Receiver<Order>) {
 }
 
 fn kill(handle: &OwnedFd) {
-    // It may have ended already.
+    // An error means that the process has ended already.
     let _ = rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL);
 }
 
-/// Whether a child has ended. If so, this has reaped it.
+/// Returns whether a child has ended. If it has, this call has reaped it.
 pub(crate) fn ended(handle: &OwnedFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::PidFd(handle.as_fd()), options), Ok(None))

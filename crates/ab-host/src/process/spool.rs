@@ -1,10 +1,10 @@
-//! Keeps the output of a detached process for readers that come and go: in memory first, then on
-//! disk. Beyond both bounds the oldest output is dropped.
+//! Keeps the output of a detached process for readers that may come and go. The output is kept in
+//! memory first, then on disk. If it exceeds both limits, the oldest output is dropped.
 //!
-//! - One writer, any number of readers. A byte is found by its sequence number wherever it is kept.
-//!   Bytes that are no longer kept are counted as lost.
-//! - Both bounds hold whatever the sizes of the pieces are: each piece counts with its overhead.
-//! - A disk failure never fails the process: output that could not be written is lost.
+//! - There is one writer and any number of readers. A byte is found by its sequence number, in memory
+//!   or on disk. Bytes that are no longer kept are counted as lost.
+//! - Both limits hold for pieces of any size, because the overhead of each piece is counted too.
+//! - A disk failure never makes the process fail. Output that could not be written is lost.
 //! - Lock order: `disk` before `memory`. `disk` is only locked on blocking threads. Neither lock is
 //!   held across an await.
 
@@ -21,25 +21,25 @@ use tokio::sync::watch;
 use crate::blocking;
 use disk::{Block, Disk};
 
-/// Default memory for the output of one process.
+/// Default memory for the output of one process, in bytes.
 pub(crate) const MEMORY: usize = 1024 * 1024;
-/// Default disk space for output that memory no longer holds.
+/// Default disk space for output that memory no longer holds, in bytes.
 pub(crate) const DISK: u64 = 64 * 1024 * 1024;
 
-/// Maximum length of a piece. Longer ones are split.
+/// Maximum length of a piece in bytes. Longer pieces are split.
 const LONGEST_PIECE: usize = 64 * 1024;
-/// Consecutive pieces of one channel are joined up to this length.
+/// Consecutive pieces of one channel are joined up to this length in bytes.
 const JOINED_PIECE: usize = 4 * 1024;
-/// The overhead of a piece: its place in the queue and its allocations.
+/// The overhead of a piece in bytes: its place in the queue and its allocations.
 const PIECE_COST: usize = 128;
-/// When memory is full, one part in this many is moved at once, so that not every push writes to
+/// When memory is full, one part in this number is moved at once, so that not every push writes to
 /// disk.
 const BATCH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) memory: usize,
-    /// Zero disables the disk.
+    /// Maximum number of bytes on disk. With zero, nothing is kept on disk.
     pub(crate) disk: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Read {
     Piece(OutputChunk),
     /// There is no output after the reader's position yet.
     Nothing,
-    /// The reader has seen all output, and no more will come.
+    /// The reader has received all output, and no more will come.
     End,
 }
 
@@ -77,8 +77,8 @@ struct Shared {
 }
 
 impl Spool {
-    /// Output goes to unnamed files in `directory` when memory is full, so nothing is left behind
-    /// however the process ends.
+    /// Creates an empty spool. When memory is full, output goes to unnamed files in `directory`, so
+    /// no file is left behind however the process ends.
     pub(crate) fn new(bounds: Bounds, directory: PathBuf) -> Spool {
         let disk = Mutex::new(Disk::new(directory, bounds.disk));
         let memory = Mutex::new(Memory::default());
@@ -86,9 +86,9 @@ impl Spool {
         Spool { shared: Arc::new(Shared { bounds, disk, memory }), progress }
     }
 
-    /// Appends to the output. Waits while memory is moved to disk. If the future is dropped while
-    /// it waits, everything was appended, or only the first part if `bytes` is longer than
-    /// [`LONGEST_PIECE`].
+    /// Appends to the output. Waits while output is moved from memory to disk. If the future is
+    /// dropped while it waits, everything has been appended, or only the first part if `bytes` is
+    /// longer than [`LONGEST_PIECE`].
     pub(crate) async fn push(&self, channel: OutputChannel, bytes: Bytes) {
         for piece in bytes.chunks(LONGEST_PIECE) {
             if !self.append(channel, piece) {
@@ -96,7 +96,7 @@ impl Spool {
             }
             if self.shared.bounds.disk > 0 {
                 let shared = self.shared.clone();
-                // If no thread is available, the output is dropped below instead.
+                // If no thread is available, output is dropped below instead of moved to disk.
                 let _ = blocking::run(move |_| {
                     shared.spill();
                     Ok(())
@@ -114,8 +114,8 @@ impl Spool {
         self.publish(&memory);
     }
 
-    /// The output from the byte `from` on: the rest of the piece that contains it, or else the
-    /// oldest piece that is kept after it.
+    /// Returns the output from the byte `from` on: the rest of the piece that contains this byte.
+    /// If that piece is no longer kept, returns the oldest piece that is kept after it.
     pub(crate) async fn read(&self, from: u64) -> Read {
         let at_once = self.shared.memory().recall(from);
         if let Some(read) = at_once {
@@ -128,25 +128,25 @@ impl Spool {
         }
     }
 
-    /// Waits until there is output after `seen`, or the output has ended.
+    /// Waits until there is output after `seen`, or until the output has ended.
     pub(crate) async fn changed(&self, seen: u64) {
         let mut progress = self.progress.subscribe();
-        // Fails only if the sender is gone, and we hold it.
+        // This fails only if the sender is gone, but we hold the sender.
         let _ = progress.wait_for(|now| now.head > seen || now.finished).await;
     }
 
-    /// The bytes of memory in use.
+    /// Returns the number of bytes of memory that are in use.
     pub(crate) fn held(&self) -> usize {
         self.shared.memory().used
     }
 
-    /// The sequence number of the next byte.
+    /// Returns the sequence number of the next byte.
     #[cfg(test)]
     pub(crate) fn head(&self) -> u64 {
         self.progress.borrow().head
     }
 
-    /// Appends in memory. Returns whether memory is now over its bound.
+    /// Appends in memory. Returns whether memory now exceeds its limit.
     fn append(&self, channel: OutputChannel, bytes: &[u8]) -> bool {
         let mut memory = self.shared.memory();
         memory.append(channel, bytes);
@@ -154,7 +154,8 @@ impl Spool {
         memory.used > self.shared.bounds.memory
     }
 
-    /// The caller holds the lock on `memory`, so that progress never goes back.
+    /// Publishes the progress. The caller must hold the lock on `memory`, so that the progress
+    /// never goes back.
     fn publish(&self, memory: &Memory) {
         self.progress.send_replace(Progress { head: memory.head, finished: memory.finished });
     }
@@ -163,7 +164,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         let shared = self.shared.clone();
-        // Freeing the space of a long file may block.
+        // Freeing the disk space of a long file may block.
         blocking::leave(move || shared.disk().clear());
     }
 }
@@ -184,8 +185,8 @@ impl Shared {
     }
 
     /// Moves the oldest pieces from memory to disk. They are removed from memory only after they
-    /// are on disk, so readers always find them. This also holds if the writer is dropped
-    /// meanwhile.
+    /// were written to disk, so readers always find them. This also holds if the writer is dropped
+    /// in the meantime.
     fn spill(&self) {
         let mut disk = self.disk();
         let leaving = self.memory().overflow(self.bounds.memory);
@@ -197,7 +198,8 @@ impl Shared {
         memory.drop_before(end);
     }
 
-    /// Searches the disk and then memory. Nothing moves between them while `disk` is locked.
+    /// Searches for output on disk and then in memory. Nothing is moved between the two while
+    /// `disk` is locked.
     fn look_up(&self, from: u64) -> Read {
         let mut disk = self.disk();
         let block = disk.read(from);
@@ -228,7 +230,7 @@ impl Record {
         self.start + self.bytes.len() as u64
     }
 
-    /// The record for a reader whose position is `from`.
+    /// Returns the part of the record that a reader at position `from` gets.
     fn output(&self, from: u64) -> OutputChunk {
         let skipped = from.saturating_sub(self.start);
         let bytes = usize::try_from(skipped).ok().filter(|skip| *skip <= self.bytes.len());
@@ -243,18 +245,18 @@ impl Record {
 
 #[derive(Default)]
 struct Memory {
-    /// Ascending, without overlap. `tail` follows them.
+    /// The pieces in ascending order, without overlap. `tail` comes after them.
     pieces: VecDeque<Record>,
-    /// The newest piece while it may still grow.
+    /// The newest piece, as long as it may still grow.
     tail: Option<Tail>,
-    /// Bytes and overhead of all pieces.
+    /// Number of bytes of all pieces, including their overhead.
     used: usize,
     head: u64,
     finished: bool,
-    /// The end of the output that was written to disk.
+    /// The sequence number up to which output was written to disk.
     on_disk: u64,
-    /// The records after the last piece that a reader got from disk, so that reading many small
-    /// pieces does not read the disk for each.
+    /// The records after the last piece that a reader got from disk. They are kept so that a reader
+    /// of many small pieces does not cause a disk read for each.
     ahead: Option<Block>,
 }
 
@@ -279,7 +281,8 @@ impl Memory {
             _ => self.seal(),
         }
         self.used += PIECE_COST;
-        // Always a copy: a slice of a larger buffer would keep all of that buffer in memory.
+        // The bytes are always copied, because a slice of a larger buffer would keep all of that
+        // buffer in memory.
         if bytes.len() < JOINED_PIECE {
             self.tail = Some(Tail { start, channel, bytes: bytes.to_vec() });
         } else {
@@ -289,19 +292,19 @@ impl Memory {
 
     fn seal(&mut self) {
         if let Some(Tail { start, channel, bytes }) = self.tail.take() {
-            // A boxed slice has no spare capacity.
+            // Use a boxed slice, because it has no unused capacity.
             let bytes = Bytes::from(bytes.into_boxed_slice());
             self.pieces.push_back(Record { start, channel, bytes });
         }
     }
 
-    /// The sequence number of the first byte in memory, or the head.
+    /// Returns the sequence number of the first byte in memory. If there is none, returns the head.
     fn start(&self) -> u64 {
         let first = self.pieces.front().map(|piece| piece.start);
         first.or(self.tail.as_ref().map(|tail| tail.start)).unwrap_or(self.head)
     }
 
-    /// Answers a read that does not need the disk; `None` if it does.
+    /// Answers a read that does not need the disk. Returns `None` if the disk is needed.
     fn recall(&mut self, from: u64) -> Option<Read> {
         if from >= self.start() || from >= self.on_disk {
             return Some(self.kept(from));
@@ -326,7 +329,7 @@ impl Memory {
         Read::Piece(Record { start, channel, bytes }.output(from))
     }
 
-    /// The oldest pieces that have to leave memory because it is over its bound.
+    /// Returns the oldest pieces, which must leave memory because memory exceeds its limit.
     fn overflow(&mut self, bound: usize) -> Vec<Record> {
         if self.used <= bound {
             return Vec::new();

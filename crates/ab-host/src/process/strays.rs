@@ -1,8 +1,8 @@
-//! Finds processes that left the process group they were started in, by a variable in their
-//! environment.
+//! Finds processes that have left the process group in which they were started. They are found by a
+//! variable in their environment.
 //!
-//! Without a namespace or a control group there is no better way. A process that also changes its
-//! environment is not found.
+//! If there is neither a namespace nor a control group, there is no better way. A process that also
+//! changes its environment is not found.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -11,10 +11,10 @@ use super::incarnation;
 /// The variable that marks a process of ours.
 pub(crate) const COOKIE: &str = "AGENT_BACKEND_PROCESS";
 
-/// How often to scan, since a scan may miss a process that is being started.
+/// How often the processes are scanned. One scan may miss a process that is just being started.
 const ROUNDS: usize = 3;
 
-/// Kills every process whose environment has the cookie.
+/// Kills every process whose environment contains the cookie.
 pub(crate) fn kill(cookie: &str) {
     let wanted = format!("{COOKIE}={cookie}");
     for _ in 0..ROUNDS {
@@ -23,7 +23,7 @@ pub(crate) fn kill(cookie: &str) {
             return;
         }
         for pid in found {
-            // It may have ended already.
+            // An error means that the process has ended already.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -45,7 +45,8 @@ fn carrying(wanted: &[u8]) -> Vec<Pid> {
         .flatten()
         .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
         .filter(|pid| {
-            // We may not read the environment of other users' processes, and those are not ours.
+            // We may not be allowed to read the environment of other users' processes, but those
+            // are not ours.
             let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
             let environment = environment.unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted)

@@ -1,4 +1,4 @@
-//! Our ends of pipes and terminals, read and written without a thread of their own.
+//! Our ends of pipes and terminals. They are read and written without a thread of their own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,32 +14,35 @@ use super::readiness::watch;
 
 /// Maximum number of bytes of one read.
 pub(crate) const BLOCK: usize = 256 * 1024;
-/// The same until a read fills the block: most commands print little.
+/// Maximum number of bytes of one read, as long as no read has filled its block. It is small
+/// because most commands print little.
 const FIRST_BLOCK: usize = 8 * 1024;
-/// Size of a pipe with much output, so that a fast writer does not have to wait.
+/// Size, in bytes, of a pipe that carries much output. It is large so that a fast writer does not
+/// have to wait.
 const PIPE_SIZE: usize = 1024 * 1024;
-/// Reads of at least this length keep their block. Shorter ones are copied out of it.
+/// A read of at least this length keeps its block. The bytes of a shorter read are copied out of
+/// the block.
 const WORTH_KEEPING: usize = BLOCK / 2;
 
-/// A pipe for output. Our end is nonblocking, the child's end blocks.
+/// Creates a pipe for output. Our end is nonblocking, and the child's end blocks.
 pub(crate) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
-/// A pipe for input. Our end is nonblocking, the child's end blocks.
+/// Creates a pipe for input. Our end is nonblocking, and the child's end blocks.
 pub(crate) fn input_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
-/// The read end of a pipe that holds `bytes` and then ends.
+/// Returns the read end of a pipe that contains `bytes` and then ends.
 pub(crate) fn filled_pipe(bytes: &[u8]) -> io::Result<OwnedFd> {
     let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     if bytes.len() > 60 * 1024 {
-        // The bytes might not fit, and there is no reader yet.
+        // The pipe may be too small for the bytes, and nothing reads from it yet.
         rustix::pipe::fcntl_setpipe_size(&ours, bytes.len() + 4096)?;
     }
     no_waiting(&ours)?;
@@ -69,15 +72,16 @@ impl ReadEnd {
         Ok(Self { handle, block: Vec::new(), size: FIRST_BLOCK })
     }
 
-    /// Makes room for a command that prints more than a little.
+    /// Enlarges the block and the pipe for a command that prints more than a little.
     fn widen(&mut self) {
         self.size = BLOCK;
-        // The kernel refuses this to users with many pipes, and for terminals. The default size is
-        // only slower.
+        // The kernel refuses this for terminals and for users with many pipes. With the default
+        // size, the pipe is only slower.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.handle, PIPE_SIZE);
     }
 
-    /// The bytes that have arrived; empty at EOF. Cancelling it loses nothing.
+    /// Waits for bytes and returns them. The result is empty at the end of the pipe. If the future
+    /// is cancelled, no bytes are lost.
     pub(crate) async fn read(&mut self) -> io::Result<Bytes> {
         loop {
             let mut ready = self.handle.readable().await?;
@@ -102,7 +106,7 @@ impl ReadEnd {
                     }
                     return Ok(bytes);
                 }
-                // A terminal reports this when all processes on its other end are gone.
+                // A terminal reports this error when all processes at its other end are gone.
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
                     return Ok(Bytes::new());
                 }
@@ -112,8 +116,8 @@ impl ReadEnd {
     }
 }
 
-/// Our end of a pipe or a terminal, for writing. Most commands get no input, so it is registered
-/// with the runtime only after a write would have blocked.
+/// Our end of a pipe or a terminal, for writing. It is registered with the runtime only after a
+/// write would have blocked, because most commands get no input.
 #[derive(Debug)]
 pub(crate) enum WriteEnd {
     Unwatched(OwnedFd),

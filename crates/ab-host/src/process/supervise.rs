@@ -1,9 +1,9 @@
 //! Supervises one process from its start to its last byte of output, in one task and without a
 //! thread.
 //!
-//! Output is read while there is room for it, so a slow reader slows an owned process down and
-//! loses nothing. When the process has ended, or has to end, everything that it started is killed
-//! too, and the rest of its output is read.
+//! Output is read only while there is room for it. So a slow reader slows an owned process down,
+//! but no output is lost. When the process has ended, or must be ended, everything that it started
+//! is killed too, and the rest of its output is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,15 +25,15 @@ use super::spool::Spool;
 use super::stream::{ReadEnd, WriteEnd};
 use crate::blocking;
 
-/// How long to wait for the pipes of an ended process without any output. After that, a process
-/// that could not be killed still holds them.
+/// How long to wait without output for the pipes of a process that has ended. If this time passes,
+/// a process that could not be killed still holds them.
 const SILENCE: Duration = Duration::from_millis(200);
-/// How long to wait for a killed process to end.
+/// How long to wait until a killed process has ended.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// The byte that a terminal treats as the end of input.
+/// The byte that a terminal interprets as the end of input.
 const END_OF_INPUT: &[u8] = &[4];
 
-/// Where output goes.
+/// Where the output of a process goes.
 #[derive(Debug)]
 pub(crate) enum Sink {
     Reader(mpsc::Sender<OutputChunk>),
@@ -46,12 +46,13 @@ pub(crate) struct Channels {
     pub(crate) stdout: Option<ReadEnd>,
     pub(crate) stderr: Option<ReadEnd>,
     pub(crate) stdin: Option<WriteEnd>,
-    /// The terminal, if there is one, for changes of its size.
+    /// The terminal, if there is one. It is used to change the terminal's size.
     pub(crate) terminal: Option<OwnedFd>,
-    /// The process's own ends of its output pipes. While we hold them open, a process that closes
-    /// them right before its end does not wake this task. It is woken once, for the end itself.
+    /// The process's own ends of its output pipes. While we hold them open, this task is not woken
+    /// when a process closes them right before its end. It is woken only once, by the end itself.
     pub(crate) theirs: Vec<OwnedFd>,
-    /// The pipe in which the first process inside a bwrap reports that others were left running.
+    /// The pipe through which the first process inside a bwrap reports that other processes were
+    /// left running.
     pub(crate) left: Option<OwnedFd>,
     pub(crate) output_end: OutputEnd,
 }
@@ -62,13 +63,13 @@ pub(crate) enum OutputEnd {
     #[default]
     Unseen,
     Seen,
-    /// Reported after the first output. The process opens its own end of the pipe while it starts.
-    /// Until then, we hold this end, so that the pipe does not end.
+    /// The end is reported, but only after the first output. The process opens its own end of the
+    /// pipe while it starts. Until then we hold this end, so that the pipe does not end too early.
     SeenAfterOutput(OwnedFd),
 }
 
 impl Channels {
-    /// Keeps the image's handles on the process's output open.
+    /// Keeps the image's handles for the process's output open.
     pub(crate) fn keep_open(&mut self, image: &mut Image) {
         const OUTPUT: std::ops::RangeInclusive<usize> = 1..=2;
         if image.terminal == Terminal::None && image.handles.len() > *OUTPUT.end() {
@@ -88,19 +89,19 @@ impl Channels {
 pub(crate) struct SupervisorInputs {
     pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
     pub(crate) control: mpsc::Receiver<ProcessControlMessage>,
-    /// `None` for a process that outlives its handle.
+    /// `None` for a process that continues after its handle was dropped.
     pub(crate) handle_dropped: Option<oneshot::Receiver<()>>,
-    /// True when the backend ends.
+    /// Becomes true when the backend ends.
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) wall: Option<Duration>,
     pub(crate) strays: Strays,
 }
 
-/// What happens to processes that left the group of a process that ended by itself. If it was
-/// ended, they are always killed.
+/// What happens to processes that have left the process group, if their command ended by itself. If
+/// the command was ended, they are always killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strays {
-    /// They go on. Finding them would cost every command a look at all processes of the host.
+    /// They continue. To find them, every command would have to examine all processes of the host.
     Left,
     Killed,
 }
@@ -122,7 +123,7 @@ pub(crate) async fn supervise(
     let feeding = feed(stdin, inputs.stdin.take(), input_ended, terminal.is_some());
     tokio::pin!(feeding);
 
-    // A time too long for the clock means no deadline.
+    // If the time is too long for the clock, there is no deadline.
     let deadline = inputs.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut handle_dropped) = (Some(end_input), inputs.handle_dropped.take());
     let (mut cause, mut last) = (ExitCause::Itself, None);
@@ -151,7 +152,8 @@ pub(crate) async fn supervise(
             () = stopped(&mut inputs.stop), if last.is_none() => Some(ExitCause::Dropped),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
-            // A process that waits for a broken disk does not even react to SIGKILL.
+            // A process that waits for a broken disk does not react even to SIGKILL, so do not wait
+            // any longer.
             () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
                 break Status::default();
             }
@@ -201,14 +203,14 @@ pub(crate) async fn supervise(
     (exit, spent.taken())
 }
 
-/// Whether anything was written to a nonblocking pipe.
+/// Returns whether anything was written to a nonblocking pipe.
 fn says_so(left: &OwnedFd) -> bool {
     let mut said = [0_u8; 1];
     rustix::io::read(left, &mut said).is_ok_and(|length| length > 0)
 }
 
-/// Channels that have ended but are not closed yet. Closing takes a while, and the caller that
-/// waits for the exit does not have to wait for it.
+/// Channels that have ended but are not closed yet. Closing them takes some time, and the caller
+/// that waits for the exit should not have to wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(std::sync::Mutex<Vec<ReadEnd>>);
 
@@ -223,14 +225,14 @@ impl Spent {
     }
 }
 
-/// Whether the task waits for output, and how many reads there were.
+/// Whether the task waits for output, and how many reads there have been.
 #[derive(Debug, Default)]
 struct Pace {
     waits: AtomicBool,
     reads: AtomicU64,
 }
 
-/// Reports the end of standard output if that was asked for.
+/// Reports the end of standard output, if that was requested.
 #[derive(Debug)]
 struct EndNotice {
     is_wanted: bool,
@@ -247,13 +249,13 @@ impl EndNotice {
         Self { is_wanted, held: std::sync::Mutex::new(held) }
     }
 
-    /// Drops our end of the pipe, so that it ends when the process closes its own.
+    /// Drops our end of the pipe, so that the pipe ends when the process closes its own end.
     fn release(&self) {
         drop(self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
     }
 }
 
-/// Copies the output of both channels to the sink until both have ended.
+/// Copies the output of both channels to the sink until both channels have ended.
 async fn pump(
     channels: [Option<ReadEnd>; 2],
     sink: &Sink,
@@ -289,20 +291,21 @@ async fn pump(
         let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
         sequence = piece.next_offset();
         match sink {
-            // The reader is gone: the output is discarded, and the process continues.
+            // An error means that the reader is gone. The output is discarded, and the process
+            // continues.
             Sink::Reader(reader) => drop(reader.send(piece).await),
             Sink::Spool(spool) => spool.push(piece.channel, piece.bytes).await,
         }
     }
 }
 
-/// The next bytes of a channel; `None` at its end or after an error.
+/// Returns the next bytes of a channel, or `None` at its end or after an error.
 async fn next(stream: &mut Option<ReadEnd>) -> Option<Bytes> {
     let bytes = stream.as_mut()?.read().await.ok()?;
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Writes input to the process until there is no more.
+/// Writes input to the process until there is no more input.
 async fn feed(
     stream: Option<WriteEnd>,
     input: Option<mpsc::Receiver<Bytes>>,
@@ -336,19 +339,20 @@ async fn wait_for_drop(handle_dropped: &mut Option<oneshot::Receiver<()>>) {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Fails if the table is gone, which also means to stop.
+    // An error means that the table is gone. Then the process must stop too.
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
 fn resize(terminal: Option<&OwnedFd>, size: TerminalSize) {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     if let Some(terminal) = terminal {
-        // Fails if the process has just ended, and its terminal with it.
+        // An error means that the process has just ended, and its terminal with it.
         let _ = rustix::termios::tcsetwinsize(terminal, size);
     }
 }
 
-/// The last bytes of both channels.
+/// Returns the instructions before the main filter. They make the calls in [`ABSENT`] and all calls
+/// of the x32 interface return ENOSYS.
 #[derive(Debug, Default)]
 struct Tails {
     ends: std::sync::Mutex<(BytesMut, BytesMut)>,

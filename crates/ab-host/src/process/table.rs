@@ -1,6 +1,7 @@
-//! The processes of one driver: owned ones, which end with their handle, and detached ones.
+//! The processes of one driver. Owned processes end with their handle, and detached processes do
+//! not.
 //!
-//! Every running process is counted and ends with the driver.
+//! Every running process is counted, and all of them end with the driver.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -20,25 +21,25 @@ use tokio::sync::{mpsc, watch};
 use super::incarnation;
 use super::spool::{Read, Spool};
 
-/// Maximum number of running detached processes in all scopes together. A scope may use at most as
-/// many as it leaves free, so half of them if there is no other scope.
+/// Maximum number of running detached processes in all scopes together. One scope may use at most
+/// as many places as it leaves free. If there is no other scope, that is half of them.
 pub(crate) const MAX_DETACHED: usize = 512;
-/// Maximum number of ended processes whose output is kept. The oldest are dropped first.
+/// Maximum number of ended processes whose output is kept. The oldest ones are dropped first.
 pub(crate) const MAX_ENDED: usize = 64;
-/// Maximum memory for the output of ended processes. The oldest are dropped first; the newest
-/// stays.
+/// Maximum number of bytes of memory for the output of ended processes. The oldest processes are
+/// dropped first. The newest one is always kept.
 pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// A random number, so that processes of an earlier driver are not mistaken for processes of
-    /// this one, followed by the mark of our process.
+    /// A random number, followed by the mark of our process. It distinguishes processes of this
+    /// driver from those of an earlier driver.
     incarnation: String,
     next: AtomicU64,
     stop: watch::Sender<bool>,
     live: watch::Sender<usize>,
     entries: Mutex<BTreeMap<u64, Entry>>,
-    /// The scopes of detached processes that are being started.
+    /// The scopes of the detached processes that are being started now.
     starting: Mutex<BTreeMap<u64, WsPath>>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) ending: ProcessExitReceiver,
 }
 
-/// The place of one running process in the count. Dropping it means that the process has ended.
+/// Counts as one running process while it exists. It is dropped when the process has ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     table: Arc<Table>,
@@ -83,7 +84,7 @@ impl Table {
         })
     }
 
-    /// Counts one more process. Fails once the driver has ended.
+    /// Counts one more process. Fails if the driver has ended.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Place> {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl Table {
         ProcessId::new(format!("{}-{}", place.number, &self.incarnation[..8]))
     }
 
-    /// The mark in the environment of a process. It is unique.
+    /// Returns the unique mark that is put into the environment of a process.
     pub(crate) fn cookie(&self, place: &Place) -> String {
         format!("{}-{}", self.incarnation, place.number)
     }
@@ -104,7 +105,7 @@ impl Table {
         self.stop.subscribe()
     }
 
-    /// Reserves a place for a detached process. Fails if its scope has too many.
+    /// Reserves a place for a detached process. Fails if its scope has too many of them.
     pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
         let scope = cwd.innermost_scope_root();
         let mut starting = self.starting();
@@ -136,7 +137,7 @@ impl Table {
         starting.remove(&place.number);
     }
 
-    /// Whether a detached process has not been recorded as ended.
+    /// Returns whether a detached process is in the table and its end has not been recorded.
     pub(crate) fn runs(&self, number: u64) -> bool {
         self.lock().get(&number).is_some_and(|entry| entry.exit.is_none())
     }
@@ -190,7 +191,7 @@ impl Table {
         Ok(process)
     }
 
-    /// Ends all processes, without waiting.
+    /// Ends all processes without waiting for their end.
     pub(crate) fn abandon(&self) {
         self.stop.send_replace(true);
     }
@@ -199,7 +200,7 @@ impl Table {
     pub(crate) async fn close(&self) {
         self.abandon();
         let mut live = self.live.subscribe();
-        // Cannot fail: we own the sender.
+        // This cannot fail, because we own the sender.
         let _ = live.wait_for(|live| *live == 0).await;
         self.lock().clear();
     }
@@ -208,13 +209,13 @@ impl Table {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lock order: before the entries.
+    /// Locks the starting processes. Lock order: this lock is taken before the lock on the entries.
     fn starting(&self) -> MutexGuard<'_, BTreeMap<u64, WsPath>> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sends the kept output, and then new output, to one reader. Ends with the reader.
+/// Sends the kept output and then new output to one reader. Ends when the reader is gone.
 async fn follow(spool: Arc<Spool>, mut from: u64, follower: DriverAttachmentChannels) {
     let DriverAttachmentChannels { output, dropped: mut handle_dropped } = follower;
     loop {
@@ -249,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts as many processes as the scope allows, and returns their number.
+    /// Starts as many processes as the scope allows. Returns their number.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
         let cwd = PathParser::lenient().parse(scope).unwrap().into_scope_root();
         for count in 0.. {

@@ -1,16 +1,17 @@
-//! A process that outlives ours: if we are killed, it kills the processes that our commands left
-//! running, and removes what we made for them.
+//! A process that continues after ours has ended. If our process is killed, the watchdog kills the
+//! processes that our commands left running, and removes what we made for them.
 //!
-//! - It is a shell, because a library does not know which program it is part of. It reads from a
-//!   socket that only we hold open, so it notices every end of our process, also by SIGKILL.
-//! - There is one for the whole process. It is started before the first command that needs it: a
-//!   command with a control group, or in a bwrap that does not end with us by itself. Later
-//!   commands only check that it still runs.
-//! - It finds our groups and processes by name, see [`incarnation`]: groups by their prefix,
-//!   processes by our mark in their environment. So it is not told about single commands, and a
-//!   watchdog that is started again after it was killed knows as much.
-//! - A process that was forked off ours without executing a program holds the socket open too. Then
-//!   the watchdog waits for the end of both.
+//! - The watchdog is a shell, because a library does not know which program it is part of. It reads
+//!   from a socket that only our process holds open, so it notices every end of our process, even by
+//!   SIGKILL.
+//! - There is one watchdog for the whole process. It is started before the first command that needs
+//!   it. That is a command with a control group, or a command in a bwrap that does not end with us by
+//!   itself. Later commands only check that the watchdog still runs.
+//! - The watchdog finds our groups and processes by name, see [`incarnation`]: groups by their prefix,
+//!   and processes by our mark in their environment. So it does not have to be told about single
+//!   commands. If it was killed and is started again, it knows as much as before.
+//! - If our process forks a process that does not execute a program, that process holds the socket
+//!   open too. In that case, the watchdog waits for the end of both.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -30,9 +31,9 @@ use super::{incarnation, spawner};
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 const SCRIPT: &str = include_str!("watchdog.sh");
-/// The path for the programs it uses: `rm`, `rmdir` and `sleep`.
+/// The `PATH` of the watchdog, for the programs that it uses: `rm`, `rmdir` and `sleep`.
 const PATH: &std::ffi::CStr = c"PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-/// Signals that it ignores, so that it survives when all processes are asked to end.
+/// Signals that the watchdog ignores, so that it survives when all processes are asked to end.
 const IGNORED: &[libc::c_int] = &[
     libc::SIGHUP,
     libc::SIGINT,
@@ -59,12 +60,13 @@ struct Watch {
 #[derive(Debug)]
 struct Watchdog {
     handle: OwnedFd,
-    /// The kernel closes it when we are gone. A socket pair and not a pipe: writing to a pipe
-    /// without a reader would kill a program that leaves SIGPIPE at its default.
+    /// Our end of the socket. The kernel closes it when our process is gone. A pipe is not used
+    /// instead, because a write to a pipe without a reader would kill a program that has not
+    /// changed the default effect of SIGPIPE.
     line: UnixStream,
 }
 
-/// Starts a watchdog for the groups in `parents` unless one runs. May block.
+/// Starts a watchdog for the groups in `parents`, unless one is running. May block.
 pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     if watch.running.as_ref().is_some_and(|dog| !spawner::ended(&dog.handle)) {
@@ -79,17 +81,17 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the current or next watchdog also remove the directories in `place` whose names have our
+/// Makes the current or next watchdog also remove those directories in `place` whose names have our
 /// prefix.
 pub(crate) fn clears(place: &Path) {
-    // The watchdog has another working directory.
+    // The watchdog has another working directory, so it needs an absolute path.
     let Ok(place) = std::path::absolute(place) else { return };
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     if watch.places.contains(&place) {
         return;
     }
     if let Some(dog) = &watch.running {
-        // If it has just ended, the next watchdog is told when it starts.
+        // If the watchdog has just ended, the next one is told when it starts.
         let _ = tell(dog, &place);
     }
     watch.places.insert(place);
@@ -97,7 +99,8 @@ pub(crate) fn clears(place: &Path) {
 
 fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
     let mut line = place.as_os_str().as_bytes().to_vec();
-    // A path with a line break cannot be sent as a line. Directories there are not removed.
+    // A path that contains a line break cannot be sent as a line. Directories at such a path are
+    // not removed.
     if !line.contains(&b'\n') {
         line.push(b'\n');
         (&dog.line).write_all(&line)?;
@@ -107,13 +110,13 @@ fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
 
 fn start(prefix: &str, mark: &str, parents: &[&Path]) -> io::Result<Watchdog> {
     let (theirs, line) = UnixStream::pair()?;
-    // A stopped watchdog does not read, and we must not block on it.
+    // If the watchdog is stopped, it does not read, and we must not block on it.
     line.set_nonblocking(true)?;
     let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
-    // The first word stays the name of the shell: some shells are part of a multi-call program,
-    // which selects by this name.
+    // The first argument remains the name of the shell, because some shells are part of a program
+    // that selects its function by this name.
     let mut arguments = vec![
         SHELL.to_owned(),
         c"-c".to_owned(),
@@ -170,7 +173,7 @@ mod tests {
         assert!(spawner::ended(&dog.handle));
     }
 
-    /// Closes the socket, as the end of our process would.
+    /// Closes the socket, which has the same effect on the watchdog as the end of our process.
     fn wait_for_drop(dog: Watchdog) -> Watchdog {
         let (_, nobody) = UnixStream::pair().unwrap();
         Watchdog { line: nobody, ..dog }
@@ -186,7 +189,7 @@ mod tests {
         fs::create_dir_all(name("1").join("deep/er")).unwrap();
         fs::write(name("1").join("deep/file"), "").unwrap();
         symlink(&other, name("1").join("link")).unwrap();
-        // It is a plain directory, not a control group.
+        // This is a plain directory, not a control group.
         let mut bystander = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         fs::write(name("1").join("cgroup.procs"), format!("{}\n", bystander.id())).unwrap();
         symlink(&other, name("2")).unwrap();
@@ -222,7 +225,8 @@ mod tests {
             let mut heard = [0];
             let entered = member.stdout.as_mut().unwrap().read_exact(&mut heard).is_ok();
             let dog = start(&name, NOBODY, &found.parents()).unwrap();
-            // As from a terminal, or from a process that asks all others to end.
+            // Send the signals that come from a terminal or from a process that asks all others to
+            // end.
             for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
                 rustix::process::pidfd_send_signal(&dog.handle, signal).unwrap();
             }
@@ -230,7 +234,7 @@ mod tests {
             ends(&wait_for_drop(dog));
             assert!(!group.exists(), "{}", group.display());
             use std::os::unix::process::ExitStatusExt;
-            // Some controllers accept no member before they are configured.
+            // Some controllers accept no member before they have been configured.
             if entered {
                 assert_eq!(member.wait().unwrap().signal(), Some(9));
                 seen += 1;

@@ -1,8 +1,8 @@
-//! Builds the arguments of bwrap: a pure function of what a command may see.
+//! Builds the arguments of bwrap. They depend only on what a command may see.
 //!
-//! Later mounts cover earlier ones, so the order matters: the system first, then the empty
-//! directories, and then the workspace, its neighbours and what is hidden or read-only, from the
-//! outside in.
+//! Later mounts cover earlier ones, so the order is important. First comes the system, then the
+//! empty directories, and then the workspace, its neighbours and the paths that are hidden or
+//! read-only. Outer paths come before inner ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,24 @@ use std::sync::LazyLock;
 
 use ab_core::effective_policy::NetworkAccess;
 
-/// A second path of the workspace for commands in bwrap, whatever its path on the host is.
+/// A second path of the workspace for commands in bwrap. It is the same whatever the workspace's
+/// path on the host is.
 pub const SANDBOX_WORKSPACE_PATH: &str = "/tmp/agentbe-workspace";
 /// The path at which commands in bwrap see their private caches.
 pub(crate) const CACHES: &str = "/var/cache/agent-backend";
 
-/// Size limit of a private `/tmp` and of `/dev/shm`, in bytes. Both use memory.
+/// Size limit, in bytes, of a private `/tmp` and of `/dev/shm`. Both use memory.
 pub(crate) const TMP_SIZE: u64 = 1024 * 1024 * 1024;
 
 const TMP: &str = "/tmp";
 const VAR_TMP: &str = "/var/tmp";
 
-/// Directories of the system that every command sees read-only.
+/// Directories of the system that every command can see, read-only.
 pub(crate) const SYSTEM: &[&str] =
     &["/usr", "/lib", "/lib64", "/lib32", "/libx32", "/bin", "/sbin"];
 
-/// Settings that programs need: host names, certificates, the loader's cache, alternatives.
+/// Configuration files that programs need, for example for host names, certificates, the loader's
+/// cache and alternatives.
 const SETTINGS: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -34,7 +36,8 @@ const SETTINGS: &[&str] = &[
     "/etc/gai.conf",
     "/etc/protocols",
     "/etc/services",
-    // Not the directories above: they also hold private keys, which root could read.
+    // The whole directories are not listed, because they also contain private keys, which root
+    // could read.
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/ssl/cert.pem",
@@ -46,7 +49,7 @@ const SETTINGS: &[&str] = &[
     "/etc/pki/tls/certs",
     "/etc/pki/tls/openssl.cnf",
     "/etc/alternatives",
-    // The kind of system: pip, apt's tools and installers read these.
+    // These files describe the kind of system. pip, apt's tools and installers read them.
     "/etc/os-release",
     "/etc/lsb-release",
     "/etc/debian_version",
@@ -69,16 +72,18 @@ const SETTINGS: &[&str] = &[
     "/etc/terminfo",
     "/etc/inputrc",
     "/etc/fonts",
-    // Only these of Maven: the `settings.xml` beside them can hold passwords.
+    // Only these files of Maven are listed, because the `settings.xml` beside them can contain
+    // passwords.
     "/etc/maven/m2.conf",
     "/etc/maven/logging",
 ];
 
-/// Prefixes of further settings, such as `java-17-openjdk`.
+/// Prefixes of further configuration files and directories, such as `java-17-openjdk`.
 const SETTINGS_BEGINNING: &[&str] = &["/etc/java"];
-/// Settings that programs can do without if the files do not exist. But a command that sees such a
-/// file and may not read it fails. So under Landlock, which hides no names, they are readable too.
-/// bwrap does not mount them, because each mount slows every start.
+/// Configuration files that programs can do without if the files do not exist. But if a program
+/// sees such a file and is not allowed to read it, the program fails. Landlock does not hide names,
+/// so these files must be readable under Landlock. bwrap does not mount them, because each mount
+/// makes every start slower.
 const OPTIONAL_SETTINGS: &[&str] = &[
     "/etc/locale.alias",
     "/etc/locale.conf",
@@ -111,11 +116,11 @@ const OPTIONAL_SETTINGS: &[&str] = &[
     "/etc/dpkg/origins",
     "/etc/maven/toolchains.xml",
 ];
-/// Maximum number of files that are examined below one of the settings.
+/// Maximum number of files that are examined below one of the configuration paths.
 const MOST_SETTINGS: usize = 10_000;
 
-/// Parts of `/proc` that change the machine. Root may write them even without any capability, and a
-/// command may run as root.
+/// Parts of `/proc` that change the machine. Root may write to them even without any capability,
+/// and a command may run as root.
 const MACHINE: &[&str] = &[
     "/proc/sys",
     "/proc/sysrq-trigger",
@@ -128,24 +133,24 @@ const MACHINE: &[&str] = &[
     "/proc/dynamic_debug",
 ];
 
-/// A directory of the system, as it exists on this host.
+/// A directory of the system, in the form that it has on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SystemPlace {
     Directory(String),
-    /// A link, as on systems where everything is below `/usr`.
+    /// The directory is a link, as on systems where everything is below `/usr`.
     Link {
         at: String,
         target: String,
     },
 }
 
-/// A directory of the host, and the paths at which commands see it.
+/// A directory of the host, with the paths at which commands see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) source: String,
     pub(crate) at: Vec<String>,
     pub(crate) access: Access,
-    /// Paths inside that are covered, from the outside in.
+    /// The paths inside the directory that are covered, outer paths first.
     pub(crate) covers: Vec<Cover>,
 }
 
@@ -155,31 +160,32 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// A path inside a [`Placed`] directory that commands see differently.
+/// A path inside a [`Placed`] directory that commands see with other content or rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cover {
-    /// Relative to the directory.
+    /// The path relative to the directory.
     pub(crate) below: String,
     pub(crate) with: With,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum With {
-    /// The same file, as a mount, so that no command can move it away from above a covered path.
+    /// The same file, as a mount. So no command can move the file, which lies above a covered path,
+    /// to another place.
     Itself,
-    /// The same file, read-only.
+    /// The same file, but read-only.
     ReadOnly,
     EmptyDirectory,
     EmptyFile,
 }
 
-/// Everything that a command may see, and how it runs.
+/// Everything that a command may see, and how it is run.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) system: &'a [SystemPlace],
-    /// Files and directories of `/etc` that exist on this host.
+    /// The files and directories of `/etc` that exist on this host.
     pub(crate) settings: &'a [String],
-    /// Further directories of the host, read-only.
+    /// Further directories of the host, which are read-only.
     pub(crate) toolchains: &'a [String],
     pub(crate) tmp: Tmp<'a>,
     /// A directory of the host for caches. Commands see it at [`CACHES`].
@@ -188,32 +194,32 @@ pub(crate) struct View<'a> {
     pub(crate) network: NetworkAccess,
     pub(crate) session: Session,
     pub(crate) directory: String,
-    /// The numbers of the handles from which bwrap reads the filter and the names of users and
+    /// The numbers of the handles from which bwrap reads the filter, and the names of users and
     /// groups.
     pub(crate) filter: i32,
     pub(crate) users: i32,
     pub(crate) groups: i32,
 }
 
-/// The contents of `/tmp`.
+/// What a command sees at `/tmp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tmp<'a> {
-    /// An empty tmpfs, for this command alone.
+    /// An empty tmpfs that only this command uses.
     Fresh,
-    /// A directory of the host that commands share. It holds a directory for every name that
-    /// [`mount_points`] returns.
+    /// A directory of the host that several commands share. It contains a directory for every name
+    /// that [`mount_points`] returns.
     Kept(&'a str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// A new session without a terminal.
+    /// The command gets a new session without a terminal.
     Own,
-    /// The session of the terminal that the command was given.
+    /// The command stays in the session of its terminal.
     Terminals,
 }
 
-/// The arguments before `--` and the command.
+/// Returns the arguments of bwrap that come before `--` and the command.
 pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     let mut said = Said::default();
     said.word(["--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]);
@@ -256,7 +262,7 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     let var_tmp = |path: &String| Path::new(path).starts_with(VAR_TMP);
     let in_var_tmp = view.places.iter().flat_map(|place| &place.at).chain(view.toolchains);
     if in_var_tmp.into_iter().any(var_tmp) {
-        // With the link, the mount would be made below `/tmp`.
+        // If `/var/tmp` is a link, the mount would be made below `/tmp`.
         said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", VAR_TMP]);
     } else {
         said.word(["--symlink", "../tmp", VAR_TMP]);
@@ -288,25 +294,26 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
             }
         }
     }
-    // Mount outer paths first: a later mount would cover one that lies inside it.
+    // Mount outer paths first, because a later mount would cover an earlier one that lies inside
+    // it.
     mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
     said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
     for point in &shells {
         said.word(["--remount-ro", point]);
     }
-    // Both use memory without a limit.
+    // Without this, both could use an unlimited amount of memory.
     said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
     said.0
 }
 
-/// The names directly below `/tmp` at or under which something is mounted.
+/// Returns the names directly below `/tmp` at which, or below which, something is mounted.
 ///
-/// Commands can write to a shared `/tmp`, and bwrap follows links in the paths that it mounts at,
-/// also links that lead out of the sandbox. So each of these names is a mount point in every
-/// command that has the same `/tmp`: the kernel refuses to rename or remove a mount point. Deeper
-/// paths are on a read-only file system of their own.
+/// Commands can write to a shared `/tmp`. If bwrap mounts at a path, it follows links in that path,
+/// even links that lead out of the sandbox. So each of these names is a mount point in every
+/// command that has the same `/tmp`, because the kernel refuses to rename or remove a mount point.
+/// Deeper paths lie on a separate read-only file system.
 pub(crate) fn mount_points(places: &[Placed], toolchains: &[String]) -> BTreeSet<String> {
     let paths = places.iter().flat_map(|place| &place.at).chain(toolchains);
     paths
@@ -337,13 +344,13 @@ impl Said {
     }
 }
 
-/// Whether a mount at `path` would cover a path that the sandbox itself needs.
+/// Returns whether a mount at `path` would cover a path that the sandbox itself needs.
 pub(crate) fn is_taken(path: &str) -> bool {
     let own = ["/proc", "/dev", CACHES];
     covers_own(path) || own.iter().any(|own| Path::new(path).starts_with(own))
 }
 
-/// Whether a mount at `path` would stand in the place of a mount of the sandbox itself.
+/// Returns whether a mount at `path` would replace a mount of the sandbox itself.
 pub(crate) fn covers_own(path: &str) -> bool {
     let own = [SANDBOX_WORKSPACE_PATH, CACHES, VAR_TMP, "/proc", "/dev"];
     own.iter().any(|own| Path::new(own).starts_with(path))
@@ -356,7 +363,7 @@ pub(crate) fn join(directory: &str, below: &str) -> String {
     }
 }
 
-/// The system's directories as they exist on this host.
+/// Returns the system's directories in the form that they have on this host.
 pub(crate) fn system() -> Vec<SystemPlace> {
     let place = |path: &&str| {
         let found = std::fs::symlink_metadata(path).ok()?;
@@ -371,8 +378,8 @@ pub(crate) fn system() -> Vec<SystemPlace> {
     SYSTEM.iter().filter_map(place).collect()
 }
 
-/// The settings of this host that a command may read. Files that other users may not read are left
-/// out, since a command that runs as root could read those too.
+/// The configuration files of this host that a command may read. Files that other users may not
+/// read are left out, because a command that runs as root could read them otherwise.
 pub(crate) static PUBLIC_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let listed = SETTINGS.iter().map(PathBuf::from);
     let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
@@ -385,7 +392,7 @@ pub(crate) static PUBLIC_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     listed.chain(found).flat_map(|path| public_parts(&path)).collect()
 });
 
-/// The same for [`OPTIONAL_SETTINGS`].
+/// The files of [`OPTIONAL_SETTINGS`] that a command may read.
 pub(crate) static PUBLIC_OPTIONAL_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let listed = OPTIONAL_SETTINGS.iter().flat_map(|path| public_parts(Path::new(path)));
     let text = std::fs::read_to_string(MAVEN_SETTINGS).unwrap_or_default();
@@ -393,11 +400,11 @@ pub(crate) static PUBLIC_OPTIONAL_SETTINGS: LazyLock<Vec<String>> = LazyLock::ne
     listed.chain(maven.into_iter().flat_map(|path| public_parts(Path::new(path)))).collect()
 });
 
-/// Maven's settings. If Maven sees the file, it does not start without reading it. The file may
-/// hold passwords of servers, so it is readable only if it has none.
+/// The file with Maven's settings. If the file is visible, Maven does not start without reading it.
+/// It may contain passwords of servers, so commands may read it only if it contains none.
 const MAVEN_SETTINGS: &str = "/etc/maven/settings.xml";
 
-/// Whether Maven settings contain credentials outside of comments.
+/// Returns whether Maven settings contain credentials outside of comments.
 fn has_credentials(settings: &str) -> bool {
     let mut rest = settings;
     let mut text = String::new();
@@ -415,7 +422,8 @@ fn has_credentials(settings: &str) -> bool {
     signs.iter().any(|sign| text.contains(sign)) || text.split("://").skip(1).any(names_user)
 }
 
-/// The path itself if other users may read everything in it, else the parts that they may read.
+/// Returns the path itself if other users may read everything in it. If not, returns the parts that
+/// they may read.
 fn public_parts(path: &Path) -> Vec<String> {
     let mut left = MOST_SETTINGS;
     match parts(path, &mut left) {
@@ -444,7 +452,7 @@ fn parts(path: &Path, left: &mut usize) -> Parts {
     let Ok(entries) = std::fs::read_dir(path) else { return none };
     let (mut all, mut some) = (true, Vec::new());
     for entry in entries.flatten() {
-        // Skip links: whether a target is visible depends on the target itself.
+        // Links are skipped, because it depends on the target itself whether the target is visible.
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;
         }
@@ -459,7 +467,7 @@ fn parts(path: &Path, left: &mut usize) -> Parts {
     if all { Parts::All } else { Parts::Some(some) }
 }
 
-/// Whether bwrap is setuid or setgid. Such a bwrap does not work with `no_new_privs`.
+/// Returns whether bwrap is setuid or setgid. Such a bwrap does not work with `no_new_privs`.
 pub(crate) fn is_setuid(bwrap: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     bwrap.metadata().is_ok_and(|found| found.mode() & 0o6000 != 0)
@@ -523,7 +531,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a command could put a link where the next command has a mount.
+    /// If this were not so, a command could put a link where the next command has a mount.
     #[test]
     fn every_name_below_a_kept_tmp_with_mounts_is_a_mount_itself() {
         let scope = place("/tmp/work/a", &["/tmp/agentbe-workspace/a", "/tmp/work/a"]);
@@ -594,7 +602,7 @@ mod tests {
         assert_eq!(parts, [text("java/java.cfg"), text("java/management/policy")]);
         assert!(public_parts(&path("java/management/password")).is_empty());
         assert!(public_parts(&path("missing")).is_empty());
-        // Some paths that most hosts have, and some that must never be visible.
+        // These are paths that most hosts have, and paths that must never be visible.
         for public in ["/etc/alternatives", "/etc/passwd", "/etc/shadow", "/etc/maven/settings.xml"]
         {
             let listed = PUBLIC_SETTINGS.iter().any(|path| path == public);
@@ -643,7 +651,7 @@ mod tests {
             index(&said, &["--size", &TMP_SIZE.to_string(), "--tmpfs", place]);
         }
         index(&said, &["--remount-ro", "/dev", "--remount-ro", "/"]);
-        // These directories contain keys.
+        // These directories contain private keys.
         assert!(!said.iter().any(|word| word == "/etc/ssl" || word == "/etc/pki"));
     }
 

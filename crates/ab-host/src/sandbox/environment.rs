@@ -1,6 +1,7 @@
-//! Builds the environment of a child: a small fixed set, then the caller's variables.
+//! Builds the environment of a child from a small fixed set of variables and the caller's
+//! variables.
 //!
-//! - Nothing of this process's own environment is passed on.
+//! - Nothing is inherited from the environment of this process.
 //! - If no kernel mechanism isolates the command, variables that load code or name programs are
 //!   refused, see [`ab_core::environment`].
 
@@ -11,35 +12,35 @@ use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 use crate::exec::Toolchain;
 
-/// Maximum number of variables of one child.
+/// Maximum number of environment variables of one child.
 pub(crate) const MAX_VARIABLES: usize = 1_000;
-/// Maximum size of all variables together. The arguments need room on the same stack.
+/// Maximum size of all variables together, in bytes. The arguments need space on the same stack.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;
-/// The variable that tells a child which process of the table it belongs to.
+/// The variable that tells a child which entry of the process table it belongs to.
 pub(crate) const PROCESS_VARIABLE: &str = "AGENT_BACKEND_PROCESS";
 
-/// The variables that every child has unless the caller sets them.
+/// The values of the variables that every child has unless the caller sets them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base<'a> {
     pub(crate) path: &'a str,
     pub(crate) home: &'a str,
-    /// The working directory as the child sees it.
+    /// The working directory, as the child sees it.
     pub(crate) cwd: &'a str,
-    /// The shell that runs commands. Without this variable, a shell looks itself up in
+    /// The shell that runs commands. Without this variable, a shell would look itself up in
     /// `/etc/passwd`.
     pub(crate) shell: &'a str,
     pub(crate) term: &'a str,
     pub(crate) tmpdir: Option<&'a str>,
-    /// A directory for caches and histories, which would otherwise be in the home directory.
+    /// A directory for caches and histories. Without it, they would be in the home directory.
     pub(crate) caches: Option<&'a str>,
     pub(crate) toolchains: &'a [Toolchain],
-    /// The mark of the process, which the caller cannot change.
+    /// The mark of the process. The caller cannot change it.
     pub(crate) process: &'a str,
     /// Whether variables that load code are accepted.
     pub(crate) code: CodeLoadingEnvVariablePolicy,
 }
 
-/// The whole environment of a child, sorted by name.
+/// Builds the whole environment of a child, sorted by name.
 pub(crate) fn assemble(
     base: &Base<'_>,
     given: &BTreeMap<String, String>,
@@ -54,8 +55,8 @@ pub(crate) fn assemble(
         (PROCESS_VARIABLE, base.process),
     ]);
     if !given.contains_key("LANG") {
-        // `LANG=C.UTF-8` has the same effect, but makes every program open a dozen files at its
-        // start.
+        // `LANG=C.UTF-8` would have the same effect, but would make every program open a dozen
+        // files when it starts.
         whole.insert("LC_CTYPE", "C.UTF-8");
     }
     if let Some(tmpdir) = base.tmpdir {
@@ -83,12 +84,13 @@ pub(crate) fn assemble(
     Ok(whole.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Variables that make programs put caches and histories elsewhere than below the home directory.
-/// That is the workspace, and they would show up in its repository.
+/// Returns variables that make programs put caches and histories outside of the home directory. The
+/// home directory is the workspace, and caches there would appear as changes in its repository.
 ///
-/// Most programs follow the `XDG` variables (pip, uv, Go's build cache, Yarn 1, Deno, ccache). Not
-/// set: `XDG_DATA_HOME` and `GOPATH`, where the programs that a command installs are searched
-/// afterwards, and `PYTHONPYCACHEPREFIX`, since `__pycache__` is expected beside its source.
+/// Most programs follow the `XDG` variables (pip, uv, Go's build cache, Yarn 1, Deno, ccache).
+/// Three variables are not set. `XDG_DATA_HOME` and `GOPATH` name the places where programs that a
+/// command installs are looked up afterwards. `PYTHONPYCACHEPREFIX` is not set because
+/// `__pycache__` is expected beside its source.
 fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     const BELOW: &[(&str, &str)] = &[
         ("XDG_CACHE_HOME", "xdg"),
@@ -118,8 +120,8 @@ fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     ];
     let below = BELOW.iter().map(|(name, below)| (*name, format!("{caches}/{below}")));
     let mut whole: BTreeMap<&'static str, String> = below.collect();
-    // Java reads the home directory from the list of users, and Maven has no variable of its own
-    // for its repository. Its options are separated by spaces.
+    // Java reads the home directory from the list of users, and Maven has no variable for its
+    // repository. So both are set by options, which are separated by spaces.
     if ![caches, home].iter().any(|path| path.contains(char::is_whitespace)) {
         let options = format!("-Dmaven.repo.local={caches}/maven -Duser.home={home}");
         whole.insert("MAVEN_OPTS", options);

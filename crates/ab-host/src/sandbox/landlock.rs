@@ -1,8 +1,8 @@
-//! Landlock rules, made in the parent and put in force by the child.
+//! Landlock rules. They are made in the parent, and the child puts them in force.
 //!
-//! Every access that this kernel's Landlock can refuse is refused, except what is granted here. A
-//! rule that cannot be made is an error: a command may have fewer rights than intended, but not
-//! more.
+//! Every access that this kernel's Landlock can refuse is refused, except the access that is
+//! granted here. If a rule cannot be made, that is an error. So a command may have fewer rights
+//! than intended, but never more.
 
 use std::error::Error as StdError;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,8 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags};
 
-/// The oldest usable Landlock: before it, files could be truncated without the right to write them.
+/// The oldest version of Landlock that is usable. Before it, a file could be truncated without the
+/// right to write to it.
 const NEEDED: ABI = ABI::V3;
 /// The number of [`NEEDED`].
 const NEEDED_VERSION: i32 = 3;
@@ -24,7 +25,8 @@ const NEWEST: ABI = ABI::V6;
 /// From this version on, signals and abstract sockets are restricted too.
 pub(crate) const SCOPES: i32 = 6;
 
-/// Files from which programs learn about the machine. They tell nothing about other processes.
+/// Files from which programs get information about the machine. They contain nothing about other
+/// processes.
 const READABLE_FILES: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/meminfo",
@@ -45,12 +47,13 @@ const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
-    // The command's own terminal and new ones. Terminals of other users are in /dev/pts.
+    // A command may use its own terminal and create new ones. Terminals of other users are in
+    // /dev/pts, which is not listed.
     "/dev/tty",
     "/dev/ptmx",
 ];
 
-/// The version of this kernel's Landlock; `None` if it has none.
+/// Returns the version of this kernel's Landlock, or `None` if the kernel has no Landlock.
 pub(crate) fn version() -> Option<i32> {
     crate::process::child::landlock_version()
 }
@@ -68,14 +71,14 @@ pub(crate) fn too_old(version: i32) -> Option<String> {
 /// What a command may access.
 #[derive(Debug, Default)]
 pub(crate) struct Grants<'a> {
-    /// With everything below.
+    /// Directories and files that may be written, including everything below them.
     pub(crate) writable: Vec<&'a OwnedFd>,
     pub(crate) readable: Vec<&'a OwnedFd>,
-    /// Directories and files of the host for reading, which no command can replace.
+    /// Directories and files of the host that may be read. No command can replace them.
     pub(crate) system: Vec<&'a Path>,
 }
 
-/// The rules for a command that only Landlock isolates.
+/// Creates the rules for a command that only Landlock isolates.
 pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd> {
     let explained = |error: landlock::RulesetError| unmade("no rules can be made", error);
     let ruleset = Ruleset::default()
@@ -110,8 +113,8 @@ pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd> {
     into_handle(made)
 }
 
-/// Rules for what namespaces do not restrict: signals to other processes and connections to their
-/// abstract sockets. `None` if the kernel does not support such rules.
+/// Creates rules for what namespaces do not restrict: signals to other processes, and connections
+/// to their abstract sockets. Returns `None` if the kernel does not support such rules.
 pub(crate) fn scopes() -> Result<Option<OwnedFd>> {
     if version().is_none_or(|version| version < SCOPES) {
         return Ok(None);
@@ -129,7 +132,7 @@ fn allow(
     handle: &OwnedFd,
     rights: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated> {
-    // Landlock refuses rights for a file that only make sense for a directory.
+    // For a file, Landlock refuses rights that make sense only for a directory.
     let stat = rustix::fs::fstat(handle);
     let stat =
         stat.map_err(|errno| unmade("a rule cannot be made", std::io::Error::from(errno)))?;
@@ -146,7 +149,8 @@ fn into_handle(made: RulesetCreated) -> Result<OwnedFd> {
     })
 }
 
-/// Opens a path. A path that is missing on this host, or not accessible, needs no rule.
+/// Opens a path. Returns `None` if the path does not exist on this host or is not accessible. No
+/// rule is needed then.
 fn opened(path: &Path) -> Result<Option<OwnedFd>> {
     match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(handle) => Ok(Some(handle)),
@@ -158,7 +162,7 @@ fn opened(path: &Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Keeps the cause, so that a temporary failure can be recognised.
+/// Creates an error that contains its cause, so that a temporary failure can be recognized.
 fn unmade(act: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
     Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, format!("{act}: {cause}"))
         .with_source(cause)

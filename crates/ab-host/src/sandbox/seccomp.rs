@@ -1,12 +1,13 @@
-//! The seccomp filter: refuses system calls that lead around the other mechanisms.
+//! The seccomp filter, which refuses system calls that would bypass the other mechanisms.
 //!
-//! Refused are: user namespaces (they return dropped privileges), io_uring (it opens files and
-//! sockets past the filter), session keys, mounts, modules, sockets of forbidden families, pushing text
-//! into a terminal, and modes that make a file set-user-ID or set-group-ID.
+//! These are refused: user namespaces (in them, a process gets back the privileges that it
+//! dropped), io_uring (it opens files and sockets without the filter), session keys, mounts,
+//! modules, sockets of forbidden families, inserting text into a terminal's input, and modes that
+//! make a file set-user-ID or set-group-ID.
 //!
-//! `clone3` and `openat2` keep their flags in memory, where no filter sees them. They return
-//! ENOSYS, and programs fall back to `clone` and `openat`. So do calls by the numbers of the x32
-//! interface. A program for another architecture is killed.
+//! `clone3` and `openat2` have their flags in memory, where no filter can see them. These calls
+//! return ENOSYS, and programs then use `clone` and `openat` instead. The calls of the x32
+//! interface return ENOSYS too. A program for another architecture is killed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -26,10 +27,10 @@ pub(crate) enum IsolatedBy {
     Rules,
 }
 
-/// Whether the filter refuses sockets to other programs of the host.
+/// Whether the filter refuses sockets that reach other programs of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LocalSockets {
-    /// Namespaces hide their names.
+    /// The sockets are allowed, because namespaces hide the names of other programs' sockets.
     Allowed,
     Refused,
 }
@@ -81,7 +82,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Shared memory and queues that all programs of a user share, unless a namespace separates them.
+/// Calls for shared memory and message queues, which all programs of a user share unless a
+/// namespace separates them.
 const SHARED: &[libc::c_long] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -98,7 +100,7 @@ const SHARED: &[libc::c_long] = &[
     libc::SYS_mq_unlink,
 ];
 
-/// Flags of `clone` and `unshare` that make a namespace.
+/// The flags of `clone` and `unshare` that create a namespace.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
@@ -108,11 +110,12 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// The same for `unshare` alone: in `clone` this bit belongs to the exit signal.
+/// A flag that creates a namespace in `unshare` only. In `clone`, this bit is part of the exit
+/// signal.
 const TIME_NAMESPACE: i32 = 0x80;
 
-/// Calls that set a mode, and the index of that argument. `mkdir` is not listed: the kernel ignores
-/// these bits there.
+/// Calls that set the mode of a file, each with the index of the mode argument. `mkdir` is not
+/// listed, because the kernel ignores these bits there.
 const SET_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -128,7 +131,8 @@ const SET_MODE: &[(libc::c_long, u8)] = &[
 const SYS_FCHMODAT2: libc::c_long = 452;
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// Calls whose mode is used only with one of [`CREATING`], and the indices of flags and mode.
+/// Calls that use their mode only together with one of the flags in [`CREATING`], each with the
+/// indices of the flags and of the mode.
 const OPEN_MODE: &[(libc::c_long, u8, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1, 2),
@@ -139,21 +143,22 @@ const CREATING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY]
 /// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
-/// The bits of the type in an argument that also has flags.
+/// The bits that contain the socket type in an argument that also contains flags.
 const SOCKET_TYPE: u64 = 0xf;
-/// Types of local socket pairs that can only send to their other end. A datagram socket can send to
-/// any path, and the kernel makes a datagram socket if a raw one is asked for.
+/// The types of local socket pairs that can only send to their other end. The other types are
+/// different: a datagram socket can send to any path, and if a raw socket is requested, the kernel
+/// creates a datagram socket.
 const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
-/// Calls that return ENOSYS, because the filter cannot see their arguments.
+/// Calls that return ENOSYS because the filter cannot see their arguments.
 const ABSENT: [libc::c_long; 2] = [libc::SYS_clone3, libc::SYS_openat2];
 
-/// The bit that the call numbers of the x32 interface have.
+/// The bit that is set in all call numbers of the x32 interface.
 const X32: u32 = 0x4000_0000;
 
 pub(crate) type Filter = Arc<[sock_filter]>;
 
-/// The filter. Each variant is made once.
+/// Returns the filter. Each variant is built only once.
 pub(crate) fn filter(
     isolated_by: IsolatedBy,
     network: NetworkAccess,
@@ -166,7 +171,7 @@ pub(crate) fn filter(
     MADE[form].get_or_init(|| make(isolated_by, network, sockets).map(Arc::from)).clone()
 }
 
-/// The filter in the format that bwrap reads.
+/// Returns the filter in the format that bwrap reads.
 pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
     filter
         .iter()
@@ -204,11 +209,13 @@ fn make(
     rules.insert(libc::SYS_socketpair, foreign_pairs(sockets).map_err(explained)?);
     if isolated_by == IsolatedBy::Rules {
         rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
-        // Setting the limits of other processes: a limit on CPU time would kill them.
+        // Refuse to set the limits of other processes, because a limit on CPU time would kill such
+        // a process.
         let others = when(0, SeccompCmpOp::Ne, 0).map_err(explained)?;
         rules.insert(libc::SYS_prlimit64, vec![others]);
     }
-    // Prevents a set-user-ID program in the workspace, through which others would become root.
+    // Refuse modes that make a file in the workspace set-user-ID, because other users could become
+    // root through such a program.
     for (call, mode) in SET_MODE {
         let bits = SET_ID.map(|bit| SeccompRule::new(vec![has(*mode, bit)?]));
         let bits: Result<Vec<_>, _> = bits.into_iter().collect();
@@ -231,11 +238,12 @@ fn make(
 
 /// The highest call number that this file knows.
 const LAST_CALL: i64 = libc::SYS_landlock_restrict_self;
-/// Shorter runs of call numbers without a rule do not get an answer of their own.
+/// A run of call numbers without a rule gets an early answer only if it is at least this long.
 const SHORTEST_RUN: i64 = 10;
 
-/// Runs of call numbers without a rule. Whenever a process installs a filter, the kernel evaluates
-/// the whole filter for every call number. For these numbers it can stop early.
+/// Returns runs of call numbers that have no rule. Whenever a process installs a filter, the kernel
+/// evaluates the whole filter for every call number. For the numbers in these runs, the evaluation
+/// can stop early.
 fn free_calls(ruled: impl Iterator<Item = i64>) -> Vec<(u32, u32)> {
     let mut ruled: Vec<i64> = ruled.chain(ABSENT).chain([-1, LAST_CALL + 1]).collect();
     ruled.sort_unstable();
@@ -247,8 +255,8 @@ fn free_calls(ruled: impl Iterator<Item = i64>) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Instructions at the start of the filter: calls in these runs are allowed for programs of our own
-/// architecture.
+/// Returns the instructions at the start of the filter. They allow the calls in these runs for
+/// programs of our own architecture.
 fn quick_answers(free: &[(u32, u32)]) -> Vec<sock_filter> {
     const NUMBER: u32 = 0;
     const ARCHITECTURE: u32 = 4;
@@ -275,7 +283,7 @@ fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Refuses sockets of all families except those that are allowed here.
+/// Refuses sockets of all families except the ones that are allowed here.
 fn foreign_sockets(
     isolated_by: IsolatedBy,
     network: NetworkAccess,
@@ -289,7 +297,7 @@ fn foreign_sockets(
         allowed.push(libc::AF_UNIX);
     }
     if network == NetworkAccess::None && isolated_by == IsolatedBy::Namespaces {
-        // A network namespace of its own contains no other program.
+        // The network namespace belongs to this command alone, so it contains no other program.
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
     let other_than = |family: &i32| {
@@ -305,8 +313,8 @@ fn foreign_sockets(
     if conditions.is_empty() {
         return Ok(Vec::new());
     }
-    // Of netlink only the route protocol, which lists the interfaces: its other protocols reach
-    // other programs and drivers of the kernel.
+    // For netlink, allow only the route protocol, which lists the interfaces. The other netlink
+    // protocols reach other programs and drivers of the kernel.
     let netlink = SeccompRule::new(vec![
         equals(0, libc::AF_NETLINK)?,
         SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?,
@@ -314,8 +322,8 @@ fn foreign_sockets(
     Ok(vec![SeccompRule::new(conditions)?, netlink])
 }
 
-/// Refuses socket pairs that are not local. If local sockets are refused, also the types that can
-/// send to more than their other end.
+/// Refuses socket pairs that are not local. If local sockets are refused, also refuses the types
+/// that can send to other sockets than their other end.
 fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
     let mut rules = vec![when(0, SeccompCmpOp::Ne, local)?];
@@ -328,7 +336,7 @@ fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler:
     Ok(rules)
 }
 
-/// The condition that an argument has every bit of `bits`.
+/// Returns the condition that an argument has every bit of `bits`.
 fn has(argument: u8, bits: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
     let bits = u64::from(bits);
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
@@ -348,7 +356,8 @@ fn when(
     SeccompRule::new(vec![condition])
 }
 
-/// Instructions before the main filter: these calls return ENOSYS.
+/// Returns the instructions before the main filter. They make the calls in [`ABSENT`] and all calls
+/// of the x32 interface return ENOSYS.
 fn absent_calls() -> Vec<sock_filter> {
     let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     let load_number = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
@@ -375,7 +384,7 @@ mod tests {
         for absent in ABSENT.map(|call| u32::try_from(call).unwrap()) {
             assert!(!free.iter().any(|(first, last)| (*first..=*last).contains(&absent)));
         }
-        // Every jump target is inside the program.
+        // Check that every jump target lies inside the program.
         let program = quick_answers(&free);
         assert_eq!(program.len(), 3 + 3 * free.len());
         assert_eq!(usize::from(program[1].jf), program.len() - 2);

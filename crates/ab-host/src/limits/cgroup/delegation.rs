@@ -1,4 +1,4 @@
-//! Prepares our own group for groups with limits below it, in cgroup v2.
+//! Prepares our own group so that groups with limits can be made below it, in cgroup v2.
 //!
 //! In v2, a group that hands controllers down has no processes of its own. So if only our process
 //! and what it has started are in its group, they move into a subgroup and hand the controllers
@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use crate::host_features::Lack;
 use crate::process::strays;
 
-/// The subgroup that our process moves into. Its name differs from those of command groups, so that
-/// a cleanup of those does not kill our process.
+/// The name of the subgroup that our process moves into. It differs from the names of command
+/// groups, so that a cleanup of those does not kill our process.
 const OWN_LEAF: &str = "agent-backend.self";
 /// How often to move what is left in our group, because processes start others meanwhile.
 const ROUNDS: usize = 16;
@@ -25,12 +25,13 @@ const MOST_ANCESTORS: usize = 1024;
 /// The state of our own group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The top of the whole hierarchy, which may have both processes and groups with controllers.
+    /// Whether our group is the top of the whole hierarchy. Only the top may contain both processes
+    /// and groups with controllers.
     pub(crate) is_top: bool,
     pub(crate) controllers: Vec<String>,
-    /// The controllers that groups below have.
+    /// The controllers that the groups below our group have.
     pub(crate) handed_down: Vec<String>,
-    /// The ids of the processes in it.
+    /// The ids of the processes in our group.
     pub(crate) members: Vec<u32>,
 }
 
@@ -42,7 +43,7 @@ impl Facts {
         };
         let members = words("cgroup.procs").iter().filter_map(|it| it.parse().ok()).collect();
         Facts {
-            // Only the top group has no type.
+            // Only the top group does not have this file.
             is_top: !group.join("cgroup.type").exists(),
             controllers: words("cgroup.controllers"),
             handed_down: words("cgroup.subtree_control"),
@@ -51,7 +52,7 @@ impl Facts {
     }
 }
 
-/// What has to be done before a group with some controllers can be made below our own.
+/// What must be done before a group with some controllers can be made below our own group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Ready,
@@ -84,7 +85,7 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], is_ours: impl Fn(u32) -> bool)
     }
 }
 
-/// Hands the controllers down to groups below `group`, which is our own.
+/// Hands the controllers down to the groups below `group`, which is our own group.
 pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +101,7 @@ pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     hand_down_from(group, wanted)
 }
 
-/// Like [`hand_down`], for a group of ours that has no processes of its own.
+/// Like [`hand_down`], for a group that we made and that contains no processes itself.
 pub(crate) fn hand_down_from(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     let all: Vec<String> = wanted.iter().map(|each| format!("+{each}")).collect();
     let handed = fs::write(group.join("cgroup.subtree_control"), all.join(" "));
@@ -185,18 +186,19 @@ mod tests {
         };
         let both = &["cpu", "memory", "pids"];
         for (facts, expect) in [
-            // A group that was prepared, whatever processes are in it.
+            // A group that was prepared already. It does not matter which processes are in it.
             (facts(false, both, both, &[7, 8]), Some(Way::Ready)),
-            // A host without a service manager.
+            // The top group of a host without a service manager.
             (facts(true, both, &["cpu"], &[1, 7, 8]), Some(Way::HandDown)),
-            // A service of its own, or a container that runs nothing else.
+            // The group of a service, or of a container that runs nothing else.
             (facts(false, both, &[], &[7]), Some(Way::MoveAndHandDown)),
             (facts(false, both, &["cpu", "pids"], &[7]), Some(Way::MoveAndHandDown)),
-            // Our process has moved before.
+            // A group whose only process was ours, which has already moved to the subgroup.
             (facts(false, both, &["pids"], &[]), Some(Way::MoveAndHandDown)),
-            // A login session, or a container with a shell.
+            // The group of a login session, or of a container with a shell, where other processes
+            // exist too.
             (facts(false, both, &[], &[7, 8]), None),
-            // A service to which nothing was delegated.
+            // The group of a service to which no controllers were delegated.
             (facts(false, &["pids"], &[], &[7]), None),
             (facts(true, &[], &[], &[7]), None),
         ] {

@@ -1,4 +1,4 @@
-//! One directory of a control group: its files, its members, its removal.
+//! One directory of a control group: access to its files, its member processes, and its removal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How often an operation on a busy group is retried, and the pause before each retry.
 pub(super) const TRIES: u32 = 200;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-/// Maximum number of groups made by a command that are removed with its own.
+/// Maximum number of groups that a command made below its own group and that are removed together
+/// with it.
 const MOST_BELOW: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,8 @@ impl Directory {
         written.map_err(|error| io::Error::new(error.kind(), format!("writing to {file}: {error}")))
     }
 
-    /// Writes to a file that not every kernel has.
+    /// Writes to a file that does not exist on every kernel. If it does not exist, this is not an
+    /// error.
     pub(super) fn write_if_there(&self, file: &str, text: &str) -> io::Result<()> {
         match self.write(file, text) {
             Err(error) if is_absence(&error) => Ok(()),
@@ -48,24 +50,25 @@ impl Directory {
         }
     }
 
-    /// Kills the processes in this group, not those below it. Returns how many there were.
+    /// Kills the processes in this group, but not those in groups below it. Returns how many
+    /// processes there were.
     pub(super) fn kill_each(&self) -> usize {
         let members = fs::read_to_string(self.place.join("cgroup.procs")).unwrap_or_default();
-        // A process outside of our pid namespace is listed as 0, which `kill` would take for our
-        // own group.
+        // A process outside of our pid namespace is listed as 0. It must be left out, because
+        // `kill` would take 0 for our own process group.
         let members = members.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?));
         let others = members.filter(|member| *member != rustix::process::getpid());
         let mut count = 0;
         for member in others {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = kill_process(member, Signal::KILL);
             count += 1;
         }
         count
     }
 
-    /// Removes the group, and the groups that a command made below it. A group that still has
-    /// processes after all retries is left to [`super::sweep`].
+    /// Removes the group, including the groups that a command made below it. If the group still
+    /// contains processes after all retries, [`super::sweep`] removes it later.
     pub(super) fn remove(&self) {
         for _ in 0..TRIES {
             match fs::remove_dir(&self.place) {
@@ -87,7 +90,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported)
 }
 
-/// The groups below `top`, each after its parent.
+/// Returns the groups below `top`, each after its parent.
 pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;

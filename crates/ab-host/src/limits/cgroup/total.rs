@@ -1,9 +1,9 @@
-//! One control group for everything that a workspace runs: limits on the total, a freezer, and a
-//! way to kill all of it.
+//! One control group for everything that a workspace runs. It limits the total, and all its
+//! processes can be frozen or killed together.
 //!
-//! Commands enter the group as they start. In cgroup v2, a group that hands controllers down has no
-//! processes of its own, so commands enter a subgroup there. A command with its own limits has its
-//! own subgroup.
+//! Commands enter the group when they start. In cgroup v2, a group that hands controllers down
+//! cannot contain processes itself, so commands enter a subgroup there. A command that has its own
+//! limits gets its own subgroup.
 
 use std::fs;
 use std::io;
@@ -22,35 +22,36 @@ use crate::host_features::Lack;
 use crate::limits::hierarchy::FREEZER;
 use crate::process::watchdog;
 
-/// The v2 subgroup that commands without limits of their own enter.
+/// The name of the v2 subgroup for commands that have no limits of their own.
 const MEMBERS: &str = "members";
-/// How often to check whether all processes are frozen, with a pause after each check.
+/// How often to check whether all processes are frozen. There is a pause after each check.
 const FREEZE_TRIES: u32 = 2_000;
 
-/// Removes the groups of processes that were killed together with their watchdog. Runs once.
+/// Removes the groups of processes that were killed together with their watchdog. Runs only once.
 pub(crate) fn sweep_once() {
     static SWEPT: Once = Once::new();
     SWEPT.call_once(sweep);
 }
 
-/// Limits of all processes of a workspace together. The default has none.
+/// Limits on all processes of a workspace together. By default there are no limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControlGroupLimits {
-    /// Bytes of memory, swap included.
+    /// Maximum number of bytes of memory, including swap.
     pub memory: Option<u64>,
-    /// Processes and threads at the same time.
+    /// Maximum number of processes and threads at the same time.
     pub processes: Option<u64>,
-    /// Processor time, in thousandths of one processor.
+    /// Maximum processor time, in thousandths of one processor.
     pub cpu_millis: Option<u64>,
 }
 
-/// Default maximum of processes and threads of a workspace.
+/// Default maximum number of processes and threads of a workspace.
 const PROCESSES: u64 = 2048;
-/// Memory limit of a workspace if the host does not report how much memory it has.
+/// Memory limit of a workspace in bytes, used if the host does not report how much memory it has.
 const MEMORY: u64 = 2 * 1024 * 1024 * 1024;
 
 impl ControlGroupLimits {
-    /// Half of the memory of this host and 2,048 processes; processor time is not limited.
+    /// Returns default limits: half of the memory of this host, and 2,048 processes. Processor time
+    /// is not limited.
     pub fn default_for_this_host() -> Self {
         let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory = total_memory(&told).map_or(MEMORY, |bytes| bytes / 2);
@@ -58,15 +59,16 @@ impl ControlGroupLimits {
     }
 }
 
-/// Total memory in bytes, from text in the form of `/proc/meminfo`.
+/// Returns the total memory in bytes, from text in the format of `/proc/meminfo`.
 fn total_memory(text: &str) -> Option<u64> {
     let told = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = told.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
 }
 
-/// A control group of the host for all processes of one workspace. Clones share the group. Dropping
-/// the last clone kills the processes in the group and removes it.
+/// A control group of the host that contains all processes of one workspace. Clones share the
+/// group. When the last clone is dropped, the processes in the group are killed and the group is
+/// removed.
 #[derive(Clone, Debug)]
 pub struct ControlGroup {
     shared: Arc<Shared>,
@@ -76,26 +78,27 @@ pub struct ControlGroup {
 struct Shared {
     group: Group,
     limits: ControlGroupLimits,
-    /// Locked for reading while a process starts, and for writing while the group is frozen: a
-    /// process that is frozen before it executes its program would block the thread that starts
-    /// processes.
+    /// Locked for reading while a process starts, and for writing while the group is frozen.
+    /// Without this lock, a process could be frozen before it executes its program, which would
+    /// block the thread that starts processes.
     entering: Arc<RwLock<()>>,
-    /// `Some` while the group is frozen.
+    /// The lock for writing. `Some` while the group is frozen.
     frozen: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
 }
 
-/// Permission to start a process in a group. The group cannot be frozen while this is held.
+/// Permission to start a process in a group. While this value exists, the group cannot be frozen.
 #[derive(Debug)]
 pub(crate) struct Entering {
     _lock: OwnedRwLockReadGuard<()>,
 }
 
 impl ControlGroup {
-    /// Makes an empty group with these limits. A watchdog removes the group if this process is
-    /// killed.
+    /// Makes an empty group with these limits. If this process is killed, a watchdog removes the
+    /// group.
     ///
     /// # Errors
-    /// `Unavailable` if the host does not allow the group, one of its limits, or the watchdog.
+    /// Fails with `Unavailable` if the host does not support the group or one of its limits, or if
+    /// the watchdog cannot be started.
     pub async fn create(limits: ControlGroupLimits) -> Result<ControlGroup> {
         blocking::run(move |_| {
             sweep_once();
@@ -116,17 +119,17 @@ impl ControlGroup {
         Ok(ControlGroup { shared: Arc::new(Shared { group, limits, entering, frozen }) })
     }
 
-    /// The limits of the group.
+    /// Returns the limits of the group.
     pub fn limits(&self) -> ControlGroupLimits {
         self.shared.limits
     }
 
-    /// Stops every process in the group, and waits until all have stopped. Commands that are
-    /// started meanwhile wait for [`thaw`](Self::thaw).
+    /// Freezes every process in the group, and waits until all of them have stopped. Commands that
+    /// are started while the group is frozen wait for [`thaw`](Self::thaw).
     ///
     /// # Errors
-    /// `Unavailable` if the host cannot freeze groups; `Io` if a process does not stop. Then all
-    /// processes continue.
+    /// Fails with `Unavailable` if the host cannot freeze groups, and with `Io` if a process does
+    /// not stop. If this fails, all processes continue.
     pub async fn freeze(&self) -> Result<()> {
         if self.is_frozen() {
             return Ok(());
@@ -137,25 +140,25 @@ impl ControlGroup {
         Ok(())
     }
 
-    /// Whether its processes are frozen.
+    /// Returns whether the processes of the group are frozen.
     pub fn is_frozen(&self) -> bool {
         self.shared.held().is_some()
     }
 
-    /// Lets frozen processes continue. Does nothing if none are frozen.
+    /// Lets frozen processes continue. Does nothing if the group is not frozen.
     ///
     /// # Errors
-    /// As [`freeze`](Self::freeze).
+    /// Fails in the same cases as [`freeze`](Self::freeze).
     pub async fn thaw(&self) -> Result<()> {
         self.turn(Motion::Moving).await?;
         *self.shared.held() = None;
         Ok(())
     }
 
-    /// Kills every process in the group, including frozen ones, and waits until none is left.
+    /// Kills every process in the group, including frozen ones, and waits until no process is left.
     ///
     /// # Errors
-    /// `Io` if a process does not end.
+    /// Fails with `Io` if a process does not end.
     pub async fn kill_all(&self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         blocking::run(move |_| {
@@ -170,7 +173,7 @@ impl ControlGroup {
         .await
     }
 
-    /// Whether the kernel killed a process because of the memory limit.
+    /// Returns whether the kernel killed a process because of the memory limit.
     pub fn ran_out_of_memory(&self) -> bool {
         self.shared.group.oom_killed()
     }
@@ -195,14 +198,14 @@ impl ControlGroup {
         Entering { _lock: Arc::clone(&self.shared.entering).read_owned().await }
     }
 
-    /// The directories of the group in all hierarchies.
+    /// Returns the group, with its directories in all hierarchies.
     pub(super) fn group(&self) -> &Group {
         &self.shared.group
     }
 
-    /// The files through which a process enters: it writes `0` into each. `own` is the command's
-    /// own group, which the process enters too; a directory that contains a directory of `own` is
-    /// left out.
+    /// Opens the files through which a process enters the group, by writing `0` to each. `own` is
+    /// the command's own group, which the process enters too. If a directory of `own` lies below a
+    /// directory of this group, the latter is left out.
     pub(crate) fn entry_files(&self, own: Option<&Group>) -> io::Result<Vec<OwnedFd>> {
         let is_covered = |directory: &&Directory| {
             let inside = |own: &Directory| own.place.starts_with(&directory.place);
@@ -226,11 +229,11 @@ impl Shared {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills all processes. Returns whether none is left.
+    /// Kills all processes. Returns whether no process is left.
     fn clear(&self) -> bool {
         for _ in 0..TRIES {
             if let Some(freezer) = Freezer::of(&self.group) {
-                // v1 does not kill frozen processes.
+                // Let the processes continue first, because v1 does not kill frozen processes.
                 let _ = freezer.set(Motion::Moving);
             }
             self.group.kill();
@@ -254,14 +257,14 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(freezer) = Freezer::of(&self.group) {
-            // v1 does not kill frozen processes.
+            // Let the processes continue first, because v1 does not kill frozen processes.
             let _ = freezer.set(Motion::Moving);
         }
     }
 }
 
 impl Groups {
-    /// Makes an empty group with all of these limits, and with a freezer if the host has one.
+    /// Makes an empty group with all of these limits. The group gets a freezer if the host has one.
     fn make_total(&self, limits: &ControlGroupLimits) -> std::result::Result<Group, Lack> {
         let mut group = self.make_below(None, &super::wanted::total(limits))?;
         if Freezer::of(&group).is_none()
@@ -295,7 +298,7 @@ impl Motion {
     }
 }
 
-/// The files of a group that freeze its processes and let them continue.
+/// The files of a group through which its processes are frozen and continued.
 struct Freezer<'a> {
     directory: &'a Path,
     version: Version,
@@ -315,7 +318,7 @@ impl Freezer<'_> {
 
     fn turn(&self, motion: Motion) -> io::Result<()> {
         for _ in 0..FREEZE_TRIES {
-            // In v1, repeat the request while processes are being started.
+            // The request is repeated, because in v1 it must be if processes are being started.
             self.set(motion)?;
             if self.is(motion)? {
                 return Ok(());
@@ -472,7 +475,7 @@ mod tests {
         }
     }
 
-    /// A shell that enters the group and then runs `line`. Its output can be read.
+    /// Starts a shell that enters the group and then runs `line`. The shell's output can be read.
     fn inside(group: &ControlGroup, line: &str) -> Child {
         let places = group.shared.group.directories.iter().map(|directory| {
             let place = match directory.version {
@@ -497,7 +500,7 @@ mod tests {
         stand_and_go_on(group).await;
     }
 
-    /// As on a host that does not mount v2.
+    /// Tests the case of a host that does not mount v2.
     #[tokio::test]
     async fn frozen_processes_stand_and_go_on_in_the_first_version() {
         let text = |path| fs::read_to_string(path).unwrap();
@@ -539,7 +542,7 @@ mod tests {
         group.thaw().await.unwrap();
         drop(group.entering().await);
         assert!(answers(Duration::from_secs(30)), "a process that goes on does not answer");
-        // Kill it while it is frozen.
+        // Kill the process while it is frozen.
         group.freeze().await.unwrap();
         group.kill_all().await.unwrap();
         use std::os::unix::process::ExitStatusExt;
@@ -587,7 +590,8 @@ mod tests {
         let is_in = |file: PathBuf| {
             fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == pid))
         };
-        // The shell enters one hierarchy after the other, and is throttled from the first one on.
+        // The shell enters the hierarchies one after the other, and is throttled as soon as it has
+        // entered the first.
         let is_inside = || {
             places(&group).into_iter().all(|place| {
                 is_in(place.join("cgroup.procs")) || is_in(place.join("members/cgroup.procs"))
@@ -612,7 +616,7 @@ mod tests {
         for directory in &own.directories {
             assert!(bases.iter().any(|base| directory.place.starts_with(base)), "{directory:?}");
         }
-        // One file for each hierarchy of the workspace's group.
+        // Expect one entry file for each hierarchy of the workspace's group.
         let entries =
             own.entry_files().unwrap().len() + group.entry_files(Some(&own)).unwrap().len();
         assert_eq!(entries, bases.len());

@@ -1,4 +1,4 @@
-//! The limits of a command, and the files of a control group that set them.
+//! The limits of a command, and the control group files that set them.
 
 use std::io;
 
@@ -6,15 +6,16 @@ use super::ControlGroupLimits;
 use super::directory::{Directory, Version};
 use crate::host_features::Lack;
 
-/// The kernel has no more process ids than this, and refuses a higher limit.
+/// The highest limit on processes that the kernel accepts, which is its maximum number of process
+/// ids.
 const MOST_PROCESSES: u64 = 4 * 1024 * 1024;
 
-/// Limits of one command, for all its processes together.
+/// The limits of one command, each for all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Bytes of memory, swap included.
+    /// Maximum number of bytes of memory, including swap.
     pub(crate) memory: Option<u64>,
-    /// Processes and threads at the same time.
+    /// Maximum number of processes and threads at the same time.
     pub(crate) processes: Option<u64>,
 }
 
@@ -25,7 +26,7 @@ impl Wanted {
     }
 }
 
-/// The limits of a workspace.
+/// Returns the limits of a workspace as a list.
 pub(super) fn total(limits: &ControlGroupLimits) -> Vec<Limit> {
     let ControlGroupLimits { memory, processes, cpu_millis } = *limits;
     let mut all = Wanted { memory, processes }.limits();
@@ -37,12 +38,12 @@ pub(super) fn total(limits: &ControlGroupLimits) -> Vec<Limit> {
 pub(super) enum Limit {
     Memory(u64),
     Processes(u64),
-    /// Thousandths of one processor.
+    /// Processor time, in thousandths of one processor.
     Cpu(u64),
 }
 
-/// The period for which processor time is allotted, in microseconds, and the smallest share that
-/// the kernel accepts.
+/// The period, in microseconds, to which a share of processor time refers, and the smallest share
+/// that the kernel accepts.
 const CPU_PERIOD: u64 = 100_000;
 const LEAST_CPU: u64 = 1_000;
 
@@ -60,7 +61,8 @@ impl Limit {
             (Limit::Memory(bytes), Version::First) => {
                 let bytes = bytes.to_string();
                 group.write("memory.limit_in_bytes", &bytes)?;
-                // In this order: the limit with swap must not be below the limit without it.
+                // The limit that includes swap must be set second, because it must not be lower
+                // than the limit without swap.
                 group.write_if_there("memory.memsw.limit_in_bytes", &bytes)
             }
             (Limit::Memory(bytes), Version::Second) => {
@@ -83,7 +85,7 @@ impl Limit {
         }
     }
 
-    /// Extends the cause of `lack` by the limit that cannot be set.
+    /// Adds the limit that cannot be set to the cause of `lack`.
     pub(super) fn lacking(self, lack: &Lack) -> Lack {
         let what = match self {
             Limit::Memory(bytes) => format!("the memory limit of {bytes} bytes"),

@@ -1,11 +1,12 @@
-//! The part of a spool that is on disk: records in a sequence of unnamed files. Beyond the bound
-//! the oldest file is dropped.
+//! The part of a spool that is on disk. It consists of records in a sequence of unnamed files. If
+//! the limit is exceeded, the oldest file is dropped.
 //!
-//! - Each record carries its sequence number, so a gap (output that could not be written) needs no
-//!   bookkeeping.
-//! - The positions of records are noted only at intervals, so that many small records cost no
+//! - Each record contains its sequence number. So nothing has to be stored about gaps, which exist
+//!   where output could not be written.
+//! - The positions of records are stored only at intervals, so that many small records need little
 //!   memory.
-//! - The bound counts the length of the files, headers included, and is checked before each write.
+//! - The limit applies to the length of the files, including headers, and is checked before each
+//!   write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,27 +23,28 @@ use rustix::io::Errno;
 
 use super::{LONGEST_PIECE, Record};
 
-/// Length of one file, unless the bound is small.
+/// Length of one file in bytes, unless the limit is small.
 const SEGMENT: u64 = 8 * 1024 * 1024;
-/// The bound is divided among at least this many files, so that dropping one keeps most of the
-/// output.
+/// The limit is divided among at least this number of files, so that most of the output is kept
+/// when one file is dropped.
 const SEGMENTS: u64 = 8;
 /// Maximum number of bytes of one write.
 const WRITE: usize = 256 * 1024;
-/// Distance between two noted positions of records.
+/// Distance in bytes between two stored positions of records.
 const MARK: u64 = 64 * 1024;
-/// Sequence number, channel and length.
+/// Length of a record's header: sequence number, channel and length.
 const HEADER: usize = 8 + 1 + 4;
-/// Long enough to reach any record from the mark before it, and to read it to its end.
+/// Length of a block. It is long enough to reach any record from the stored position before it, and
+/// to read the record to its end.
 const BLOCK: usize = MARK as usize + HEADER + LONGEST_PIECE;
 
 pub(super) struct Disk {
     directory: PathBuf,
     bound: u64,
     segments: VecDeque<Segment>,
-    /// Total length of all segments.
+    /// Total length of all segments in bytes.
     used: u64,
-    /// The end of the newest record.
+    /// The sequence number at the end of the newest record.
     end: u64,
 }
 
@@ -64,13 +66,14 @@ impl Disk {
         Disk { directory, bound, segments: VecDeque::new(), used: 0, end: 0 }
     }
 
-    /// The end of the newest record, even if that record was dropped.
+    /// Returns the sequence number at the end of the newest record, even if that record was
+    /// dropped.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Writes `records`, which follow all that were written before. Records that cannot be written
-    /// are lost.
+    /// Writes `records`, which follow all records that were written before. Records that cannot be
+    /// written are lost.
     pub(super) fn append(&mut self, records: &[Record]) {
         let mut rest = records;
         while !rest.is_empty() {
@@ -83,7 +86,7 @@ impl Disk {
                 let whole = usize::try_from(self.segment()).unwrap_or(usize::MAX);
                 (count, length) = fitting(rest, whole.min(WRITE));
             }
-            // The record is longer than a segment, but it may still be within the bound.
+            // The record is longer than a segment, but it may still fit into the limit.
             if count == 0 {
                 (count, length) = (1, HEADER + rest[0].bytes.len());
             }
@@ -96,8 +99,8 @@ impl Disk {
         }
     }
 
-    /// The records from the first one that ends after `from`. A segment that cannot be read is
-    /// dropped.
+    /// Returns the records from the first one that ends after `from`. A segment that cannot be read
+    /// is dropped.
     pub(super) fn read(&mut self, from: u64) -> Option<Block> {
         loop {
             let at = self.segments.partition_point(|segment| segment.end <= from);
@@ -148,7 +151,7 @@ impl Disk {
     }
 }
 
-/// How many of `records` fit into `room`, and their length on disk.
+/// Returns how many of `records` fit into `room`, and their length on disk.
 fn fitting(records: &[Record], room: usize) -> (usize, usize) {
     let mut length = 0;
     for (count, record) in records.iter().enumerate() {
@@ -162,7 +165,8 @@ fn fitting(records: &[Record], room: usize) -> (usize, usize) {
 }
 
 impl Segment {
-    /// If the write fails, the segment is unchanged, and the next write goes to the same position.
+    /// Writes records to the end of the segment. If this fails, the segment is unchanged, and the
+    /// next write goes to the same position.
     fn write(&mut self, records: &[Record], length: usize) -> Result<u64, Errno> {
         let mut buffer = Vec::with_capacity(length);
         let mut marks = Vec::new();
@@ -188,8 +192,8 @@ impl Segment {
         let mut block = self.block(mark.offset)?;
         while let Some(record) = block.peek() {
             if record.end() > from {
-                // Start the block at this record, so that it also has the records that the reader
-                // wants next.
+                // Let the block start at this record, so that it also contains the following
+                // records, which the reader will need next.
                 return match block.at {
                     0 => Ok(block),
                     at => self.block(mark.offset + at as u64),
@@ -212,14 +216,14 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// A part of a segment that begins with a record. The last record in it may be incomplete.
+/// A part of a segment. It starts with a record. The last record in it may be incomplete.
 pub(super) struct Block {
     bytes: Vec<u8>,
     at: usize,
 }
 
 impl Block {
-    /// The sequence number of the next record.
+    /// Returns the sequence number of the next record.
     pub(super) fn start(&self) -> Option<u64> {
         self.peek().map(|head| head.start)
     }
@@ -227,13 +231,13 @@ impl Block {
     pub(super) fn next(&mut self) -> Option<Record> {
         let head = self.peek()?;
         let bytes = self.bytes.get(self.at + HEADER..self.at + HEADER + head.length)?;
-        // A copy, since a reader may keep it for long.
+        // The bytes are copied, because a reader may keep them for a long time.
         let bytes = Bytes::copy_from_slice(bytes);
         self.skip();
         Some(Record { start: head.start, channel: head.channel, bytes })
     }
 
-    /// The header of the next record, if the block has the whole record.
+    /// Returns the header of the next record, if the block contains the whole record.
     fn peek(&self) -> Option<Head> {
         let (head, rest) = self.bytes.get(self.at..)?.split_first_chunk::<HEADER>()?;
         let (start, head) = head.split_first_chunk::<8>()?;
@@ -274,12 +278,13 @@ fn encode(record: &Record, out: &mut Vec<u8>) {
     out.extend_from_slice(&record.bytes);
 }
 
-/// Creates an unnamed file in `directory`. The kernel removes it when we close it or end.
+/// Creates an unnamed file in `directory`. The kernel removes the file when it is closed or when
+/// this process ends.
 fn unnamed(directory: &Path) -> Result<File, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
-        // The errors of file systems and kernels that do not support unnamed files.
+        // File systems and kernels that do not support unnamed files return these errors.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         made => return made.map(File::from),
     }

@@ -1,4 +1,4 @@
-//! Tests what readers of a spool see, also against a plain list of all bytes.
+//! Tests what readers of a spool get. Some tests compare it with a plain list of all bytes.
 
 use futures_util::FutureExt;
 
@@ -159,7 +159,7 @@ async fn small_pieces_are_joined_and_their_cost_is_bounded() {
 async fn a_writer_that_goes_away_loses_nothing() {
     let (spool, _directory) = spool(Bounds { memory: 10_000, disk: 1 << 20 });
     for n in 0..100u8 {
-        // Dropped in the middle of its wait for the disk, except by chance.
+        // Drop the future while it waits for the disk. By chance it may have finished before.
         let _ = spool.push(OutputChannel::Stdout, vec![n; 4_999].into()).now_or_never();
     }
     spool.push(OutputChannel::Stdout, vec![100; 4_999].into()).await;
@@ -172,7 +172,7 @@ async fn a_writer_that_goes_away_loses_nothing() {
     }
 }
 
-/// A generator of pseudorandom numbers that are the same on every run.
+/// A generator of pseudorandom numbers. Every run produces the same numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -227,8 +227,8 @@ async fn agrees_with_a_plain_list() {
     }
 }
 
-/// Reads at `from` and compares. Returns the position to read on from, and the number of lost
-/// bytes.
+/// Reads at `from` and compares the result. Returns the position of the next read, and the number
+/// of lost bytes.
 async fn check(spool: &Spool, all: &[(OutputChannel, u8)], from: u64) -> (u64, u64) {
     let Read::Piece(output) = spool.read(from).await else {
         assert!(from >= all.len() as u64, "nothing at {from} of {}", all.len());
