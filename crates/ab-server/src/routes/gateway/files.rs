@@ -375,7 +375,7 @@ async fn replace(backend: &Backend, from: &WsPath, to: &WsPath) -> Result<(), Er
     let unlisted = backend.with_reserved_names_allowed();
     let mut random = [0; 8];
     getrandom::fill(&mut random)
-        .map_err(|error| Error::for_path(Verb::Rename, to, ErrorKind::Io, &error.to_string()))?;
+        .map_err(|error| Error::for_path(Verb::Rename, to, ErrorKind::Io, error.to_string()))?;
     let name = format!("{TEMP_FILE_PREFIX}{:016x}", u64::from_ne_bytes(random));
     let aside = to.parent().unwrap_or_default().join_unchecked(&name);
     unlisted.rename(to, &aside).await?;
