@@ -220,7 +220,9 @@ fn server_has_no_surface_but_the_gateway() {
 #[test]
 fn root_that_does_not_exist_is_an_error_of_the_start() {
     let stage = Stage::with(&[("file", "")]);
-    for (flag, path) in [("--root", "/nope"), ("--fs-root", "/nope"), ("--root", "file")] {
+    let missing = stage.outside("missing");
+    let missing = missing.to_str().unwrap();
+    for (flag, path) in [("--root", missing), ("--fs-root", missing), ("--root", "file")] {
         let ran = stage.run(&["server", "--port", "0", flag, path]);
         assert_ne!(ran.code, 0);
         assert!(ran.err.contains(&format!("open {path}")), "{}", ran.err);

@@ -264,15 +264,17 @@ fn a_person_at_the_terminal_is_asked() {
     for flags in [&[][..], &["--pty"][..]] {
         let words = [&["exec", "--rules", "rules.toml"], flags, &["--", "echo push && echo ran"]];
         let words = words.concat();
-        let yes = stage.typed(&words, b"y\r");
+        let answered = |keys: &str| {
+            let mut typist = stage.typist(&words);
+            typist.wait_for("run it? [y/N] ");
+            typist.press(keys);
+            typist.end()
+        };
+        let yes = answered("y\r");
         assert_eq!(yes.code, 0, "{flags:?}: {}", yes.text());
-        assert!(
-            yes.text().contains("run it? [y/N] ") && yes.text().contains("\nran\n"),
-            "{}",
-            yes.text()
-        );
-        for keys in [&b"n\r"[..], b"\r", b"yep\r", b"\x04"] {
-            let no = stage.typed(&words, keys);
+        assert!(yes.text().contains("\nran\n"), "{}", yes.text());
+        for keys in ["n\r", "\r", "yep\r", "\x04"] {
+            let no = answered(keys);
             assert_eq!(no.code, 126, "{flags:?}: {}", no.text());
             assert!(no.text().contains("not approved by person:terminal: "), "{}", no.text());
             assert!(!no.text().contains("\nran\n"), "{}", no.text());

@@ -96,7 +96,8 @@ fn what_was_typed_before_a_question_does_not_answer_it() {
         { "type": "shell", "command": "rm -rf data" },
     ]));
     std::fs::write(&operations, text).unwrap();
-    let mut typist = stage.typist(&["run", operations.to_str().unwrap(), "--root", "."]);
+    let run = ["run", operations.to_str().unwrap(), "--root", ".", "--policy", "permissive"];
+    let mut typist = stage.typist(&run);
     typist.wait_for("  begun");
     typist.press("yes\n");
     typist.wait_for("yes\r\n");

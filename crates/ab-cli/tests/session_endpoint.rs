@@ -225,7 +225,7 @@ async fn directory_configures_the_agents_of_its_sessions() {
     // The link is not part of it, and neither is what came after the tag.
     assert!(said.contains("fetched: lint it\nlinted"), "{said}");
     assert!(said.contains("skills: lint review\n"), "{said}");
-    assert!(said.contains("files: SKILL.md bin\n"), "{said}");
+    assert!(said.contains("files: SKILL.md bin"), "{said}");
     if !said.contains("cannot reach the MCP endpoint") {
         let greeted = said.lines().find(|line| line.starts_with("greeted: ")).unwrap();
         assert!(greeted.ends_with("bwrap"), "{said}");

@@ -160,16 +160,19 @@ pub(crate) struct Typist {
 }
 
 impl Typist {
-    /// Waits until a text is shown that was not shown at the last wait.
+    /// Waits until a text is shown after the one of the last wait.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
         let mut piece = [0; 65536];
-        while !self.shown[self.seen..].contains(text) {
+        let found = loop {
+            if let Some(found) = self.shown[self.seen..].find(text) {
+                break found;
+            }
             let length = self.screen.read(&mut piece).unwrap();
             assert!(length > 0, "no {text:?} in {}", self.shown);
             self.shown.push_str(&String::from_utf8_lossy(&piece[..length]));
-        }
-        self.seen = self.shown.len();
+        };
+        self.seen += found + text.len();
     }
 
     pub(crate) fn press(&self, keys: &str) {
@@ -177,13 +180,18 @@ impl Typist {
     }
 
     /// Waits for the end of the command, and returns everything that was shown.
-    pub(crate) fn finish(mut self) -> String {
+    pub(crate) fn finish(self) -> String {
+        self.end().text()
+    }
+
+    /// Waits for the end of the command.
+    pub(crate) fn end(mut self) -> Ran {
         drop(self.keys.take());
         let mut rest = Vec::new();
         self.screen.read_to_end(&mut rest).unwrap();
-        self.child.wait().unwrap();
+        let code = self.child.wait().unwrap().code().unwrap();
         self.shown.push_str(&String::from_utf8_lossy(&rest));
-        self.shown.replace("\r\n", "\n")
+        Ran { code, out: self.shown.replace("\r\n", "\n").into_bytes(), err: String::new() }
     }
 }
 
