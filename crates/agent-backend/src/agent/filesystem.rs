@@ -41,7 +41,7 @@ impl FilesystemToolset {
         self
     }
 
-    /// Adds the tools that change files.
+    /// Adds the tools that change files, except in a read-only sub-agent.
     pub fn allow_writes(mut self) -> Self {
         self.writes = FileWrites::Allowed;
         self
@@ -58,7 +58,9 @@ impl FilesystemToolset {
 impl Toolset for FilesystemToolset {
     async fn open(&self, session: &AgentSession) -> Result<SessionToolset> {
         let root = ToolsetRoot::open(session.require_backend()?, self.root.as_deref())?;
-        let families: &[ToolFamily] = match self.writes {
+        // Tools that can only fail would cost a model its turns.
+        let writes = if session.is_read_only() { FileWrites::Refused } else { self.writes };
+        let families: &[ToolFamily] = match writes {
             FileWrites::Refused => &[ToolFamily::ReadFiles],
             FileWrites::Allowed => &[ToolFamily::ReadFiles, ToolFamily::ChangeFiles],
         };
