@@ -213,23 +213,47 @@ impl BackendFactory for RemotePerSession {
 
 /// Gives each session the backend of a pool whose key is the session's id. The session, its tools
 /// and its sub-agents hold a lease. The pool may destroy a backend once none of them uses it.
-#[derive(Debug)]
+///
+/// The factory of the pool does not get the key. Unless
+/// [`configure_if_created`](Self::configure_if_created) sets a place, it makes all backends from
+/// the same configuration, for example in the same directory.
 pub struct PooledPerSession<C> {
     pool: Arc<BackendPool<C>>,
+    configure: Option<Arc<ConfigureForSession<C>>>,
 }
+
+type ConfigureForSession<C> = dyn Fn(&mut C, &SessionContext) + Send + Sync;
 
 impl<C> PooledPerSession<C> {
     pub fn new(pool: Arc<BackendPool<C>>) -> Self {
-        Self { pool }
+        Self { pool, configure: None }
+    }
+
+    /// Changes a copy of the pool's configuration if a backend is created for a session, for
+    /// example to its own directory.
+    pub fn configure_if_created(
+        mut self,
+        change: impl Fn(&mut C, &SessionContext) + Send + Sync + 'static,
+    ) -> Self {
+        self.configure = Some(Arc::new(change));
+        self
     }
 }
 
 #[async_trait]
 impl<C: Clone + Send + Sync + 'static> BackendFactory for PooledPerSession<C> {
     async fn make_backend(&self, context: SessionContext) -> Result<SessionBackend> {
-        let lease =
-            self.pool.acquire(BackendLeaseRequest::for_key(context.session_id.as_str())).await?;
-        Ok(lease.into())
+        let mut request = BackendLeaseRequest::for_key(context.session_id.as_str());
+        if let Some(configure) = self.configure.clone() {
+            request = request.configure_if_created(move |config| configure(config, &context));
+        }
+        Ok(self.pool.acquire(request).await?.into())
+    }
+}
+
+impl<C> fmt::Debug for PooledPerSession<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PooledPerSession").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 

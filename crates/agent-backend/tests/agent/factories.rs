@@ -11,8 +11,8 @@ use agent_backend::agent::{
 };
 use agent_backend::serve_client::SessionId;
 use agent_backend::{
-    Backend, BackendPool, BackendPoolOptions, ErrorKind, RemoteConfig, Result, ServeClient,
-    ServeClientSettings, memory,
+    Backend, BackendPool, BackendPoolOptions, ErrorKind, MissingRootPolicy, RemoteConfig, Result,
+    ServeClient, ServeClientSettings, memory,
 };
 
 use super::{config, local, named};
@@ -92,6 +92,25 @@ async fn an_overlay_per_session_keeps_changes_apart_until_they_are_committed() {
     }
     let [plain, _] = started(MemoryPerSession, ["a", "b"]).await;
     assert!(plain.overlay().is_none());
+}
+
+#[tokio::test]
+async fn pooled_sessions_have_the_places_that_their_configuration_names() {
+    async fn make(root: PathBuf) -> Result<Backend> {
+        let mut config = config(&root);
+        config.options.missing_root = MissingRootPolicy::Create;
+        agent_backend::local_with(config)
+    }
+    let base = tempfile::tempdir().unwrap();
+    let options = BackendPoolOptions::new(base.path().to_owned());
+    let pool = Arc::new(BackendPool::new(make, options).unwrap());
+    let factory = PooledPerSession::new(pool)
+        .configure_if_created(|root: &mut PathBuf, context| root.push(context.session_id.as_str()));
+    apart(factory).await;
+    for id in ["ada", "grace"] {
+        let own = std::fs::read_to_string(base.path().join(id).join("own.txt")).unwrap();
+        assert_eq!(own, format!("{id}'s"));
+    }
 }
 
 #[tokio::test]
