@@ -6,6 +6,7 @@ use ab_api::{
     SessionId, SessionStatus,
 };
 use ab_policy::PolicyRuleFile;
+use ab_testkit::http_remote::HttpRemote;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -136,7 +137,7 @@ const GREETER: &str = r#"while IFS= read -r line; do
 done"#;
 
 /// A repository whose tag `v1` has the skill `lint` in the directory `skills`: its URL.
-fn skill_repository(parent: &std::path::Path) -> String {
+fn skill_repository(parent: &std::path::Path) {
     let root = parent.join("skill-repository");
     let skill = root.join("skills/lint");
     std::fs::create_dir_all(skill.join("bin")).unwrap();
@@ -153,7 +154,6 @@ fn skill_repository(parent: &std::path::Path) -> String {
     git(&root, &["tag", "-a", "v1", "-m", "The first"]);
     std::fs::write(skill.join("SKILL.md"), "changed later\n").unwrap();
     git(&root, &["commit", "-q", "-a", "-m", "Later"]);
-    format!("file://{}", root.display())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +195,10 @@ async fn directory_configures_the_agents_of_its_sessions() {
     std::fs::write(skill.join("bin/check"), "#!/bin/sh\necho checked\n").unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(skill.join("bin/check"), executable).unwrap();
-    let repository = skill_repository(source.parent().unwrap());
+    let beside = source.parent().unwrap();
+    skill_repository(beside);
+    let remote = HttpRemote::open(beside);
+    let repository = remote.url("skill-repository/.git");
     let of_repository = |member: &str, value: &str| {
         let mut source = json!({ "type": "git", "source": repository, "subpath": "skills" });
         source[member] = value.into();
@@ -208,6 +211,7 @@ async fn directory_configures_the_agents_of_its_sessions() {
         "branch": of_repository("ref", "no-such"),
         "below": of_repository("subpath", "../source"),
         "unreachable": of_repository("source", "http://127.0.0.1:1/x.git"),
+        "private": of_repository("source", &format!("file://{}/skill-repository", beside.display())),
         "far": { "sources": [{ "type": "svn", "source": "owner/repo" }] },
         "odd": { "sources": [{ "type": "github", "source": "repo" }] },
         "outside": { "sources": [{ "type": "local", "source": "/etc" }] },

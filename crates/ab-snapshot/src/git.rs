@@ -64,6 +64,22 @@ const OVERRIDES: &[&str] = &[
 /// Additional settings for commands that must not use anything of the operator.
 const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
 
+/// The variables of the operator for [`Git::anonymous`]: they say how to reach the network.
+const KEPT_WITHOUT_CREDENTIALS: &[&str] = &[
+    "PATH",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+];
+
 /// The git program and the environments that it runs in.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
@@ -141,6 +157,20 @@ impl Git {
             max_output: MAX_OUTPUT,
         };
         GitRun { git: self, run, what: String::new() }
+    }
+
+    /// The same program without the configuration and the credentials of the operator. For addresses
+    /// that the operator did not choose.
+    pub(crate) fn anonymous(&self) -> Git {
+        let is_kept = |name: &OsString| KEPT_WITHOUT_CREDENTIALS.iter().any(|kept| name == kept);
+        let kept = self.operator.iter().filter(|(name, _)| is_kept(name)).cloned();
+        let own = [
+            ("HOME", self.home.clone().into_os_string()),
+            ("GIT_CONFIG_GLOBAL", self.config.clone().into_os_string()),
+            ("GIT_CONFIG_NOSYSTEM", "1".into()),
+        ];
+        let operator = kept.chain(own.map(|(name, value)| (name.into(), value))).collect();
+        Git { operator, ..self.clone() }
     }
 
     /// Prepares a git command on one of our own repositories.

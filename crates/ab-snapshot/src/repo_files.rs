@@ -46,10 +46,12 @@ pub struct RepoFiles<'a> {
 }
 
 impl SessionWorkspaceStore {
-    /// Fetches a commit into the cache of its source and lists the files below a directory.
+    /// Fetches a commit into a cache and lists the files below a directory. The operator's
+    /// credentials are not used, and the cache is not that of sessions, which may have used them.
     ///
     /// # Errors
-    /// The source cannot be read within the time, or has no such reference or directory.
+    /// The source cannot be read within the time without credentials, or has no such reference or
+    /// directory.
     pub async fn repo_files(&self, request: &RepoFilesRequest) -> Result<RepoFiles<'_>> {
         let RepoFilesRequest { source, reference, timeout, .. } = request;
         let directory = directory(&request.directory)?;
@@ -58,9 +60,10 @@ impl SessionWorkspaceStore {
         if let Some(path) = source.local_path() {
             self.refuse_own(path, GitTaskField::RepoUrl)?;
         }
-        let open = Source::open(&self.git, source).await?;
+        let anonymous = self.git.anonymous();
+        let open = Source::open(&anonymous, source).await?;
         let wanted = Wanted::find(&open, reference.as_deref(), left()).await?;
-        let key = source.key();
+        let key = source.anonymous_key();
         let cache = self.area.cache(&key);
         let lock = self.area.lock(&key, left()).await?;
         cache::prepare(&self.git, &cache, &wanted.commit).await?;

@@ -82,6 +82,20 @@ impl RepoSource {
         digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Returns the name of the cache of what can be read without credentials.
+    pub(crate) fn anonymous_key(&self) -> String {
+        match self {
+            RepoSource::Local(_) => self.key(),
+            RepoSource::Remote(url) => RepoSource::Remote(format!("anonymous {url}")).key(),
+        }
+    }
+
+    /// Whether the source is a URL that can be read without credentials of this host.
+    pub fn is_http(&self) -> bool {
+        let schemes = ["https://", "http://"];
+        matches!(self, RepoSource::Remote(url) if schemes.iter().any(|it| url.starts_with(it)))
+    }
+
     pub fn local_path(&self) -> Option<&Path> {
         match self {
             RepoSource::Local(path) => Some(path),

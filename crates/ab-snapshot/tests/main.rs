@@ -11,6 +11,5 @@ mod deliver;
 mod files;
 mod fixture;
 mod hostile;
-mod http_remote;
 mod prepare;
 mod remote;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ab_core::ErrorKind;
 use ab_snapshot::{GitTaskField, GitWorkspaceRequest, PreparedWorkspaceNote, RepoSource};
+use ab_testkit::http_remote::HttpRemote;
 
 use crate::fixture::{Fixture, Sandbox, branch};
-use crate::http_remote::HttpRemote;
 
 /// Makes an `ssh` that runs the command here and writes it down, and configures it for the operator.
 fn operator_ssh(fixture: &Fixture) -> PathBuf {

@@ -21,6 +21,7 @@ pub mod fuzz;
 pub mod gate;
 mod heard;
 pub mod host;
+pub mod http_remote;
 pub mod model;
 pub mod operations;
 pub mod peers;

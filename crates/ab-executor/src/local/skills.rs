@@ -119,7 +119,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies skills of a repository at a URL, with the operator's credentials for git.
+    /// Copies skills of a repository at a URL. The configuration may have come with a hostile
+    /// repository. So only HTTP is used, without the operator's credentials for git.
     async fn add_repository(&mut self, url: &str, source: &SkillSource) -> Result<(), String> {
         let told = |error: SnapshotError| SnapshotError { field: None, ..error }.to_string();
         let timeout = self.deadline.saturating_duration_since(Instant::now());
@@ -129,8 +130,12 @@ impl Copying<'_> {
                 FETCH_TIME.as_secs()
             ));
         }
+        let repository = RepoSource::parse(url).map_err(told)?;
+        if !repository.is_http() {
+            return Err("the address must begin with https:// or http://".to_owned());
+        }
         let request = RepoFilesRequest {
-            source: RepoSource::parse(url).map_err(told)?,
+            source: repository,
             reference: source.reference.clone(),
             directory: source.subpath.clone().unwrap_or_default(),
             timeout,

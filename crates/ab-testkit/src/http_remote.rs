@@ -1,4 +1,4 @@
-//! A git server over HTTP that wants a password: git's own `http-backend` behind a check of one header.
+//! A git server over HTTP: git's own `http-backend`, behind a check of one header if a password is wanted.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,14 +7,23 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// Serves every repository of a directory until the test ends.
-pub(crate) struct HttpRemote {
+pub struct HttpRemote {
     address: String,
     credentials: Arc<Mutex<Vec<String>>>,
 }
 
 impl HttpRemote {
+    /// Answers every request.
+    pub fn open(directory: &Path) -> HttpRemote {
+        Self::serve(directory, None)
+    }
+
     /// Requests need exactly this `Authorization`; others are answered with 401.
-    pub(crate) fn start(directory: &Path, authorization: &'static str) -> HttpRemote {
+    pub fn start(directory: &Path, authorization: &'static str) -> HttpRemote {
+        Self::serve(directory, Some(authorization))
+    }
+
+    fn serve(directory: &Path, authorization: Option<&'static str>) -> HttpRemote {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let credentials = Arc::new(Mutex::new(Vec::new()));
@@ -29,12 +38,12 @@ impl HttpRemote {
         HttpRemote { address, credentials }
     }
 
-    pub(crate) fn url(&self, repository: &str) -> String {
+    pub fn url(&self, repository: &str) -> String {
         format!("http://{}/{repository}", self.address)
     }
 
     /// The values of `Authorization` since the last call.
-    pub(crate) fn credentials(&self) -> Vec<String> {
+    pub fn credentials(&self) -> Vec<String> {
         std::mem::take(&mut *self.credentials.lock().unwrap())
     }
 }
@@ -42,7 +51,7 @@ impl HttpRemote {
 fn answer(
     mut stream: TcpStream,
     directory: &Path,
-    authorization: &str,
+    authorization: Option<&str>,
     seen: &Mutex<Vec<String>>,
 ) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -64,7 +73,7 @@ fn answer(
     reader.read_exact(&mut body)?;
     let credentials = header("authorization");
     seen.lock().unwrap().extend(credentials.clone());
-    if credentials.as_deref() != Some(authorization) {
+    if authorization.is_some() && credentials.as_deref() != authorization {
         return stream.write_all(
             b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"\r\nContent-Length: 0\r\n\
               Connection: close\r\n\r\n",
