@@ -118,7 +118,8 @@ pub(crate) struct AddressFile {
 }
 
 impl AddressFile {
-    /// Writes the address, so that clients on this machine can find the server.
+    /// Writes the address, so that clients on this machine can find the server. On a full disk it replaces the text of
+    /// the file that a killed server left. If there is none, the server runs without the file.
     ///
     /// # Errors
     ///
@@ -128,8 +129,18 @@ impl AddressFile {
         let beside = directory.join(format!("{ADDRESS}.new"));
         let text = json!({ "url": url, "pid": std::process::id() }).to_string();
         let fails = |error| Failure::input(format!("write {}", path.display()), error);
-        fs::write(&beside, format!("{text}\n")).map_err(fails)?;
-        fs::rename(&beside, &path).map_err(fails)?;
+        let text = format!("{text}\n");
+        match fs::write(&beside, &text).and_then(|()| fs::rename(&beside, &path)) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                // An empty file; clients do not read it.
+                let _ = fs::remove_file(&beside);
+                if overwrite(&path, &text).is_err() {
+                    let path = path.display();
+                    tracing::warn!(%error, "cannot write {path}: clients must name the server with --server");
+                }
+            }
+            written => written.map_err(fails)?,
+        }
         Ok(AddressFile { path })
     }
 }
@@ -140,6 +151,13 @@ impl Drop for AddressFile {
         // such a file.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Replaces the text of an existing file in its place, which needs no further room.
+fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 /// The URL of the server that uses the data directory. `None` if no server is running.

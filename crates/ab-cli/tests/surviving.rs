@@ -10,6 +10,7 @@ mod crashes;
 mod disk;
 mod endings;
 pub(crate) mod fixture;
+mod full_disk;
 mod http;
 mod programs;
 mod queue;

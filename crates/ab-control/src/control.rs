@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::crash::CrashTestPoint;
-use crate::driver::{Command, Driver, SessionRequest};
+use crate::driver::{Command, Driver, DriverStart, SessionRequest};
 use crate::housekeeping::{CLEANUP_REQUESTS, CleanupRequest, CountedStorage, Housekeeper};
 use crate::observation::{Observer, SessionMetrics};
 use crate::session_machine::{self, IllegalSessionInput, SessionInput, SessionState};
@@ -301,7 +301,7 @@ impl ControlPlane {
                 self.plane.reach(CrashTestPoint::Created);
                 for session in sessions {
                     let state = state(&session);
-                    self.spawn(session, state, false);
+                    self.spawn(session, state, DriverStart::New);
                 }
                 Ok(ids)
             }
@@ -374,7 +374,7 @@ impl ControlPlane {
             Err(error) => return Err(error.into()),
         }
         let id = next.id;
-        self.spawn(next, state, false);
+        self.spawn(next, state, DriverStart::New);
         Ok(id)
     }
 
@@ -536,26 +536,35 @@ impl ControlPlane {
         }
     }
 
-    /// Resumes a session that an earlier server process ran.
+    /// Resumes a session that an earlier server process ran. On a full disk the session waits until that can be stored, and
+    /// can be cancelled.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
-        let Some((session, state)) =
-            self.plane.begin_again(record, "The server restarted.").await?
-        else {
-            return Ok(());
-        };
+        let (session, state, start) =
+            match self.plane.begin_again(record.clone(), "The server restarted.").await {
+                Ok(Some((session, state))) => (session, state, DriverStart::TakenUp),
+                Ok(None) => return Ok(()),
+                Err(error) if error.is_disk_full() => {
+                    let SessionRecord { session, progress } = record;
+                    let keep_open = session.keep_open;
+                    let state = SessionState::restore(session.status, &progress, keep_open);
+                    let state = state.unwrap_or_else(|| SessionState::new(keep_open));
+                    (session, state, DriverStart::Unstored(error))
+                }
+                Err(error) => return Err(error),
+            };
         self.plane.reach(CrashTestPoint::TakenUp);
-        self.spawn(session, state, true);
+        self.spawn(session, state, start);
         Ok(())
     }
 
-    fn spawn(&self, session: Session, state: SessionState, is_taken_up: bool) {
+    fn spawn(&self, session: Session, state: SessionState, start: DriverStart) {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let id = session.id;
         self.plane.drivers().insert(id, sender);
         let plane = Arc::clone(&self.plane);
         let driver = Driver::new(Arc::clone(&plane), session, state, commands);
         self.plane.tasks.spawn(async move {
-            driver.run(is_taken_up).await;
+            driver.run(start).await;
             plane.drivers().remove(&id);
         });
     }

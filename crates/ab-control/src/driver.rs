@@ -4,6 +4,7 @@
 mod budget;
 mod effect;
 mod queue;
+mod recovery;
 mod waiting;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::effect::{Doing, Done};
+use self::recovery::Recovery;
 use self::waiting::{AwaitedDecision, Decided, Inherited};
 use crate::control::{ControlPlaneError, Plane};
 use crate::crash::CrashTestPoint;
@@ -36,17 +38,16 @@ const BATCH: usize = 64;
 /// How long the processes of a session may take to end when the server shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a driver waits before it retries after an error of the store.
-const STORE_RETRY: Duration = Duration::from_secs(1);
-
 const AGENT_GONE: &str = "the agent ended without reporting a reason";
+
+/// Receives the number of the prompt that the command is about.
+pub(crate) type CommandReply = oneshot::Sender<Result<Option<u32>, ControlPlaneError>>;
 
 /// A command from a person.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) request: SessionRequest,
-    /// Receives the number of the prompt that the command is about.
-    pub(crate) reply: oneshot::Sender<Result<Option<u32>, ControlPlaneError>>,
+    pub(crate) reply: CommandReply,
 }
 
 /// A request from a person to a session.
@@ -59,6 +60,16 @@ pub(crate) enum SessionRequest {
         input: Option<SessionInput>,
         change: SessionPromptChange,
     },
+}
+
+/// How a driver begins.
+#[derive(Debug)]
+pub(crate) enum DriverStart {
+    New,
+    /// With a session of an earlier server process, whose restart is stored.
+    TakenUp,
+    /// With a session of an earlier server process, whose restart could not be stored.
+    Unstored(StoreError),
 }
 
 pub(crate) struct Driver {
@@ -87,6 +98,7 @@ pub(crate) struct Driver {
     /// Whether the note that the session waits for a place was considered. It is written at most
     /// once, and only if the session has to wait.
     is_queue_told: bool,
+    recovery: Recovery,
 }
 
 /// The reason why the driver woke up.
@@ -124,13 +136,14 @@ impl Driver {
             permit,
             idle_since,
             is_queue_told: false,
+            recovery: Recovery::default(),
         }
     }
 
     /// Runs the session until it ends or the server shuts down.
-    pub(crate) async fn run(mut self, is_taken_up: bool) {
+    pub(crate) async fn run(mut self, start: DriverStart) {
         let id = self.session.id;
-        if is_taken_up {
+        if !matches!(start, DriverStart::New) {
             self.is_queue_told = true;
             // Processes of the previous server process must not run beside the new ones.
             self.end_processes(Duration::ZERO).await;
@@ -140,12 +153,17 @@ impl Driver {
                 self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
             }
         }
-        while let Err(error) = self.drive().await {
+        let mut outcome = match start {
+            DriverStart::Unstored(error) => Err(error),
+            DriverStart::New | DriverStart::TakenUp => self.drive().await,
+        };
+        while let Err(error) = outcome {
             tracing::error!(session = %id, %error, "cannot store the events of a session");
             self.end_processes(Duration::ZERO).await;
             if !self.recover(error).await {
                 return;
             }
+            outcome = self.drive().await;
         }
         let Some(ending) = self.state.ending() else { return };
         self.plane.reach(CrashTestPoint::Ended);
@@ -154,50 +172,6 @@ impl Driver {
         {
             tracing::warn!(session = %id, %error, "cannot clean up");
         }
-    }
-
-    /// Waits until the store works again, and then restarts the session as after a restart of the
-    /// server, so that the session still comes to an end after, for example, a full disk. Returns
-    /// `false` if the server shuts down first. The next server process then resumes the session.
-    async fn recover(&mut self, mut error: StoreError) -> bool {
-        self.reports = None;
-        self.cancelling = None;
-        self.budget_question = None;
-        self.budget_decision = None;
-        self.awaited.clear();
-        self.inherited.clear();
-        loop {
-            if matches!(error, StoreError::Closed | StoreError::NotFound) {
-                return false;
-            }
-            let retry = tokio::time::sleep(STORE_RETRY);
-            tokio::pin!(retry);
-            loop {
-                tokio::select! {
-                    () = self.plane.shutdown.cancelled() => return false,
-                    () = &mut retry => break,
-                    command = self.commands.recv() => match command {
-                        // The caller may have stopped waiting for the reply.
-                        Some(Command { reply, .. }) => { let _ = reply.send(Err(error.clone().into())); }
-                        None => return false,
-                    },
-                }
-            }
-            match self.begin_again(&error).await {
-                Ok(()) => return true,
-                Err(again) => error = again,
-            }
-        }
-    }
-
-    async fn begin_again(&mut self, cause: &StoreError) -> Result<(), StoreError> {
-        let record = self.plane.store.session_record(self.session.id).await?;
-        let cause = format!("The session's events could not be stored: {cause}.");
-        if let Some((session, state)) = self.plane.begin_again(record, &cause).await? {
-            self.session = session;
-            self.state = state;
-        }
-        Ok(())
     }
 
     async fn drive(&mut self) -> Result<(), StoreError> {
@@ -439,6 +413,7 @@ impl Driver {
 
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         let Command { request, reply } = command;
+        let is_cancel = matches!(request, SessionRequest::Input(SessionInput::Cancel));
         let outcome = match request {
             SessionRequest::Input(input) => self.obey_input(input).await.map(|()| None),
             SessionRequest::Prompts { input, change } => self.change_queue(input, change).await,
@@ -450,8 +425,13 @@ impl Driver {
             Err(ControlPlaneError::ShuttingDown) => Some(StoreError::Closed),
             _ => None,
         };
-        // The caller may have stopped waiting for the reply.
-        let _ = reply.send(outcome);
+        if is_cancel && failure.as_ref().is_some_and(StoreError::is_disk_full) {
+            // The session is cancelled when its workspace has made room.
+            self.recovery.cancel(reply);
+        } else {
+            // The caller may have stopped waiting for the reply.
+            let _ = reply.send(outcome);
+        }
         failure.map_or(Ok(()), Err)
     }
 

@@ -57,7 +57,10 @@ impl Area {
         for directory in ["cache", "workspaces", "git", "git/home"] {
             make_dir_all(&area.root.join(directory))?;
         }
-        write(&area.git_config(), GIT_CONFIG)?;
+        // A server must also start on a full disk, where it could not write the file again.
+        if read(&area.git_config())?.as_deref() != Some(GIT_CONFIG) {
+            write(&area.git_config(), GIT_CONFIG)?;
+        }
         Ok(area)
     }
 

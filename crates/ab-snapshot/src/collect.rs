@@ -28,6 +28,11 @@ const DELIVERY: &str = "refs/agent-backend/delivery";
 /// The name of the delivered reference in our repository.
 pub(crate) const IMPORTED: &str = "refs/heads/delivery";
 const BUNDLE: &str = "work.bundle";
+/// The repository beside the bundle: see [`Repository::Rescue`].
+const RESCUE: &str = "rescue.git";
+/// Our repository, and our copy of the bundle.
+const IMPORT: &str = "import.git";
+const IMPORT_BUNDLE: &str = "import.bundle";
 /// Maximum size of a bundle in bytes.
 const MAX_BUNDLE: u64 = 1024 * 1024 * 1024;
 const MAX_DIFF: usize = 2 * 1024 * 1024;
@@ -112,8 +117,37 @@ impl SessionWorkspaceStore {
     ///
     /// # Errors
     /// Fails if git fails in the sandbox because of the files themselves, or if the bundle is too
-    /// large or damaged.
+    /// large or damaged. What was written is then removed, because it may have filled the disk.
     pub async fn collect_changes(
+        &self,
+        workspace: &PreparedWorkspace,
+        sandbox: &dyn SandboxedGitRunner,
+        author: &GitAuthor,
+        message: &str,
+    ) -> Result<CollectChangesOutcome> {
+        let collected = self.try_collect_changes(workspace, sandbox, author, message).await;
+        if collected.is_err() {
+            self.discard_partial_collection(workspace).await;
+        }
+        collected
+    }
+
+    /// Removes what a failed collection wrote. A rescue repository with the commit of an earlier collection stays.
+    async fn discard_partial_collection(&self, workspace: &PreparedWorkspace) {
+        let root = self.area.workspace(&workspace.token);
+        let rescue = workspace.bundle_dir.join(RESCUE);
+        let mut partial =
+            vec![workspace.bundle_dir.join(BUNDLE), root.join(IMPORT), root.join(IMPORT_BUNDLE)];
+        if !area::exists(&rescue.join(DELIVERY)) {
+            partial.push(rescue);
+        }
+        for path in partial {
+            // The error of the collection matters more; the end of the workspace removes the rest.
+            let _ = remove_directory(&path).await;
+        }
+    }
+
+    async fn try_collect_changes(
         &self,
         workspace: &PreparedWorkspace,
         sandbox: &dyn SandboxedGitRunner,
@@ -150,7 +184,7 @@ impl SessionWorkspaceStore {
     /// ours.
     async fn import(&self, workspace: &PreparedWorkspace, base: &CommitId) -> Result<PathBuf> {
         let root = self.area.workspace(&workspace.token);
-        let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
+        let (repository, bundle) = (root.join(IMPORT), root.join(IMPORT_BUNDLE));
         remove_directory(&repository).await?;
         remove_directory(&bundle).await?;
         copy_file(&workspace.bundle_dir, BUNDLE, &bundle, MAX_BUNDLE).await?;
@@ -325,7 +359,7 @@ impl Inside<'_> {
     }
 
     fn rescue(&self) -> String {
-        self.workspace.bundle_dir.join("rescue.git").display().to_string()
+        self.workspace.bundle_dir.join(RESCUE).display().to_string()
     }
 
     /// Runs git in the sandbox and returns its output without the final newline.

@@ -74,6 +74,9 @@ impl Store {
     /// continue in the workspace. Returns `false` if another session already has the workspace, or
     /// if the session has not ended.
     ///
+    /// On a full disk the beginning is only noted in memory: the removal makes the room to store it. A server that is
+    /// killed meanwhile finds the workspace in [`ended_workspaces`](Store::ended_workspaces) again.
+    ///
     /// # Errors
     ///
     /// Fails if the database fails.
@@ -81,6 +84,30 @@ impl Store {
         &self,
         workspace: EndedWorkspace,
     ) -> Result<bool, StoreError> {
+        match self.store_workspace_removal(workspace.clone()).await {
+            Err(error) if error.is_disk_full() => {}
+            stored => return stored,
+        }
+        self.write(move |writing| {
+            Box::pin(async move {
+                let found: Option<i64> = sqlx::query_scalar(
+                    "SELECT 1 FROM cleanups JOIN sessions ON sessions.id = cleanups.session \
+                     WHERE cleanups.token = $1 AND cleanups.session = $2 AND sessions.live = 0",
+                )
+                .bind(&workspace.token)
+                .bind(workspace.session.to_string())
+                .fetch_optional(writing.connection().await?)
+                .await?;
+                if found.is_some() {
+                    writing.note_leaving_workspace(workspace.session);
+                }
+                Ok(found.is_some())
+            })
+        })
+        .await
+    }
+
+    async fn store_workspace_removal(&self, workspace: EndedWorkspace) -> Result<bool, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let begun = sqlx::query(

@@ -52,8 +52,12 @@ pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, Store
     migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
     // Move everything from the log to the database file, so that the log can be emptied if the disk
     // gets full.
-    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
-    Ok(connection)
+    let emptied = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await;
+    match emptied.map_err(StoreError::from) {
+        // On a full disk the log stays. The server must start, because people make room with it.
+        Err(error) if !error.is_disk_full() => Err(error),
+        _ => Ok(connection),
+    }
 }
 
 /// Opens the connections for readers.

@@ -212,6 +212,9 @@ async fn create(
     }
     let session = &new.record.session;
     if let Some(before) = new.takes_over {
+        if writing.is_workspace_leaving(before) {
+            return Err(StoreError::NoWorkspace);
+        }
         let taken =
             sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2 AND removing IS NULL")
                 .bind(session.id.to_string())

@@ -1,6 +1,6 @@
 //! The single task that writes. Changes that are queued at the same time are committed together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ab_api::{ApprovalId, Event, SessionId, Time};
@@ -101,6 +101,8 @@ pub(crate) struct Writing {
     decided: Vec<ApprovalId>,
     /// The number of the last change of any approval.
     revision: u64,
+    /// Sessions whose workspaces are being removed although the disk had no room to store that.
+    leaving: HashSet<SessionId>,
 }
 
 impl Writing {
@@ -198,6 +200,15 @@ impl Writing {
     /// Notes that `approval` is decided. After the commit, the tasks that wait for it are notified.
     pub(crate) fn decided(&mut self, approval: ApprovalId) {
         self.decided.push(approval);
+    }
+
+    /// Notes, until the store is closed, that no session may take over the workspace of `session`.
+    pub(crate) fn note_leaving_workspace(&mut self, session: SessionId) {
+        self.leaving.insert(session);
+    }
+
+    pub(crate) fn is_workspace_leaving(&self, session: SessionId) -> bool {
+        self.leaving.contains(&session)
     }
 
     /// Assigns the number of the next change of an approval.
@@ -300,6 +311,7 @@ impl Writer {
             appended: Vec::new(),
             decided: Vec::new(),
             revision,
+            leaving: HashSet::new(),
         };
         Ok(Self { writing, orders, readers })
     }

@@ -186,14 +186,14 @@ fn mounts_full_disk_in_a_run_loses_nothing_and_the_server_goes_on() {
 }
 
 /// Mounts with a small disk that outlive the servers in them.
-struct SmallDisk {
+pub(super) struct SmallDisk {
     holder: Child,
     data: PathBuf,
 }
 
 impl SmallDisk {
     /// `None` where there can be none.
-    fn mount(fixture: &Fixture) -> Option<SmallDisk> {
+    pub(super) fn mount(fixture: &Fixture) -> Option<SmallDisk> {
         fs::create_dir(fixture.data()).unwrap();
         let script = "mount -t tmpfs -o size=$1,mode=700 none \"$2\" && echo mounted && \
                       exec sleep 1000";
@@ -221,10 +221,15 @@ impl SmallDisk {
         let mut command = fixture.stage.command("nsenter");
         command.args(["-t", &self.holder.id().to_string(), "-m", BINARY]);
         command.args(["serve", "--port", "0", "--data-dir"]).arg(&self.data);
+        // Otherwise the server would refuse the tasks that fill the disk.
+        command.env("AGENT_BACKEND_RETENTION_FREE_SPACE", "0");
+        if fixture.config().exists() {
+            command.env("AGENT_BACKEND_CONFIG", fixture.config());
+        }
         Server::spawn(command, self.path(""))
     }
 
-    fn start(&self, fixture: &Fixture) -> Server {
+    pub(super) fn start(&self, fixture: &Fixture) -> Server {
         let mut server = self.spawn(fixture);
         server.read_notice();
         server

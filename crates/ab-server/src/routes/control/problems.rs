@@ -110,6 +110,11 @@ fn general(error: ControlPlaneError) -> Problem {
         ControlPlaneError::Store(StoreError::TooLarge { .. }) => {
             Problem::new(ProblemKind::TooLarge, detail)
         }
+        ControlPlaneError::Store(error) if error.is_disk_full() => {
+            let detail = "the disk of the server is full, so the request was not stored. Cancel a session, remove uploads \
+                          or spaces, or run `agent-backend cleanup`, and repeat the request";
+            Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
+        }
         ControlPlaneError::Store(error) => {
             tracing::error!(%error, "the store failed");
             Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
@@ -177,6 +182,7 @@ fn described(rendering: Rendering, not_found: &str) -> BTreeMap<String, RefOr<Re
         (StatusCode::NOT_FOUND, not_found),
         (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
         (StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down"),
+        (StatusCode::INSUFFICIENT_STORAGE, "The disk of the server is full"),
     ]
     .map(|(status, description)| row(rendering, status, description))
     .into()

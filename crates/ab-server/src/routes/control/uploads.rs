@@ -444,9 +444,6 @@ fn of_upload(id: UploadId, error: StoreError) -> Problem {
 }
 
 fn failed(error: StoreError) -> Problem {
-    if error.is_disk_full() {
-        return Problem::new(ProblemKind::NoSpace, "the disk of the server is full");
-    }
     let StoreError::Upload(refusal) = &error else { return store_failed(error) };
     let detail = refusal.to_string();
     let problem = |kind, code| Problem::new(kind, detail.clone()).coded(code);

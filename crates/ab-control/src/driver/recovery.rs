@@ -1,0 +1,139 @@
+//! What a driver does while the store does not work, such as on a full disk.
+
+use std::time::Duration;
+
+use ab_api::SessionId;
+use ab_executor::CleanupToken;
+use ab_store::StoreError;
+
+use super::{Command, CommandReply, Driver, SessionRequest};
+use crate::control::Plane;
+use crate::session_machine::{SessionInput, SessionPhase};
+
+/// How long a driver waits before it retries after an error of the store.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// What is to be done when the store works again.
+#[derive(Default)]
+pub(super) struct Recovery {
+    /// Whether a person cancelled the session. Its workspace may then be removed before that is stored.
+    is_cancelled: bool,
+    /// The caller that waits until the cancellation is stored.
+    reply: Option<CommandReply>,
+}
+
+impl Recovery {
+    /// Notes that the session is to be cancelled.
+    pub(super) fn cancel(&mut self, reply: CommandReply) {
+        self.is_cancelled = true;
+        self.reply = Some(reply);
+    }
+
+    /// Answers the caller that cancelled the session.
+    fn answer(&mut self, outcome: Result<(), &StoreError>) {
+        if let Some(reply) = self.reply.take() {
+            // The caller may have stopped waiting for the reply.
+            let _ = reply.send(outcome.map(|()| None).map_err(|error| error.clone().into()));
+        }
+    }
+}
+
+impl Driver {
+    /// Waits until the store works again, and then restarts the session as after a restart of the
+    /// server, so that the session still comes to an end after, for example, a full disk. Returns
+    /// `false` if the server shuts down first. The next server process then resumes the session.
+    ///
+    /// The processes of the session have ended. A session that is cancelled on a full disk loses its workspace before
+    /// its state changes, because that makes the room for the change.
+    pub(super) async fn recover(&mut self, mut error: StoreError) -> bool {
+        self.reports = None;
+        self.cancelling = None;
+        self.budget_question = None;
+        self.budget_decision = None;
+        self.awaited.clear();
+        self.inherited.clear();
+        loop {
+            if matches!(error, StoreError::Closed | StoreError::NotFound) {
+                self.recovery.answer(Err(&error));
+                return false;
+            }
+            // A caller that waits is not kept waiting.
+            if self.recovery.reply.is_none() && !self.wait_for_retry(&error).await {
+                return false;
+            }
+            if error.is_disk_full() && self.needs_no_workspace() {
+                self.plane.make_room(self.session.id).await;
+            }
+            match self.begin_again(&error).await {
+                Ok(()) => {
+                    self.recovery.is_cancelled = false;
+                    self.recovery.answer(Ok(()));
+                    return true;
+                }
+                Err(again) => error = again,
+            }
+            self.recovery.answer(Err(&error));
+        }
+    }
+
+    /// Waits until it is time for the next attempt, or the session is cancelled. Returns `false` if the server shuts
+    /// down.
+    async fn wait_for_retry(&mut self, error: &StoreError) -> bool {
+        let retry = tokio::time::sleep(STORE_RETRY);
+        tokio::pin!(retry);
+        loop {
+            tokio::select! {
+                () = self.plane.shutdown.cancelled() => return false,
+                () = &mut retry => return true,
+                command = self.commands.recv() => match command {
+                    Some(Command { request: SessionRequest::Input(SessionInput::Cancel), reply }) => {
+                        self.recovery.cancel(reply);
+                        return true;
+                    }
+                    // The caller may have stopped waiting for the reply.
+                    Some(Command { reply, .. }) => drop(reply.send(Err(error.clone().into()))),
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Whether the workspace is removed at the end that the session comes to.
+    fn needs_no_workspace(&self) -> bool {
+        let is_over = match self.state.phase {
+            SessionPhase::Closing { ending, .. } => Plane::removes_workspace(ending.status),
+            _ => false,
+        };
+        self.recovery.is_cancelled || is_over
+    }
+
+    /// Stores that the session starts again, and that it is cancelled if a person asked for that.
+    async fn begin_again(&mut self, cause: &StoreError) -> Result<(), StoreError> {
+        let record = self.plane.store.session_record(self.session.id).await?;
+        let cause = format!("The session's events could not be stored: {cause}.");
+        if let Some((session, state)) = self.plane.begin_again(record, &cause).await? {
+            self.session = session;
+            self.state = state;
+        }
+        if self.recovery.is_cancelled {
+            self.commit(SessionInput::Cancel, Vec::new()).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Plane {
+    /// Removes the workspace of a session. Its cleanup token stays, so that its removal is repeated at the end of the
+    /// session.
+    async fn make_room(&self, id: SessionId) {
+        let made = match self.store.pending_cleanups(Some(id)).await {
+            Ok(made) => made,
+            Err(error) => return tracing::warn!(session = %id, %error, "cannot make room"),
+        };
+        for cleanup in made {
+            if let Err(error) = self.remove_made(&CleanupToken(cleanup.token)).await {
+                tracing::warn!(session = %id, %error, "cannot make room");
+            }
+        }
+    }
+}
