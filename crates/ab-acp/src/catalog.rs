@@ -70,12 +70,25 @@ pub struct AgentCatalogEntry {
     /// How the vendor's own sandbox is turned off inside ours, as text for people.
     #[serde(default)]
     pub own_sandbox: Option<String>,
+    /// What the tokens in the answer to a prompt are for; of the turn by default.
+    #[serde(default)]
+    pub token_reports: Option<AgentTokenReports>,
     /// What a prompt may contain besides text, as far as this is known.
     #[serde(default)]
     pub prompt_content: Vec<AgentPromptContent>,
     /// Whether our tests have run a complete turn with this version.
     #[serde(default)]
     pub tested: bool,
+}
+
+/// What the tokens are for that an agent reports at the end of a turn. Version 1 of ACP says both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentTokenReports {
+    #[default]
+    Turn,
+    /// All turns of the conversation so far.
+    Session,
 }
 
 /// A kind of content in prompts that not every agent accepts.
@@ -245,6 +258,7 @@ impl AgentCatalogEntry {
         self.auth_method = change.auth_method.or(self.auth_method.take());
         self.needs_credential = change.needs_credential.or(self.needs_credential);
         self.node = change.node.or(self.node);
+        self.token_reports = change.token_reports.or(self.token_reports);
     }
 }
 

@@ -145,6 +145,8 @@ pub enum StopReason {
     Other(String),
 }
 
+/// The tokens that an agent reports at the end of a turn: see
+/// [`AgentTokenReports`](crate::catalog::AgentTokenReports).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     pub total: u64,
@@ -580,14 +582,27 @@ impl TurnEnd {
             let reason = "it has no stopReason".to_owned();
             return Err(AcpError::BadAnswer { method: SESSION_PROMPT.into(), reason });
         };
+        Ok(TurnEnd { stop_reason: StopReason::parse(word), tokens: TokenCounts::parse(&answer) })
+    }
+}
+
+impl TokenCounts {
+    fn parse(answer: &Value) -> Option<TokenCounts> {
         let usage = &answer["usage"];
-        let count = |key: &str| usage[key].as_u64().unwrap_or_default();
-        let tokens = usage.is_object().then(|| TokenCounts {
-            total: count("totalTokens"),
-            input: count("inputTokens"),
-            output: count("outputTokens"),
-        });
-        Ok(TurnEnd { stop_reason: StopReason::parse(word), tokens })
+        if usage.is_object() {
+            let count = |key: &str| usage[key].as_u64().unwrap_or_default();
+            let (input, output) = (count("inputTokens"), count("outputTokens"));
+            return Some(TokenCounts { total: count("totalTokens"), input, output });
+        }
+        // Gemini CLI.
+        let quota = &answer["_meta"]["quota"]["token_count"];
+        let count = |key: &str| quota[key].as_u64().unwrap_or_default();
+        let (input, output) = (count("input_tokens"), count("output_tokens"));
+        quota.is_object().then(|| TokenCounts {
+            total: input.saturating_add(output),
+            input,
+            output,
+        })
     }
 }
 

@@ -366,6 +366,7 @@ impl ScriptedAgent {
             answer: String::new(),
             asked: None,
             calls: 0,
+            tokens: None,
             deaf: Arc::default(),
             memory: self.memory.clone(),
             remembered,
@@ -387,7 +388,7 @@ impl ScriptedAgent {
                 (Ended::ClientGone, _) => {}
                 (Ended::Error(error), _) => reply.send(Err(error)),
                 (Ended::Stop(_), Err(error)) => reply.send(Err(forgotten(&error))),
-                (Ended::Stop(reason), Ok(())) => reply.send(Ok(json!({ "stopReason": reason }))),
+                (Ended::Stop(reason), Ok(())) => reply.send(Ok(turn.answer(&reason))),
             }
             None
         });

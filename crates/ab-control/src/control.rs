@@ -616,6 +616,7 @@ impl Plane {
         let Ok((next, kinds)) = session_machine::apply_session_input(&state, input) else {
             return Ok(None);
         };
+        self.count_cut_turn(&mut session, &state).await?;
         let now = Time::now();
         let open_tools = self.cancelled_tools(session.id).await?;
         let mut events: Vec<_> =

@@ -322,6 +322,7 @@ impl Driver {
             }
             Done::Closed { notes } => {
                 self.reports = None;
+                self.note_turn_time();
                 // An agent that was killed during a turn leaves tool calls open.
                 let mut events = self.plane.cancelled_tools(self.session.id).await?;
                 events.extend(notes);

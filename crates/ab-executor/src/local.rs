@@ -19,6 +19,7 @@ mod setup;
 mod skills;
 mod translate;
 mod turns;
+mod usage;
 
 use std::collections::HashMap;
 use std::ffi::OsString;

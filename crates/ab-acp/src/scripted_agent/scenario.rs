@@ -96,6 +96,8 @@ pub(crate) enum Step {
     /// Reports a tool call that does nothing.
     Tool(ReportTool),
     Usage(ReportUsage),
+    /// Reports tokens with the end of the turn.
+    Tokens(ReportTokens),
     /// Sends an update unchanged.
     Update(Table),
     /// Sends any notification.
@@ -187,6 +189,13 @@ pub(crate) struct ReportUsage {
     pub(crate) cost: Option<f64>,
     #[serde(default = "dollars")]
     pub(crate) currency: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReportTokens {
+    pub(crate) input: u64,
+    pub(crate) output: u64,
 }
 
 fn dollars() -> String {

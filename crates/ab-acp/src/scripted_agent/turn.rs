@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::memory::{Memory, Remembered};
-use super::scenario::{Ask, Flood, Hang, Step};
+use super::scenario::{Ask, Flood, Hang, ReportTokens, Step};
 use super::workspace::{Outcome, Workspace};
 use crate::rpc::{Rpc, RpcError};
 
@@ -52,6 +52,8 @@ pub(super) struct Turn {
     /// The id of the tool call for which permission was requested. The next tool step uses this id.
     pub(super) asked: Option<String>,
     pub(super) calls: u64,
+    /// What the end of the turn reports.
+    pub(super) tokens: Option<ReportTokens>,
     /// Whether the turn ignores cancellation.
     pub(super) deaf: Arc<AtomicBool>,
     pub(super) memory: Memory,
@@ -59,6 +61,18 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// The answer to the prompt.
+    pub(super) fn answer(&self, stop_reason: &str) -> Value {
+        let mut answer = json!({ "stopReason": stop_reason });
+        if let Some(ReportTokens { input, output }) = self.tokens {
+            answer["usage"] = json!({
+                "inputTokens": input, "outputTokens": output,
+                "totalTokens": input.saturating_add(output),
+            });
+        }
+        answer
+    }
+
     /// Performs the steps from index `first` on, until a step ends the turn or `cancel` is
     /// cancelled.
     pub(super) async fn play(
@@ -192,6 +206,7 @@ impl Turn {
                 }
                 self.update(body).await;
             }
+            Step::Tokens(tokens) => self.tokens = Some(*tokens),
             Step::Update(body) => self.update(to_json(body)).await,
             Step::Notify(message) => {
                 // Ignore a failed send: if the client is gone, the process ends anyway.

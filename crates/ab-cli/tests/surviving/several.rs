@@ -1,5 +1,7 @@
 //! Several agents on one task, and budgets, with the built server.
 
+use std::fs;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -180,6 +182,95 @@ fn session_beyond_its_budget_asks_and_goes_on_or_ends() {
     }
     server.end();
     fixture.assert_nothing_left(&servers);
+}
+
+/// Agents that use 300 tokens in each turn, and how they report them.
+fn token_agents() -> Fixture {
+    let scenario = |second: &str| {
+        let turn = |tokens: &str| {
+            format!(
+                "[[turn]]\nsteps = [{{ tokens = {tokens} }}, {{ say = \"did {{prompt}}\\n\" }}]\n"
+            )
+        };
+        turn("{ input = 200, output = 100 }") + &turn(second)
+    };
+    let agents = [
+        ("turns", scenario("{ input = 200, output = 100 }")),
+        ("totals", scenario("{ input = 400, output = 200 }")),
+    ];
+    let fixture = Fixture::with_agents(&agents, "");
+    // The last entry is the one of the second agent.
+    let config = fs::read_to_string(fixture.config()).unwrap() + "token-reports = \"session\"\n";
+    fs::write(fixture.config(), config).unwrap();
+    fixture
+}
+
+#[test]
+fn tokens_of_all_turns_count_however_the_agent_reports_them() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let fixture = token_agents();
+    let server = fixture.start(&[]);
+    for agent in ["turns", "totals"] {
+        let mut body = task(&fixture.source(), "one");
+        body["agent"]["type"] = agent.into();
+        body["budget"] = json!({ "tokens": 500 });
+        body["keepOpen"] = json!(true);
+        let id = server.create_from(&body);
+        let path = format!("/api/v1/sessions/{id}/prompt");
+        for prompt in ["two", "three"] {
+            let body = json!({ "prompt": prompt }).to_string();
+            assert_eq!(server.ask("POST", &path, &body).status, 202);
+        }
+        let asked = server.event(&id, |event| event["type"] == "approvalRequested");
+        let title = asked["title"].as_str().unwrap();
+        assert!(title.contains("600 of 500 tokens used"), "{agent}: {title}");
+        let usage = server.session(&id)["usage"].clone();
+        assert_eq!((&usage["turns"], &usage["inputTokens"]), (&json!(2), &json!(400)), "{agent}");
+        assert_eq!(usage["outputTokens"], 200, "{agent}: {usage}");
+        server.delete(&id);
+    }
+    server.end();
+}
+
+#[test]
+fn usage_goes_on_after_a_kill_in_a_turn() {
+    if !Fixture::can_run() {
+        return;
+    }
+    // After the kill the agent counts from zero.
+    let agent = r#"
+        [[turn]]
+        steps = [{ tokens = { input = 300, output = 60 } }, { usage = { used = 1, size = 9, cost = 0.5 } }]
+        [[turn]]
+        steps = [{ usage = { used = 1, size = 9, cost = 0.75 } }, { delay = 50 }, { say = "counted\n" }, { hang = "forever" }]
+        [[turn]]
+        steps = [{ tokens = { input = 100, output = 20 } }, { usage = { used = 1, size = 9, cost = 0.125 } }]"#;
+    let fixture = Fixture::with_agents(&[("counter", agent.to_owned())], "");
+    let server = fixture.start(&[]);
+    let mut body = task(&fixture.source(), "one");
+    body["agent"]["type"] = "counter".into();
+    body["keepOpen"] = json!(true);
+    let id = server.create_from(&body);
+    let path = format!("/api/v1/sessions/{id}/prompt");
+    let first = server.reaches(&id, "the first turn", |session| session["activity"] == "idle");
+    assert_eq!(server.ask("POST", &path, r#"{"prompt":"two"}"#).status, 202);
+    server.event(&id, |event| event["message"] == "counted");
+    server.signal(Signal::KILL);
+    server.died();
+    let server = fixture.start(&[]);
+    let again = server.reaches(&id, "the restart", |session| session["activity"] == "idle");
+    let millis = |session: &Value| session["usage"]["wallMillis"].as_u64().unwrap();
+    assert!(millis(&again) >= millis(&first) + 50, "{first:#}\n{again:#}");
+    assert_eq!(again["usage"]["costMicros"], 750_000, "{again:#}");
+    assert_eq!(server.ask("POST", &path, r#"{"prompt":"three"}"#).status, 202);
+    let counted = |session: &Value| session["usage"]["turns"] == 3 && session["activity"] == "idle";
+    let usage = server.reaches(&id, "the third turn", counted)["usage"].clone();
+    assert_eq!((&usage["inputTokens"], &usage["outputTokens"]), (&json!(400), &json!(80)));
+    assert_eq!(usage["costMicros"], 875_000, "{usage}");
+    server.delete(&id);
+    server.end();
 }
 
 #[test]

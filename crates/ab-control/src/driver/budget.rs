@@ -1,31 +1,29 @@
 //! The budget of a session: what the session has used, and the approval that a person must give
 //! when the budget is used up.
 
-use ab_api::{Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Time};
+use ab_api::{
+    Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Session,
+    SessionUsage, Time,
+};
 use ab_store::{ApprovalOwner, SessionPromptChange, StoreError};
 
 use super::{Driver, log};
+use crate::control::Plane;
 use crate::crash::CrashTestPoint;
 use crate::session_machine::{
-    self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase,
+    self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase, SessionState,
 };
 
 /// The action name of an approval about the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
+/// Maximum number of reports of the agent that are read again after a restart. Each holds the totals so far, but not all
+/// of them.
+const MAX_REPORTS: usize = 64;
 
 impl Driver {
-    /// Adds the agent's report about the use of its model. The reported numbers cover the whole
-    /// conversation.
+    /// Notes what the agent's model has used. The numbers are for the whole session.
     pub(super) fn note_usage(&mut self, kind: &EventKind) {
-        let EventKind::Usage { input_tokens, output_tokens, cost_micros, .. } = *kind else {
-            return;
-        };
-        let usage = &mut self.session.usage;
-        // Keep the larger number: after the conversation was loaded again, the agent may count from
-        // zero.
-        usage.input_tokens = usage.input_tokens.max(input_tokens);
-        usage.output_tokens = usage.output_tokens.max(output_tokens);
-        usage.cost_micros = usage.cost_micros.max(cost_micros);
+        note_model_usage(&mut self.session.usage, kind);
     }
 
     /// Adds the duration of the turn that ends now.
@@ -107,5 +105,46 @@ impl Driver {
         }
         let note = "The budget of the session is used up. Its work so far is delivered.".to_owned();
         self.commit(SessionInput::Finish, vec![log(LogLevel::Warn, note)]).await
+    }
+}
+
+impl Plane {
+    /// Adds what the log of a session shows since its usage was stored, and the time of a turn that was cut off, up to
+    /// its last event.
+    pub(crate) async fn count_cut_turn(
+        &self,
+        session: &mut Session,
+        state: &SessionState,
+    ) -> Result<(), StoreError> {
+        let reports = self.store.last_event_records(session.id, Some("usage"), MAX_REPORTS).await?;
+        for record in reports {
+            note_model_usage(&mut session.usage, &record.parse_event()?.kind);
+        }
+        let is_in_turn = matches!(
+            state.phase,
+            SessionPhase::Running(RunningSessionPhase::Turn)
+                | SessionPhase::Pausing(RunningSessionPhase::Turn)
+                | SessionPhase::Paused(RunningSessionPhase::Turn)
+                | SessionPhase::Resuming(RunningSessionPhase::Turn)
+        );
+        if !is_in_turn {
+            return Ok(());
+        }
+        let prompts = self.store.last_event_records(session.id, Some("prompt"), 1).await?;
+        let events = self.store.last_event_records(session.id, None, 1).await?;
+        if let ([begin], [end]) = (prompts.as_slice(), events.as_slice()) {
+            let millis = end.at.as_millis().saturating_sub(begin.at.as_millis());
+            let millis = u64::try_from(millis).unwrap_or_default();
+            session.usage.wall_millis = session.usage.wall_millis.saturating_add(millis);
+        }
+        Ok(())
+    }
+}
+
+fn note_model_usage(usage: &mut SessionUsage, kind: &EventKind) {
+    if let EventKind::Usage { input_tokens, output_tokens, cost_micros, .. } = *kind {
+        usage.input_tokens = usage.input_tokens.max(input_tokens);
+        usage.output_tokens = usage.output_tokens.max(output_tokens);
+        usage.cost_micros = usage.cost_micros.max(cost_micros);
     }
 }

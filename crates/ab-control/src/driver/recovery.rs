@@ -48,6 +48,8 @@ impl Driver {
     pub(super) async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.cancelling = None;
+        // The time of the turn is counted from the log.
+        self.turn_since = None;
         self.budget_question = None;
         self.budget_decision = None;
         self.awaited.clear();

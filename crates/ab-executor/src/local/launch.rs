@@ -21,6 +21,7 @@ use super::groups::{self, MadeGroup};
 use super::mask::Mask;
 use super::questions::{PolicyQuestions, QuestionSettings};
 use super::translate::Translator;
+use super::usage::UsageCounter;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, setup};
 use crate::contract::{
     AgentLaunchMode, Executor, ExecutorError, LaunchedAgentInfo, SessionAttempt,
@@ -162,11 +163,12 @@ async fn start(
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
     let shared = Shared::new(running.mask.clone());
+    let usage = UsageCounter::new(entry.token_reports.unwrap_or_default(), &job.session.usage);
     let pump = Pump {
         client: client.clone(),
         events,
         launched,
-        translator: Translator::new(&workspace.tree, running.mask.clone()),
+        translator: Translator::new(&workspace.tree, running.mask.clone(), usage),
         reports,
         shared: Arc::clone(&shared),
         generation: job.generation,

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::digest;
 use super::lines::{MAX_TEXT, boundary, cut};
 use super::mask::Mask;
+use super::usage::UsageCounter;
 
 /// How long an incomplete line waits for the rest of its text.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -36,6 +37,7 @@ pub(super) struct Translator {
     mask: Mask,
     calls: ToolCallTracker,
     pending: Option<Pending>,
+    usage: UsageCounter,
 }
 
 /// An incomplete line of text that waits for its continuation.
@@ -65,8 +67,9 @@ impl Voice {
 type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
-    pub(super) fn new(tree: &Path, mask: Mask) -> Self {
-        Self { tree: tree.to_owned(), mask, calls: ToolCallTracker::default(), pending: None }
+    pub(super) fn new(tree: &Path, mask: Mask, usage: UsageCounter) -> Self {
+        let (calls, pending) = (ToolCallTracker::default(), None);
+        Self { tree: tree.to_owned(), mask, calls, pending, usage }
     }
 
     /// Returns the events of an update, in order.
@@ -79,7 +82,10 @@ impl Translator {
                 let entries = entries.iter().take(MAX_PLAN).map(plan_entry).collect();
                 self.after_text(EventKind::Plan { entries })
             }
-            SessionUpdate::Usage(usage) => self.after_text(usage_event(&usage)),
+            SessionUpdate::Usage(usage) => {
+                let event = self.usage_event(&usage);
+                self.after_text(event)
+            }
             SessionUpdate::Notice(notice) => {
                 let level = match notice.severity.as_str() {
                     "error" => LogLevel::Error,
@@ -137,14 +143,30 @@ impl Translator {
             });
         }
         self.calls.end_turn();
-        events.extend(tokens.map(|tokens| EventKind::Usage {
-            input_tokens: Some(tokens.input),
-            output_tokens: Some(tokens.output),
-            context_tokens: None,
-            context_limit: None,
-            cost_micros: None,
+        events.extend(tokens.map(|tokens| {
+            let (input, output) = self.usage.count_tokens(tokens);
+            EventKind::Usage {
+                input_tokens: Some(input),
+                output_tokens: Some(output),
+                context_tokens: None,
+                context_limit: None,
+                cost_micros: None,
+            }
         }));
         events
+    }
+
+    fn usage_event(&mut self, usage: &SessionUsage) -> EventKind {
+        let cost = usage.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount >= 0.0);
+        // Rounded to whole millionths.
+        let micros = cost.map(|cost| (cost.amount * 1e6).round() as u64);
+        EventKind::Usage {
+            input_tokens: None,
+            output_tokens: None,
+            context_tokens: usage.context_tokens_used,
+            context_limit: usage.context_window_tokens,
+            cost_micros: micros.map(|micros| self.usage.count_cost(micros)),
+        }
     }
 
     /// Returns the events of the tool call that a question is about, and the subject that a person
@@ -318,18 +340,6 @@ fn plan_entry(entry: &PlanEntry) -> ab_api::PlanEntry {
     }
 }
 
-fn usage_event(usage: &SessionUsage) -> EventKind {
-    let cost = usage.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount >= 0.0);
-    EventKind::Usage {
-        input_tokens: None,
-        output_tokens: None,
-        context_tokens: usage.context_tokens_used,
-        context_limit: usage.context_window_tokens,
-        // Rounded to whole millionths of the currency unit.
-        cost_micros: cost.map(|cost| (cost.amount * 1e6).round() as u64),
-    }
-}
-
 pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventKind {
     EventKind::Log { level, message, source, tool_execution_id: None }
 }
@@ -341,6 +351,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn translator(mask: Mask) -> Translator {
+        Translator::new(Path::new("/w"), mask, UsageCounter::default())
+    }
 
     fn said(text: &str) -> SessionUpdate {
         SessionUpdate::Message(ContentChunk {
@@ -368,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn text_is_joined_until_a_newline_or_another_kind() {
-        let mut translator = Translator::new(Path::new("/w"), Mask::default());
+        let mut translator = translator(Mask::default());
         let now = Instant::now();
         let mut events = Vec::new();
         for update in [said("a"), said("b\nc"), said("d"), thought("e"), said("f\n")] {
@@ -388,7 +402,7 @@ mod tests {
     async fn text_is_not_divided_within_a_credential() {
         let key = ("KEY".to_owned(), "sk-0123456789".to_owned());
         let mask = Mask::new(&[key].into(), &[]);
-        let mut translator = Translator::new(Path::new("/w"), mask);
+        let mut translator = translator(mask);
         let mut now = Instant::now();
         let mut shown = Vec::new();
         for piece in ["the key is sk-01", "234", "56789 of the vendor", "s"] {
@@ -425,7 +439,7 @@ mod tests {
         };
         let changed =
             ToolCallUpdate { content: Some(vec![ToolCallContent::Diff(diff)]), ..empty() };
-        let mut translator = Translator::new(Path::new("/w"), Mask::default());
+        let mut translator = translator(Mask::default());
         for update in [announced, changed] {
             translator.update(SessionUpdate::ToolCall(update), Instant::now());
         }
@@ -444,7 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn long_text_becomes_several_events() {
-        let mut translator = Translator::new(Path::new("/w"), Mask::default());
+        let mut translator = translator(Mask::default());
         let events = translator.update(said(&"ä".repeat(MAX_TEXT)), Instant::now());
         assert!(!events.is_empty() && texts(&events).iter().all(|text| text.len() <= MAX_TEXT));
         let rest = texts(&translator.flush()).concat();
