@@ -8,7 +8,7 @@ use crate::step::{Listen, Step};
 use crate::workspace;
 
 /// With this variable, a test that cannot run on this host fails instead of being skipped.
-const REQUIRE_HOST: &str = "AB_REQUIRE_HOST";
+pub(crate) const REQUIRE_HOST: &str = "AB_REQUIRE_HOST";
 
 /// Run all tests even after a failure.
 const ALL: &[&str] = &["--workspace", "--locked", "--no-fail-fast"];

@@ -1,6 +1,7 @@
 //! `fuzz`: property tests that run until a deadline.
 
 use crate::failure::Failure;
+use crate::runner::REQUIRE_HOST;
 use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
 
@@ -50,7 +51,7 @@ pub(crate) fn long_test(name: &str, package: &str, test: &str) -> Step {
         "--nocapture",
         test,
     ];
-    Step::cargo(name, &arguments).listen(Listen::Libtest)
+    Step::cargo(name, &arguments).listen(Listen::Libtest).env(REQUIRE_HOST, "1")
 }
 
 /// Runs a [`long_test`]. Fails if the test does not exist any more.
@@ -77,7 +78,7 @@ mod tests {
         let step = long_test(target.name, target.package, target.test);
         assert_eq!(
             step.command_line(),
-            "cargo test -p ab-core --release --test main -- --exact --nocapture fuzz::fuzz_path"
+            "AB_REQUIRE_HOST=1 cargo test -p ab-core --release --test main -- --exact --nocapture fuzz::fuzz_path"
         );
     }
 

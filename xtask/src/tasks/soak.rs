@@ -6,6 +6,7 @@ use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
 use crate::leftovers::{self, Watch};
 use crate::peers::{self, PEERS};
+use crate::runner::REQUIRE_HOST;
 use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
 use crate::workspace;
@@ -76,10 +77,7 @@ pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
         Extent::Agents(agents) => {
             let agents = std::env::var("AB_SOAK_AGENTS").unwrap_or_else(|_| agents.to_owned());
             let peers = peers::install()?;
-            debug_test(subject)
-                .env("AB_REQUIRE_HOST", "1")
-                .env(PEERS, peers.to_string_lossy())
-                .env("AB_SOAK_AGENTS", agents)
+            debug_test(subject).env(PEERS, peers.to_string_lossy()).env("AB_SOAK_AGENTS", agents)
         }
         Extent::Program { directory, variable } => {
             let target = workspace::target_directory()?.join(directory);
@@ -106,7 +104,7 @@ fn program(directory: &str, target: &str) -> Step {
 fn debug_test(subject: &Subject) -> Step {
     let filter = ["--", "--exact", "--nocapture", subject.test];
     let arguments = [&["test", "-p", subject.package, "--test", "main"], &filter[..]].concat();
-    Step::cargo(subject.name, &arguments).listen(Listen::Libtest)
+    Step::cargo(subject.name, &arguments).listen(Listen::Libtest).env(REQUIRE_HOST, "1")
 }
 
 #[cfg(test)]
@@ -118,7 +116,7 @@ mod tests {
         let subject = SUBJECTS.iter().find(|subject| subject.name == "agents").unwrap();
         assert_eq!(
             debug_test(subject).command_line(),
-            "cargo test -p ab-cli --test main -- --exact --nocapture \
+            "AB_REQUIRE_HOST=1 cargo test -p ab-cli --test main -- --exact --nocapture \
              real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway"
         );
     }
