@@ -16,10 +16,11 @@ pub struct CleanupReport {
     pub workspaces: Vec<RemovedWorkspace>,
     /// Removed caches of repositories that no workspace needs.
     pub caches: Vec<RemovedCache>,
-    /// The number of removed sessions. Their events are removed with them. In a dry run, only
-    /// sessions that are too old are counted.
+    /// The number of removed sessions. Their events are removed with them. In a dry run, the number
+    /// that a limit on the database removes is estimated.
     pub sessions: u64,
-    /// The number of removed runs of spaces. Their events are removed with them.
+    /// The number of removed runs of spaces. Their events are removed with them. In a dry run, it is
+    /// estimated in the same way.
     pub runs: u64,
     /// What could not be removed, one sentence each.
     pub problems: Vec<String>,

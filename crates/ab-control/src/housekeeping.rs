@@ -1,24 +1,24 @@
 //! One task that removes old data and counts how much disk space the data directory occupies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ab_api::{
     CleanupReport, Event, EventKind, LogLevel, LogSource, RemovalReason, RemovedCache,
     RemovedWorkspace, SessionId, StorageUse, Time,
 };
 use ab_executor::{CleanupToken, StoredRepoCache};
-use ab_store::{EndedWorkspace, StoreError};
+use ab_store::{EndedRecordId, EndedWorkspace, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::control::{ControlPlane, ControlPlaneError, Plane};
-use crate::retention::{MeasuredWorkspace, Removals, Stock, choose_removals};
+use crate::retention::{MeasuredWorkspace, Removals, RetentionSettings, Stock, choose_removals};
 
 /// Maximum number of callers that can wait for a cleanup at the same time.
 pub(crate) const CLEANUP_REQUESTS: usize = 16;
-/// Sessions that ended less than this long ago are kept, even if the database is too large.
+/// Sessions and runs that ended less than this long ago are kept, even if the database is too large.
 const RECENT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
-/// How many sessions are removed before the size of the database is checked again.
-const SESSIONS_AT_ONCE: usize = 20;
+/// How many sessions and runs are removed before they are listed again.
+const RECORDS_AT_ONCE: usize = 500;
 /// If disk space is limited, a count older than this is not used to accept a task.
 const MAX_COUNT_AGE: std::time::Duration = std::time::Duration::from_secs(30);
 /// Maximum number of problems that one report lists.
@@ -211,7 +211,10 @@ impl Housekeeper {
                 storage.caches_bytes = storage.caches_bytes.saturating_sub(bytes);
             }
         }
-        remove_history(plane, mode, &mut report).await?;
+        match mode {
+            CleanupMode::Remove => remove_history(plane, &mut report).await?,
+            CleanupMode::DryRun => count_history(plane, &mut report).await?,
+        }
         storage.database_bytes = plane.store.database_size().await?.used_bytes();
         storage.free_bytes = plane.executor.free_space();
         report.storage = storage;
@@ -325,68 +328,105 @@ async fn remove_cache(
 }
 
 /// Removes sessions and runs that ended long ago, and shrinks the database file.
-async fn remove_history(
-    plane: &Plane,
-    mode: CleanupMode,
-    report: &mut CleanupReport,
-) -> Result<(), StoreError> {
+async fn remove_history(plane: &Plane, report: &mut CleanupReport) -> Result<(), StoreError> {
     let store = &plane.store;
-    if let Some(kept) = plane.settings.retention.sessions {
+    let RetentionSettings { sessions, database_limit, .. } = plane.settings.retention;
+    if let Some(kept) = sessions {
         let before = ago(kept);
-        if mode == CleanupMode::DryRun {
-            report.sessions = store.count_removable_sessions(before).await?;
-            report.runs = store.count_removable_runs(before).await?;
-            return Ok(());
+        while remove_oldest_records(plane, before, None, report).await? > 0 {}
+        store.remove_unused_rows(before).await?;
+    }
+    if database_limit.is_some() {
+        while remove_oldest_records(plane, ago(RECENT), database_limit, report).await? > 0 {}
+    }
+    if report.sessions > 0 || report.runs > 0 {
+        let (sessions, runs) = (report.sessions, report.runs);
+        tracing::info!(target: "retention", sessions, runs, "removed what ended long ago");
+    }
+    store.compact().await
+}
+
+/// Removes the oldest sessions and runs that ended before a time, up to 500. If there is a `limit`, the removal ends as
+/// soon as the database has at most this many bytes. Returns the number that was removed.
+async fn remove_oldest_records(
+    plane: &Plane,
+    before: Time,
+    limit: Option<u64>,
+    report: &mut CleanupReport,
+) -> Result<usize, StoreError> {
+    let mut oldest = Vec::new();
+    let mut offset = 0;
+    while oldest.len() < RECORDS_AT_ONCE {
+        let page = plane.store.ended_records(before, offset).await?;
+        if page.is_empty() {
+            break;
         }
-        loop {
-            let removed = remove_sessions(plane, store.removable_sessions(before).await?).await?;
-            report.sessions += removed;
-            if removed == 0 {
-                break;
-            }
+        offset += page.len() as u64;
+        oldest.extend(page.into_iter().filter(|record| !record.has_workspace));
+    }
+    oldest.truncate(RECORDS_AT_ONCE);
+    let mut removed = 0;
+    for record in oldest {
+        if let Some(limit) = limit
+            && plane.store.database_size().await?.used_bytes() <= limit
+        {
+            break;
         }
-        loop {
-            let runs = store.removable_runs(before).await?;
-            if runs.is_empty() {
-                break;
+        match record.id {
+            EndedRecordId::Session(session) => {
+                if !plane.store.remove_session(session).await? {
+                    continue;
+                }
+                tracing::debug!(target: "retention", %session, "removed a session");
+                report.sessions += 1;
             }
-            for run in runs {
-                store.remove_run(run).await?;
+            EndedRecordId::Run(run) => {
+                plane.store.remove_run(run).await?;
                 report.runs += 1;
             }
         }
-        store.remove_unused_rows(before).await?;
-    }
-    if mode == CleanupMode::Remove {
-        if let Some(limit) = plane.settings.retention.database_limit {
-            while store.database_size().await?.used_bytes() > limit {
-                let mut oldest = store.removable_sessions(ago(RECENT)).await?;
-                oldest.truncate(SESSIONS_AT_ONCE);
-                let removed = remove_sessions(plane, oldest).await?;
-                report.sessions += removed;
-                if removed == 0 {
-                    break;
-                }
-            }
-        }
-        if report.sessions > 0 || report.runs > 0 {
-            let (sessions, runs) = (report.sessions, report.runs);
-            tracing::info!(target: "retention", sessions, runs, "removed what ended long ago");
-        }
-        store.compact().await?;
-    }
-    Ok(())
-}
-
-async fn remove_sessions(plane: &Plane, sessions: Vec<SessionId>) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    for session in sessions {
-        if plane.store.remove_session(session).await? {
-            tracing::debug!(target: "retention", %session, "removed a session");
-            removed += 1;
-        }
+        removed += 1;
     }
     Ok(removed)
+}
+
+/// Counts what [`remove_history`] would remove after the workspaces of `report` are removed. The size of a session or
+/// run in the database is estimated.
+async fn count_history(plane: &Plane, report: &mut CleanupReport) -> Result<(), StoreError> {
+    let RetentionSettings { sessions, database_limit, .. } = plane.settings.retention;
+    let too_old = sessions.map(ago);
+    let not_recent = database_limit.map(|_| ago(RECENT));
+    let Some(before) = too_old.max(not_recent) else { return Ok(()) };
+    let losing: HashSet<SessionId> =
+        report.workspaces.iter().filter_map(|workspace| workspace.session_id).collect();
+    let mut used = plane.store.database_size().await?.used_bytes();
+    let mut offset = 0;
+    loop {
+        let page = plane.store.ended_records(before, offset).await?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        offset += page.len() as u64;
+        for record in page {
+            let is_too_old = too_old.is_some_and(|before| record.ended_at < before);
+            let is_too_much = database_limit.is_some_and(|limit| used > limit)
+                && not_recent.is_some_and(|before| record.ended_at < before);
+            if !is_too_old && !is_too_much {
+                return Ok(());
+            }
+            match record.id {
+                EndedRecordId::Session(id) if record.has_workspace && !losing.contains(&id) => {
+                    continue;
+                }
+                EndedRecordId::Session(_) => report.sessions += 1,
+                EndedRecordId::Run(_) => report.runs += 1,
+            }
+            if database_limit.is_some() {
+                let bytes = plane.store.ended_record_size(record.id).await?;
+                used = used.saturating_sub(bytes);
+            }
+        }
+    }
 }
 
 fn ago(time: std::time::Duration) -> Time {

@@ -22,8 +22,8 @@ pub struct RetentionSettings {
     /// Maximum number of bytes of all workspaces and caches together. While they exceed it, new
     /// tasks are refused.
     pub disk_limit: Option<u64>,
-    /// Maximum number of bytes of the database. While it is larger, ended sessions are removed, the
-    /// oldest first.
+    /// Maximum number of bytes of the database. While it is larger, ended sessions and runs are
+    /// removed, the oldest first.
     pub database_limit: Option<u64>,
     /// For this time after the end of its session, a workspace is not removed to meet a size limit.
     pub grace: Duration,

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use ab_api::{RemovalReason, SessionStatus, Time};
+use ab_api::{
+    RemovalReason, Run, RunId, RunStatus, SessionId, SessionStatus, Space, SpaceBackend, SpaceId,
+    SpaceStatus, Time,
+};
 use ab_control::{CleanupMode, ControlPlaneError, ControlPlaneSettings, RetentionSettings};
 use ab_executor::{CleanupToken, StoredRepoCache};
+use ab_store::{RunUpdate, Store};
 
 use crate::fake::{Fake, Scene, Script, start, task};
 
@@ -62,30 +66,98 @@ async fn cleanup_leaves_sessions_at_work_and_removes_the_rest() {
     assert!(again.workspaces.is_empty() && again.caches.is_empty(), "{again:?}");
 }
 
+/// A completed session that ended some days ago and has no workspace any more.
+async fn ended_days_ago(scene: &Scene, days: i64) -> SessionId {
+    let store = scene.control.store();
+    let id = scene.create(false).await;
+    assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
+    // The workspace is removed after the end.
+    while !store.pending_cleanups(None).await.expect("list").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut record = store.session_record(id).await.expect("read");
+    record.session.updated_at = days_before(record.session.updated_at, days);
+    store.update_session(record, Vec::new()).await.expect("save");
+    id
+}
+
+fn days_before(time: Time, days: i64) -> Time {
+    Time::from_millis(time.as_millis() - days * 24 * 60 * 60 * 1000)
+}
+
+/// A run of a space that ended some days ago.
+async fn run_days_ago(store: &Store, days: i64) -> RunId {
+    let at = days_before(Time::now(), days);
+    let space = Space {
+        id: SpaceId::generate(),
+        name: None,
+        description: None,
+        status: SpaceStatus::Ready,
+        backend: SpaceBackend::default(),
+        policy: Default::default(),
+        env: Default::default(),
+        metadata: Default::default(),
+        created_at: at,
+        expires_at: None,
+    };
+    let run = Run {
+        id: RunId::generate(),
+        space_id: space.id,
+        status: RunStatus::Completed,
+        operation_count: 0,
+        pending_approval: None,
+        created_by: "operator".to_owned(),
+        created_at: at,
+        updated_at: at,
+        ended_at: Some(at),
+    };
+    let id = run.id;
+    store.create_space(space, None).await.expect("a space");
+    store.create_run(run.clone(), Vec::new(), None).await.expect("a run");
+    store.update_run(RunUpdate::new(run)).await.expect("its end");
+    id
+}
+
 #[tokio::test]
-async fn database_beyond_its_limit_loses_sessions_that_ended_before_yesterday() {
-    const DAY: i64 = 24 * 60 * 60 * 1000;
+async fn database_beyond_its_limit_loses_sessions_and_runs_that_ended_before_yesterday() {
     let limit = RetentionSettings { database_limit: Some(1), ..RetentionSettings::default() };
     let scene = with_retention(Fake::new(Script::Work), limit).await;
     let store = scene.control.store();
-    let mut sessions = Vec::new();
-    for days in [2, 0] {
-        let id = scene.create(false).await;
-        sessions.push(id);
-        assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
-        // The workspace is removed after the end.
-        while !store.pending_cleanups(None).await.expect("list").is_empty() {
-            tokio::task::yield_now().await;
-        }
-        let mut record = store.session_record(id).await.expect("read");
-        let millis = record.session.updated_at.as_millis() - days * DAY;
-        record.session.updated_at = Time::from_millis(millis);
-        store.update_session(record, Vec::new()).await.expect("save");
+    let sessions = [ended_days_ago(&scene, 2).await, ended_days_ago(&scene, 0).await];
+    let runs = [run_days_ago(store, 2).await, run_days_ago(store, 0).await];
+    for mode in [CleanupMode::DryRun, CleanupMode::Remove] {
+        let report = scene.control.clean_up(mode).await.expect("a cleanup");
+        assert_eq!((report.sessions, report.runs), (1, 1), "{mode:?}");
     }
-    let report = scene.control.clean_up(CleanupMode::Remove).await.expect("a cleanup");
-    assert_eq!(report.sessions, 1);
     assert!(store.get_session(sessions[0]).await.is_err());
     assert!(store.get_session(sessions[1]).await.is_ok());
+    assert!(store.get_run(runs[0]).await.is_err());
+    assert!(store.get_run(runs[1]).await.is_ok());
+}
+
+#[tokio::test]
+async fn dry_run_counts_what_the_limit_of_the_database_would_remove() {
+    const LIMIT: u64 = 2 << 20;
+    let retention = RetentionSettings {
+        database_limit: Some(LIMIT),
+        interval: Duration::from_secs(3600),
+        ..RetentionSettings::default()
+    };
+    let scene = with_retention(Fake::new(Script::Work), retention).await;
+    let store = scene.control.store();
+    // Without the oldest ones the database is small enough.
+    let large = ended_days_ago(&scene, 4).await;
+    store.put_session_artifact(large, "diff", "x".repeat(2 << 20)).await.expect("put");
+    let small = ended_days_ago(&scene, 3).await;
+    let run = run_days_ago(store, 5).await;
+    for mode in [CleanupMode::DryRun, CleanupMode::Remove] {
+        assert!(store.database_size().await.expect("size").used_bytes() > LIMIT);
+        let report = scene.control.clean_up(mode).await.expect("a cleanup");
+        assert_eq!((report.sessions, report.runs), (1, 1), "{mode:?}");
+    }
+    assert!(store.get_session(large).await.is_err());
+    assert!(store.get_session(small).await.is_ok());
+    assert!(store.get_run(run).await.is_err());
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ pub use prompts::{
 pub use record::{
     EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END_RECORD_KIND,
 };
-pub use retention::{DatabaseSize, EndedWorkspace};
+pub use retention::{DatabaseSize, EndedRecord, EndedRecordId, EndedWorkspace};
 pub use session_list::SessionFilter;
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{

@@ -30,6 +30,21 @@ pub struct EndedWorkspace {
     pub ended_at: Time,
 }
 
+/// A session or run that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedRecord {
+    pub id: EndedRecordId,
+    pub ended_at: Time,
+    /// Whether a session has a workspace. Then it is not removed.
+    pub has_workspace: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedRecordId {
+    Session(SessionId),
+    Run(RunId),
+}
+
 /// The size of the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatabaseSize {
@@ -143,38 +158,70 @@ impl Store {
         rows.iter().map(parse).collect()
     }
 
-    /// At most 500 sessions that ended before this time and have no workspace, the earliest first.
+    /// At most 500 sessions and runs that ended before this time, the earliest first, after the first `offset` ones.
     ///
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn removable_sessions(&self, before: Time) -> Result<Vec<SessionId>, StoreError> {
-        let ids: Vec<String> = sqlx::query_scalar(
-            "SELECT id FROM sessions WHERE live = 0 AND updated < $1 \
-             AND NOT EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id) \
-             ORDER BY updated, id LIMIT $2",
+    pub async fn ended_records(
+        &self,
+        before: Time,
+        offset: u64,
+    ) -> Result<Vec<EndedRecord>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, updated, 0 AS is_run, \
+             EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id) AS has_workspace \
+             FROM sessions WHERE live = 0 AND updated < $1 \
+             UNION ALL SELECT id, updated, 1, 0 FROM runs WHERE live = 0 AND updated < $1 \
+             ORDER BY 2, 1 LIMIT $2 OFFSET $3",
         )
         .bind(before.as_millis())
         .bind(signed(MAX_LISTED))
+        .bind(signed(offset))
         .fetch_all(self.pool())
         .await?;
-        ids.iter().map(|id| parse_id(id)).collect()
+        let parse = |row: &SqliteRow| {
+            let is_run = row.try_get::<i64, _>("is_run")? != 0;
+            let id = row.try_get("id")?;
+            let id = if is_run {
+                EndedRecordId::Run(parse_id(id)?)
+            } else {
+                EndedRecordId::Session(parse_id(id)?)
+            };
+            let ended_at = Time::from_millis(row.try_get("updated")?);
+            let has_workspace = row.try_get::<i64, _>("has_workspace")? != 0;
+            Ok(EndedRecord { id, ended_at, has_workspace })
+        };
+        rows.iter().map(parse).collect()
     }
 
-    /// The number of sessions that ended before this time and have no workspace.
+    /// Estimates how many bytes of the database the removal of a session or run frees.
     ///
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn count_removable_sessions(&self, before: Time) -> Result<u64, StoreError> {
-        let count: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM sessions WHERE live = 0 AND updated < $1 \
-             AND NOT EXISTS (SELECT 1 FROM cleanups WHERE cleanups.session = sessions.id)",
-        )
-        .bind(before.as_millis())
-        .fetch_one(self.pool())
-        .await?;
-        Ok(unsigned(count))
+    pub async fn ended_record_size(&self, id: EndedRecordId) -> Result<u64, StoreError> {
+        let sql = match id {
+            EndedRecordId::Session(_) => {
+                "SELECT (SELECT COALESCE(SUM(LENGTH(body) + 150), 0) FROM events WHERE stream = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM artifacts WHERE session = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(prompt)), 0) FROM prompts WHERE session = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM approvals WHERE session = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM audit WHERE session = $1)"
+            }
+            EndedRecordId::Run(_) => {
+                "SELECT (SELECT COALESCE(SUM(LENGTH(body) + 150), 0) FROM events WHERE stream = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM approvals WHERE run = $1) \
+                 + (SELECT COALESCE(SUM(LENGTH(body) + COALESCE(LENGTH(event), 0)), 0) \
+                    FROM operations WHERE run = $1)"
+            }
+        };
+        let id = match id {
+            EndedRecordId::Session(id) => id.to_string(),
+            EndedRecordId::Run(id) => id.to_string(),
+        };
+        let bytes: i64 = sqlx::query_scalar(sql).bind(id).fetch_one(self.pool()).await?;
+        Ok(unsigned(bytes))
     }
 
     /// Removes a session that has ended and has no workspace, including its events, approvals and
@@ -221,31 +268,6 @@ impl Store {
         .fetch_optional(self.pool())
         .await?;
         Ok(found.is_some())
-    }
-
-    /// At most 500 runs that ended before this time, the earliest first.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the database fails.
-    pub async fn removable_runs(&self, before: Time) -> Result<Vec<RunId>, StoreError> {
-        let sql =
-            "SELECT id FROM runs WHERE live = 0 AND updated < $1 ORDER BY updated, id LIMIT $2";
-        let query = sqlx::query_scalar(sql).bind(before.as_millis()).bind(signed(MAX_LISTED));
-        let ids: Vec<String> = query.fetch_all(self.pool()).await?;
-        ids.iter().map(|id| parse_id(id)).collect()
-    }
-
-    /// The number of runs that ended before this time.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the database fails.
-    pub async fn count_removable_runs(&self, before: Time) -> Result<u64, StoreError> {
-        let sql = "SELECT COUNT(*) FROM runs WHERE live = 0 AND updated < $1";
-        let count: i64 =
-            sqlx::query_scalar(sql).bind(before.as_millis()).fetch_one(self.pool()).await?;
-        Ok(unsigned(count))
     }
 
     /// Removes a run that has ended, including its operations, events and approvals. Has no effect

@@ -7,8 +7,8 @@ use ab_api::{
     Approval, ApprovalSubject, AuditEntry, AuditSource, PageRequest, SessionId, SessionStatus, Time,
 };
 use ab_store::{
-    EventLogScope, MAX_AUDIT_ENTRIES, NewSession, PendingCleanup, SessionFilter, Store, StoreError,
-    check_backup, copy_database,
+    EndedRecord, EndedRecordId, EventLogScope, MAX_AUDIT_ENTRIES, NewSession, PendingCleanup,
+    SessionFilter, Store, StoreError, check_backup, copy_database,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -54,10 +54,16 @@ async fn removed_session_leaves_no_row_and_no_number_is_given_again() {
     end(store, gone, SessionStatus::Stopped).await;
     let token = add_workspace(store, gone).await;
     assert!(!store.remove_session(gone).await.expect("ask"), "its workspace is kept");
-    assert_eq!(store.removable_sessions(later()).await.expect("list"), []);
+    let listed = store.ended_records(later(), 0).await.expect("list");
+    assert_eq!(listed.iter().map(|it| it.has_workspace).collect::<Vec<_>>(), [true]);
     store.remove_pending_cleanup(token).await.expect("remove");
-    assert_eq!(store.removable_sessions(before).await.expect("list"), [], "it ended later");
-    assert_eq!(store.removable_sessions(later()).await.expect("list"), [gone]);
+    assert_eq!(store.ended_records(before, 0).await.expect("list"), [], "it ended later");
+    assert_eq!(store.ended_records(later(), 1).await.expect("list"), [], "there is one");
+    let listed = store.ended_records(later(), 0).await.expect("list");
+    let [EndedRecord { id, has_workspace: false, .. }] = listed[..] else { panic!("{listed:?}") };
+    assert_eq!(id, EndedRecordId::Session(gone));
+    let counted = store.ended_record_size(id).await.expect("count");
+    assert!((2 << 20..3 << 20).contains(&counted), "{counted}");
 
     let size = store.database_size().await.expect("size");
     let position = store.last_event_position().await.expect("position");
