@@ -123,6 +123,39 @@ fn task_without_room_is_refused_and_says_which_setting_is_the_cause() {
     assert_eq!(server.end().0, 0);
 }
 
+#[test]
+fn limit_on_the_disk_removes_what_ended_before_a_task_is_refused() {
+    let stage = repository();
+    let retention =
+        "disk-limit = \"1K\"\ngrace = \"1ms\"\nworkspaces = \"forever\"\ncache = \"forever\"";
+    let server = serve(&stage, retention);
+    let first = stopped(&stage);
+    assert!(workspaces(&stage) == 1 && caches(&stage) > 0);
+    let report = ok(&stage, &["cleanup", "--json"]).value();
+    let removed = &report["workspaces"][0];
+    assert_eq!(
+        (&removed["sessionId"], &removed["reason"]),
+        (&first.clone().into(), &"size".into())
+    );
+    assert_eq!(report["caches"], Value::Array(vec![]), "the workspace borrowed from it");
+    assert_eq!(workspaces(&stage), 0);
+    let logs = ok(&stage, &["session", "logs", &first]).text();
+    assert!(logs.contains("The workspace was removed: the size limit of the server"), "{logs}");
+    let report = ok(&stage, &["cleanup", "--json"]).value();
+    assert_eq!(report["caches"][0]["reason"], "size", "{report}");
+    assert_eq!(caches(&stage), 0);
+
+    // A task makes the room that it needs.
+    let second = stopped(&stage);
+    assert_eq!(workspaces(&stage), 1);
+    let third = waiting(&stage);
+    assert_eq!(workspaces(&stage), 1, "the one of the task at work");
+    let logs = ok(&stage, &["session", "logs", &second]).text();
+    assert!(logs.contains("The workspace was removed: the size limit of the server"), "{logs}");
+    ok(&stage, &["session", "cancel", &third]);
+    assert_eq!(server.end().0, 0);
+}
+
 /// A command on a data directory that is not the one of the stage.
 fn on(stage: &Stage, arguments: &[&str], data: &Path) -> Ran {
     let mut command = stage.command(BINARY);
