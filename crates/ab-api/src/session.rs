@@ -350,7 +350,7 @@ impl SessionLinks {
             events: format!("{this}/events"),
             logs: format!("{this}/logs"),
             ide: Some(format!("{this}/open/ide")),
-            tui: Some(format!("ah session events {id} --follow")),
+            tui: Some(format!("agent-backend session events {id} --follow")),
             this,
         }
     }

@@ -115,7 +115,7 @@ fn session() -> Value {
             "events": format!("/api/v1/sessions/{ID}/events"),
             "logs": format!("/api/v1/sessions/{ID}/logs"),
             "ide": format!("/api/v1/sessions/{ID}/open/ide"),
-            "tui": format!("ah session events {ID} --follow"),
+            "tui": format!("agent-backend session events {ID} --follow"),
         },
     })
 }
