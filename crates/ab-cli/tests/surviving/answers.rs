@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, Story, task};
+use crate::stage::{BINARY, run};
 
 /// An agent that makes an event of every kind that one can make.
 const TELLER: &str = r#"[[turn]]
@@ -119,6 +120,14 @@ fn answers_about_a_session_have_every_field() {
     assert_eq!(session["changes"]["files_changed"], 1);
     assert_eq!(fixture.branches(), [session["vcs"]["deliveredBranch"].as_str().unwrap()]);
     assert_story(&story);
+
+    // The helper of the links is a command that works as it is.
+    let helper = session["links"]["tui"].as_str().unwrap();
+    let Some(("agent-backend", arguments)) = helper.split_once(' ') else { panic!("{helper}") };
+    let mut command = fixture.stage.command(BINARY);
+    command.args(arguments.split(' ')).arg("--data-dir").arg(fixture.data());
+    let ran = run(command, b"");
+    assert!(ran.code == 0 && ran.text().contains("completed"), "{}{}", ran.text(), ran.err);
 
     // One line, and it is the last one.
     let all = server.get(&format!("{this}/logs"));
