@@ -68,8 +68,8 @@ type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
     pub(super) fn new(tree: &Path, mask: Mask, usage: UsageCounter) -> Self {
-        let calls = ToolCallTracker::default();
-        Self { tree: tree.to_owned(), mask, calls, pending: None, usage }
+        let (calls, pending) = (ToolCallTracker::default(), None);
+        Self { tree: tree.to_owned(), mask, calls, pending, usage }
     }
 
     /// Returns the events of an update, in order.
@@ -352,6 +352,10 @@ mod tests {
 
     use super::*;
 
+    fn translator(mask: Mask) -> Translator {
+        Translator::new(Path::new("/w"), mask, UsageCounter::default())
+    }
+
     fn said(text: &str) -> SessionUpdate {
         SessionUpdate::Message(ContentChunk {
             content: ContentBlock::Text(text.to_owned()),
@@ -376,13 +380,9 @@ mod tests {
         events.iter().map(text).collect()
     }
 
-    fn translator() -> Translator {
-        Translator::new(Path::new("/w"), Mask::default(), UsageCounter::default())
-    }
-
     #[tokio::test]
     async fn text_is_joined_until_a_newline_or_another_kind() {
-        let mut translator = translator();
+        let mut translator = translator(Mask::default());
         let now = Instant::now();
         let mut events = Vec::new();
         for update in [said("a"), said("b\nc"), said("d"), thought("e"), said("f\n")] {
@@ -402,7 +402,7 @@ mod tests {
     async fn text_is_not_divided_within_a_credential() {
         let key = ("KEY".to_owned(), "sk-0123456789".to_owned());
         let mask = Mask::new(&[key].into(), &[]);
-        let mut translator = Translator::new(Path::new("/w"), mask, UsageCounter::default());
+        let mut translator = translator(mask);
         let mut now = Instant::now();
         let mut shown = Vec::new();
         for piece in ["the key is sk-01", "234", "56789 of the vendor", "s"] {
@@ -439,7 +439,7 @@ mod tests {
         };
         let changed =
             ToolCallUpdate { content: Some(vec![ToolCallContent::Diff(diff)]), ..empty() };
-        let mut translator = translator();
+        let mut translator = translator(Mask::default());
         for update in [announced, changed] {
             translator.update(SessionUpdate::ToolCall(update), Instant::now());
         }
@@ -458,7 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn long_text_becomes_several_events() {
-        let mut translator = translator();
+        let mut translator = translator(Mask::default());
         let events = translator.update(said(&"ä".repeat(MAX_TEXT)), Instant::now());
         assert!(!events.is_empty() && texts(&events).iter().all(|text| text.len() <= MAX_TEXT));
         let rest = texts(&translator.flush()).concat();
