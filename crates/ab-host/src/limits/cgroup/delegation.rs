@@ -1,8 +1,9 @@
 //! Prepares our own group so that groups with limits can be made below it, in cgroup v2.
 //!
-//! In v2, a group that hands controllers down has no processes of its own. So if only our process
-//! and what it has started are in its group, they move into a subgroup and hand the controllers
-//! down. Groups are never made beside our own: a command there would escape the limits on our group.
+//! In v2, a group that hands controllers down to groups below it cannot contain processes itself.
+//! So if our group contains only our process and what it has started, they move into a subgroup, and
+//! our group then hands the controllers down. Groups are never made beside our own group, because a
+//! command there would not be subject to the limits on our group.
 
 use std::fs;
 use std::io;
@@ -61,7 +62,7 @@ pub(crate) enum Way {
     Refused(Lack),
 }
 
-/// Decides by the facts, and by which members are [ours](is_ours).
+/// Decides what must be done, using only the facts and which members are [ours](is_ours).
 pub(crate) fn way(facts: &Facts, wanted: &[&str], is_ours: impl Fn(u32) -> bool) -> Way {
     let among = |all: &[String], one: &&str| all.iter().any(|each| each == *one);
     if wanted.iter().all(|each| among(&facts.handed_down, each)) {
@@ -118,6 +119,10 @@ fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
 /// Whether a process is this one, or was started by it: the watchdog, a git, a command without
 /// limits. A process that has ended is in no group any more.
 pub(crate) fn is_ours(pid: u32) -> bool {
+    // The kernel lists a process of another pid namespace as 0.
+    if pid == 0 {
+        return false;
+    }
     let own = std::process::id();
     let mut ancestor = pid;
     // The kernel has no loops, but ids are reused between two reads.
@@ -128,7 +133,8 @@ pub(crate) fn is_ours(pid: u32) -> bool {
         match parent(ancestor) {
             Some(0) => break,
             Some(above) => ancestor = above,
-            None => return !Path::new("/proc").join(pid.to_string()).exists(),
+            None if !Path::new("/proc").join(pid.to_string()).exists() => return true,
+            None => break,
         }
     }
     // A process whose parent has ended.
@@ -230,12 +236,13 @@ mod tests {
         // In a plain directory only what was written last is seen.
         let last = fs::read_to_string(group.path().join(OWN_LEAF).join("cgroup.procs")).unwrap();
         assert_eq!(last, below.to_string());
-        // The test runner's parent did not come from us.
+        // Our own parent was not started by us.
         fs::write(&procs, format!("{own}\n{}\n", std::os::unix::process::parent_id())).unwrap();
         assert!(matches!(way(&Facts::of(group.path()), &["pids"], is_ours), Way::Refused(_)));
         drop(shell.stdin.take());
         shell.wait().unwrap();
-        assert!(is_ours(shell.id()), "a process that is gone keeps nobody");
+        assert!(is_ours(shell.id()), "an ended process is in no group");
+        assert!(!is_ours(0), "a process of another namespace");
     }
 
     #[test]
