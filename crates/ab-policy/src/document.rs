@@ -347,7 +347,7 @@ fn permissive() -> PolicyDocument {
         },
         shell: ShellPolicy {
             enabled: true,
-            allowed_commands: Vec::new(),
+            allowed_commands: texts(&["*"]),
             blocked_patterns: texts(&["rm -rf /", "rm -rf ~", "sudo"]),
             timeout: 300_000,
             approval_required: texts(&["rm -rf", "rm -r", "chmod", "chown"]),

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// Serves every repository of a directory until the test ends.
+#[derive(Debug)]
 pub struct HttpRemote {
     address: String,
     credentials: Arc<Mutex<Vec<String>>>,
