@@ -168,7 +168,7 @@ pub struct AcpClient {
 
 /// Receives the events of a connection.
 #[derive(Debug)]
-pub struct AgentEvents {
+pub struct AgentEventStream {
     rpc: Rpc,
     inbox: Inbox,
     state: Arc<State>,
@@ -202,7 +202,11 @@ struct CancelDeadline {
 
 impl AcpClient {
     /// Connects to the agent that writes to `input` and reads from `output`. Nothing is sent yet.
-    pub fn connect<R, W>(input: R, output: W, settings: ClientSettings) -> (AcpClient, AgentEvents)
+    pub fn connect<R, W>(
+        input: R,
+        output: W,
+        settings: ClientSettings,
+    ) -> (AcpClient, AgentEventStream)
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
@@ -214,7 +218,7 @@ impl AcpClient {
         let (rpc, inbox) = Rpc::start(input, output, reading, move |arrival, method, params| {
             routing.route(arrival, method, params)
         });
-        let events = AgentEvents { rpc: rpc.clone(), inbox, state: state.clone() };
+        let events = AgentEventStream { rpc: rpc.clone(), inbox, state: state.clone() };
         (AcpClient { rpc, state, settings: Arc::new(settings) }, events)
     }
 
@@ -376,7 +380,7 @@ impl AcpClient {
     }
 }
 
-impl AgentEvents {
+impl AgentEventStream {
     /// The next event, or `None` once the connection has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<AgentEvent> {
         loop {

@@ -10,7 +10,7 @@ use ab_host::Toolchain;
 use ab_local::{LaunchedProgram, ProgramLaunchRequest, SandboxProgramLauncher};
 
 use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
-use crate::client::{AcpClient, AgentEvents, ClientSettings};
+use crate::client::{AcpClient, AgentEventStream, ClientSettings};
 
 /// The parameters of a launch in addition to the catalog entry.
 #[derive(Clone, Default)]
@@ -42,7 +42,7 @@ impl fmt::Debug for AgentLaunchOptions {
 #[derive(Debug)]
 pub struct LaunchedAgent {
     pub client: AcpClient,
-    pub events: AgentEvents,
+    pub events: AgentEventStream,
     /// The agent's process. Its standard error can be read from it.
     pub launched: LaunchedProgram,
 }

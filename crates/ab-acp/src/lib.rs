@@ -26,7 +26,7 @@ pub mod session_update;
 pub mod tool_call;
 
 pub use client::{
-    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart,
+    AcpClient, AcpSessionId, AgentEvent, AgentEventStream, ClientSettings, PromptPart,
     SessionReopenMethod, SessionSetup, StopReason, TokenCounts, TurnEnd,
 };
 pub use failure::AcpError;

@@ -8,8 +8,8 @@ use ab_acp::scripted_agent::{
 use ab_acp::session_update::SessionUpdate;
 use ab_acp::tool_call::ToolCallTracker;
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PermissionAnswer,
-    PromptPart, SessionSetup, TurnEnd,
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEventStream, ClientSettings,
+    PermissionAnswer, PromptPart, SessionSetup, TurnEnd,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -50,7 +50,7 @@ fn text(path: &Path) -> String {
 /// Both ends of a connection.
 pub(crate) struct Stage {
     pub(crate) client: AcpClient,
-    pub(crate) events: AgentEvents,
+    pub(crate) events: AgentEventStream,
     pub(crate) agent: JoinHandle<ScriptedAgentExit>,
 }
 
@@ -105,7 +105,7 @@ impl Stage {
 
 /// Reads events until a turn ends.
 pub(crate) async fn watch(
-    events: &mut AgentEvents,
+    events: &mut AgentEventStream,
     watched: &mut Watched,
     answer: &PermissionAnswer,
 ) -> Result<TurnEnd, AcpError> {

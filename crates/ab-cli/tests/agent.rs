@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ab_acp::{
-    AcpClient, AcpError, AgentEvent, AgentEvents, ClientSettings, PermissionAnswer, PromptPart,
-    SessionSetup, StopReason, TurnEnd,
+    AcpClient, AcpError, AgentEvent, AgentEventStream, ClientSettings, PermissionAnswer,
+    PromptPart, SessionSetup, StopReason, TurnEnd,
 };
 use tokio::process::{Child, Command};
 
@@ -13,7 +13,7 @@ use crate::stage::{BINARY, Stage};
 
 struct Started {
     client: AcpClient,
-    events: AgentEvents,
+    events: AgentEventStream,
     child: Child,
 }
 

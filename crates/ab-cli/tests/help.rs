@@ -53,7 +53,8 @@ fn listed(help: &str) -> Vec<String> {
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = list.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    // The flags of `daemon` for commands have the same heading.
+    names.filter(|name| *name != "help" && !name.starts_with('-')).map(str::to_owned).collect()
 }
 
 /// Every command, with all of its subcommands.

@@ -9,7 +9,7 @@ mod state;
 mod table;
 
 use ab_api::{EventKind, SessionEndReason, SessionStatus};
-use ab_store::StoredSessionEnding;
+use ab_store::StoredSessionEnd;
 
 pub use state::{ProvisioningStep, RunningSessionPhase, SessionPhase, SessionState};
 pub use table::{example_session_states, transition_table_markdown};
@@ -253,7 +253,7 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
         (SessionPhase::Running(RunningSessionPhase::Deliver), SessionInput::Delivered) => {
             Some(close(
                 state,
-                StoredSessionEnding {
+                StoredSessionEnd {
                     status: SessionStatus::Completed,
                     reason: SessionEndReason::Done,
                 },
@@ -295,12 +295,12 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
         SessionStatus::Stopped => SessionEndReason::Stopped,
         _ => SessionEndReason::Cancelled,
     };
-    let ending = StoredSessionEnding { status, reason };
+    let ending = StoredSessionEnd { status, reason };
     let closing = SessionPhase::Closing { shown: SessionStatus::Stopping, ending };
     match state.phase {
         SessionPhase::Ended(_) => *state,
         // Nothing was started for the session, so there is nothing to end.
-        SessionPhase::Queued => state.at(SessionPhase::Ended(StoredSessionEnding {
+        SessionPhase::Queued => state.at(SessionPhase::Ended(StoredSessionEnd {
             status: SessionStatus::Cancelled,
             reason: SessionEndReason::Cancelled,
         })),
@@ -322,18 +322,20 @@ fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> 
     match state.phase {
         SessionPhase::Ended(_) => None,
         // Nothing was started for the session, so there is nothing to end.
-        SessionPhase::Queued => Some(state.at(SessionPhase::Ended(StoredSessionEnding {
-            status: SessionStatus::Failed,
-            reason,
-        }))),
+        SessionPhase::Queued => {
+            Some(state.at(SessionPhase::Ended(StoredSessionEnd {
+                status: SessionStatus::Failed,
+                reason,
+            })))
+        }
         // The session is already ending for an earlier reason.
         SessionPhase::Closing { .. } => Some(*state),
-        _ => Some(close(state, StoredSessionEnding { status: SessionStatus::Failed, reason })),
+        _ => Some(close(state, StoredSessionEnd { status: SessionStatus::Failed, reason })),
     }
 }
 
 /// Starts to end the remaining processes. Until they have ended, clients see the old status.
-fn close(state: &SessionState, ending: StoredSessionEnding) -> SessionState {
+fn close(state: &SessionState, ending: StoredSessionEnd) -> SessionState {
     state.at(SessionPhase::Closing { shown: state.status(), ending })
 }
 

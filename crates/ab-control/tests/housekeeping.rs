@@ -120,8 +120,14 @@ async fn run_days_ago(store: &Store, days: i64) -> RunId {
 
 #[tokio::test]
 async fn database_beyond_its_limit_loses_sessions_and_runs_that_ended_before_yesterday() {
-    let limit = RetentionSettings { database_limit: Some(1), ..RetentionSettings::default() };
+    let limit = RetentionSettings {
+        database_limit: Some(1),
+        interval: Duration::from_secs(3600),
+        ..RetentionSettings::default()
+    };
     let scene = with_retention(Fake::new(Script::Work), limit).await;
+    // The first regular cleanup is over when a requested one is.
+    scene.control.clean_up(CleanupMode::DryRun).await.expect("a cleanup");
     let store = scene.control.store();
     let sessions = [ended_days_ago(&scene, 2).await, ended_days_ago(&scene, 0).await];
     let runs = [run_days_ago(store, 2).await, run_days_ago(store, 0).await];
@@ -144,6 +150,8 @@ async fn dry_run_counts_what_the_limit_of_the_database_would_remove() {
         ..RetentionSettings::default()
     };
     let scene = with_retention(Fake::new(Script::Work), retention).await;
+    // The first regular cleanup is over when a requested one is.
+    scene.control.clean_up(CleanupMode::DryRun).await.expect("a cleanup");
     let store = scene.control.store();
     // Without the oldest ones the database is small enough.
     let large = ended_days_ago(&scene, 4).await;

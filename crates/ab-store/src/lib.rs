@@ -49,7 +49,7 @@ pub use error::{StoreError, UseDecisionError};
 pub use follow::{EventLogReader, EventLogScope};
 pub use gauges::StoreGauges;
 pub use inventory::RepoListFilter;
-pub use progress::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
+pub use progress::{StoredSessionEnd, StoredSessionProgress, StoredSessionStage};
 pub use prompts::{
     PromptQueuePosition, QueuedPrompt, SessionPromptChange, SessionPromptChangeOutcome,
 };

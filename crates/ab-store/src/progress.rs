@@ -19,7 +19,7 @@ pub struct StoredSessionProgress {
     /// server restarts.
     pub attached: bool,
     /// How the session will end, if it is ending.
-    pub ending: Option<StoredSessionEnding>,
+    pub ending: Option<StoredSessionEnd>,
 }
 
 /// What a session does while it runs.
@@ -41,7 +41,7 @@ pub enum StoredSessionStage {
 
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct StoredSessionEnding {
+pub struct StoredSessionEnd {
     /// The final status.
     pub status: SessionStatus,
     pub reason: SessionEndReason,

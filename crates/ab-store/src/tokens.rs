@@ -41,7 +41,10 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the database fails.
-    pub async fn session_of_token(&self, token: &str) -> Result<Option<SessionId>, StoreError> {
+    pub async fn session_by_access_token(
+        &self,
+        token: &str,
+    ) -> Result<Option<SessionId>, StoreError> {
         let sql = "SELECT session FROM session_tokens WHERE digest = $1";
         let query = sqlx::query_scalar(sql).bind(sha256(token.as_bytes()));
         let session: Option<String> = query.fetch_optional(self.pool()).await?;

@@ -78,7 +78,7 @@ async fn session_tokens_are_stored_as_digests() {
     let session = stored(&scratch.store, "a").await;
     let token = "a-very-secret-token";
     scratch.store.add_session_token(session, token).await.expect("add");
-    let found = |token: &'static str| scratch.store.session_of_token(token);
+    let found = |token: &'static str| scratch.store.session_by_access_token(token);
     assert_eq!(found(token).await.expect("look"), Some(session));
     assert_eq!(found("another").await.expect("look"), None);
     for entry in fs::read_dir(scratch.dir.path().join("data")).expect("list") {

@@ -15,7 +15,7 @@ use ab_acp::install::AgentInstallDir;
 use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent, launch_agent, toolchain_for_agent_path};
 use ab_acp::login_files::copy_login_files_to_agent_home;
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEventStream, PermissionAnswer,
     PermissionOptionKind, PermissionQuestion, PromptPart, SessionSetup,
 };
 use ab_core::error::escape_unprintable;
@@ -178,7 +178,7 @@ async fn tell_what_is_in_force(
 struct Conversation {
     client: AcpClient,
     session: AcpSessionId,
-    events: AgentEvents,
+    events: AgentEventStream,
     process: LaunchedProgram,
     errors: ErrorTail,
     signals: Signals,

@@ -1,7 +1,7 @@
 //! The state of a session, and how it is stored.
 
 use ab_api::{EventKind, SessionActivity, SessionStatus};
-use ab_store::{StoredSessionEnding, StoredSessionProgress, StoredSessionStage};
+use ab_store::{StoredSessionEnd, StoredSessionProgress, StoredSessionStage};
 
 /// The part of a session that determines what it can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,9 +32,9 @@ pub enum SessionPhase {
     /// otherwise the status that it had before.
     Closing {
         shown: SessionStatus,
-        ending: StoredSessionEnding,
+        ending: StoredSessionEnd,
     },
-    Ended(StoredSessionEnding),
+    Ended(StoredSessionEnd),
 }
 
 /// A step of provisioning.
@@ -101,7 +101,7 @@ impl SessionState {
     }
 
     /// How the session ended. `None` if it has not ended.
-    pub fn ending(&self) -> Option<StoredSessionEnding> {
+    pub fn ending(&self) -> Option<StoredSessionEnd> {
         match self.phase {
             SessionPhase::Ended(ending) => Some(ending),
             _ => None,

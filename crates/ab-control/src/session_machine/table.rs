@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use ab_api::{SessionEndReason, SessionStatus};
-use ab_store::StoredSessionEnding;
+use ab_store::StoredSessionEnd;
 
 use super::{
     ProvisioningStep, RunningSessionPhase, SessionInput, SessionPhase, SessionState,
@@ -25,13 +25,10 @@ pub fn example_session_states() -> Vec<SessionState> {
     let works =
         [RunningSessionPhase::Idle, RunningSessionPhase::Turn, RunningSessionPhase::Deliver];
     let endings = [
-        StoredSessionEnding { status: SessionStatus::Stopped, reason: SessionEndReason::Stopped },
-        StoredSessionEnding { status: SessionStatus::Completed, reason: SessionEndReason::Done },
-        StoredSessionEnding { status: SessionStatus::Failed, reason: SessionEndReason::Agent },
-        StoredSessionEnding {
-            status: SessionStatus::Cancelled,
-            reason: SessionEndReason::Cancelled,
-        },
+        StoredSessionEnd { status: SessionStatus::Stopped, reason: SessionEndReason::Stopped },
+        StoredSessionEnd { status: SessionStatus::Completed, reason: SessionEndReason::Done },
+        StoredSessionEnd { status: SessionStatus::Failed, reason: SessionEndReason::Agent },
+        StoredSessionEnd { status: SessionStatus::Cancelled, reason: SessionEndReason::Cancelled },
     ];
     let mut phases = vec![
         SessionPhase::Queued,

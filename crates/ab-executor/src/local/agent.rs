@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEventStream, PermissionAnswer,
     PermissionQuestion, PromptPart, StopReason, TurnEnd,
 };
 use ab_api::{Approval, ApprovalStatus, EventKind, LogLevel, LogSource, SessionEndReason};
@@ -169,7 +169,7 @@ impl Agent {
 /// Reads the agent's messages until it ends.
 pub(super) struct Pump {
     pub(super) client: AcpClient,
-    pub(super) events: AgentEvents,
+    pub(super) events: AgentEventStream,
     pub(super) launched: ab_local::LaunchedProgram,
     pub(super) translator: Translator,
     pub(super) reports: AgentReportSender,
