@@ -311,14 +311,23 @@ fn versions(entry: &AgentCatalogEntry) -> Vec<String> {
 }
 
 fn failed(error: StoreError) -> Failure {
-    let is_locked = matches!(error, StoreError::Locked { .. });
+    let hint = match &error {
+        StoreError::Locked { .. } => {
+            Some("use or stop that server, or name another directory with --data-dir".to_owned())
+        }
+        StoreError::OpenDataDir { path } => Some(format!(
+            "name an empty directory with --data-dir, or make this one private: chmod 700 {}",
+            path.display()
+        )),
+        _ => None,
+    };
     let failure = Failure::from(Error::new(
         ErrorCode::InvalidConfiguration,
         ErrorKind::Unavailable,
         error.to_string(),
     ));
-    if is_locked {
-        return failure.with_hint("use that server, or name another directory with --data-dir");
+    match hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
     }
-    failure
 }

@@ -31,12 +31,15 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process uses the directory. [`StoreError::DataDir`] if it
-    /// cannot be made, or if it contains other files and is accessible to other users.
+    /// [`StoreError::Locked`] if another process uses the directory. [`StoreError::OpenDataDir`] if it
+    /// contains other files and is accessible to other users. [`StoreError::DataDir`] if it cannot be
+    /// made.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let refuse = |problem: String| StoreError::DataDir { path: path.clone(), problem };
-        prepare(&path).map_err(|error| refuse(error.to_string()))?;
+        if prepare(&path).map_err(|error| refuse(error.to_string()))? == Prepared::OpenToOthers {
+            return Err(StoreError::OpenDataDir { path });
+        }
         let lock = open_lock(&path).map_err(|error| refuse(error.to_string()))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -70,19 +73,26 @@ impl DataDir {
     }
 }
 
-fn prepare(path: &Path) -> io::Result<()> {
+/// The state of a directory after [`prepare`].
+#[derive(Debug, PartialEq, Eq)]
+enum Prepared {
+    Private,
+    /// Other users can enter it, and it is not ours to change.
+    OpenToOthers,
+}
+
+fn prepare(path: &Path) -> io::Result<Prepared> {
     DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(path)?;
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & OTHERS == 0 {
-        return Ok(());
+        return Ok(Prepared::Private);
     }
     let is_ours = path.join(LOCK).exists() || fs::read_dir(path)?.next().is_none();
     if !is_ours {
-        let problem = "other users can enter it, and it holds other files: \
-                       choose an empty directory, or remove the permissions with chmod 700";
-        return Err(io::Error::other(problem));
+        return Ok(Prepared::OpenToOthers);
     }
-    fs::set_permissions(path, Permissions::from_mode(PRIVATE_DIRECTORY))
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE_DIRECTORY))?;
+    Ok(Prepared::Private)
 }
 
 fn open_lock(path: &Path) -> io::Result<File> {

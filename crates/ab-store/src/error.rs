@@ -72,6 +72,8 @@ pub enum StoreError {
     Locked { path: PathBuf, pid: Option<u32> },
     /// The data directory cannot be used.
     DataDir { path: PathBuf, problem: String },
+    /// Other users can enter the data directory, and it contains other files, so it is not made private.
+    OpenDataDir { path: PathBuf },
     /// A stored value cannot be read.
     Corrupt { what: &'static str, problem: String },
     /// The database failed.
@@ -120,14 +122,18 @@ impl fmt::Display for StoreError {
             Self::Locked { path, pid } => {
                 write!(f, "the data directory {} is in use", path.display())?;
                 match pid {
-                    Some(pid) => write!(f, " by process {pid}")?,
-                    None => f.write_str(" by another process")?,
+                    Some(pid) => write!(f, " by process {pid}"),
+                    None => f.write_str(" by another process"),
                 }
-                f.write_str(": stop that server, or choose another directory with --data-dir")
             }
             Self::DataDir { path, problem } => {
                 write!(f, "cannot use the data directory {}: {problem}", path.display())
             }
+            Self::OpenDataDir { path } => write!(
+                f,
+                "cannot use the data directory {}: other users can enter it, and it contains other files",
+                path.display()
+            ),
             Self::Corrupt { what, problem } => write!(f, "a stored {what} is invalid: {problem}"),
             Self::Database(error) => write!(f, "the database failed: {error}"),
             Self::Schema(problem) => write!(f, "cannot migrate the database: {problem}"),
@@ -175,6 +181,7 @@ impl StoreError {
             Self::Upload(refusal) => matches!(refusal, UploadRefusal::File { .. }),
             Self::Locked { .. }
             | Self::DataDir { .. }
+            | Self::OpenDataDir { .. }
             | Self::Corrupt { .. }
             | Self::Database(_)
             | Self::Schema(_)
