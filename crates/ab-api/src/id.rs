@@ -127,10 +127,15 @@ pub struct IdError {
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, kind, prefix } = self;
-        match *prefix {
-            "" => write!(f, "invalid {kind} id {text:?}: must be a ULID of 26 characters"),
-            prefix => write!(f, "invalid {kind} id {text:?}: must be {prefix} and a ULID"),
-        }
+        let article = if kind.starts_with(['a', 'u']) { "an" } else { "a" };
+        write!(f, "{text:?} is not the ID of {article} {kind}, such as {prefix}01JZ7Q…")
+    }
+}
+
+impl IdError {
+    /// What the identifier should name, such as `space`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
     }
 }
 

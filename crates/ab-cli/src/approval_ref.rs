@@ -7,19 +7,17 @@ use agent_backend::ServeClient;
 use agent_backend::serve_client::ApprovalQuery;
 
 use crate::failure::Failure;
-use crate::session_ref::{MOST_PAGES, NAMED, PER_PAGE, SHORTEST, id_prefix};
+use crate::session_ref::{InvalidReference, MOST_PAGES, NAMED, PER_PAGE, id_prefix};
 
 /// The id of an approval, or a prefix of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApprovalRef(String);
 
 impl FromStr for ApprovalRef {
-    type Err = String;
+    type Err = InvalidReference;
 
-    fn from_str(text: &str) -> Result<ApprovalRef, String> {
-        id_prefix(text).map(ApprovalRef).ok_or_else(|| {
-            format!("must be the ID of an approval, or at least its first {SHORTEST} characters")
-        })
+    fn from_str(text: &str) -> Result<ApprovalRef, InvalidReference> {
+        id_prefix(text).map(ApprovalRef).ok_or_else(|| InvalidReference::new("approval", text))
     }
 }
 

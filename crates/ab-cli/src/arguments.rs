@@ -1,7 +1,10 @@
 //! Parses the command line: the definition of the commands, and the errors for invalid arguments.
 
+use std::error::Error;
 use std::ffi::OsString;
 
+use ab_api::IdError;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::json;
 
@@ -10,6 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::help;
 use crate::json;
+use crate::session_ref::InvalidReference;
 use crate::terminal::{Format, talk};
 
 const SHORT_AFTER_HELP: &str = "\
@@ -35,7 +39,7 @@ Examples:
   agent-backend mcp --root ../project
   agent-backend daemon --root ../project
   agent-backend serve
-  agent-backend task 'Fix the failing test' --follow
+  agent-backend task 'Fix the failing test' --agent claude --follow
   agent-backend doctor
 
 Results go to standard output, notes and errors to standard error. With --json, the result is one JSON
@@ -50,7 +54,7 @@ Exit codes:
   70   a bug in agent-backend
   130  interrupted (143: terminated)
 
-exec exits with the exit code of its command; see agent-backend exec --help.";
+exec exits with the exit code of its command; see `agent-backend exec --help`.";
 
 /// Long-running commands that clients start often. They are parsed without the flags of the other
 /// commands, which saves time and memory.
@@ -155,6 +159,11 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
 /// If clap found no similar subcommand, suggests the subcommand that other programs call by this
 /// name.
 fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    // clap lists the most similar name last.
+    if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
+        let names = names.iter().rev().cloned().collect();
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    }
     let given = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(given)) => given.as_str(),
         _ => return error,
@@ -164,6 +173,31 @@ fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
     if let (Some((.., name)), None) = (known, error.get(ContextKind::SuggestedSubcommand)) {
         let names = ContextValue::Strings(vec![(*name).to_owned()]);
         error.insert(ContextKind::SuggestedSubcommand, names);
+    }
+    error
+}
+
+/// What an id can refer to, and the command that lists these ids.
+const LIST_COMMANDS: &[(&str, &str)] = &[
+    ("approval", "list the approvals: agent-backend approvals list --status all"),
+    ("draft", "list the drafts: agent-backend draft list"),
+    ("key", "list the keys: agent-backend key list"),
+    ("run", "list the runs of a space: agent-backend space show SPACE"),
+    ("session", "list the sessions: agent-backend session list"),
+    ("space", "list the spaces: agent-backend space list"),
+    ("token", "list the tokens of a space: agent-backend space token SPACE --list"),
+];
+
+/// If an argument is not an id, names the command that lists the ids.
+fn with_list_command(mut error: clap::Error) -> clap::Error {
+    let kind = error.source().and_then(|cause| {
+        let id = cause.downcast_ref::<IdError>().map(IdError::kind);
+        id.or_else(|| Some(cause.downcast_ref::<InvalidReference>()?.kind))
+    });
+    let known = LIST_COMMANDS.iter().find(|(known, _)| Some(*known) == kind);
+    if let Some((_, tip)) = known {
+        let tips = ContextValue::StyledStrs(vec![StyledStr::from(*tip)]);
+        error.insert(ContextKind::Suggested, tips);
     }
     error
 }
@@ -223,6 +257,9 @@ fn with_other_flag(error: &mut clap::Error, command: &clap::Command) {
 /// is never what the user meant, and shows the usage of the command instead of the flag that clap
 /// guessed.
 fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    if error.kind() == ErrorKind::ValueValidation {
+        return with_list_command(error);
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return with_other_name(error, arguments);
     }
@@ -280,7 +317,8 @@ impl Refusal {
         let text = self.error.render().to_string();
         let message = text.lines().next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(message);
-        let failure = Failure::usage(message).with_hint("see agent-backend help");
+        let tip = text.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
+        let failure = Failure::usage(message).with_hint(tip.unwrap_or("see agent-backend help"));
         json!({ "error": failure.error().map(json::error) })
     }
 }
@@ -328,5 +366,46 @@ mod tests {
         assert_eq!(value["error"]["code"], "INVALID_CONFIGURATION");
         let message = value["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains("required arguments"), "{message}");
+    }
+
+    #[test]
+    fn errors_about_ids_name_the_command_that_lists_them() {
+        for (line, message, hint) in [
+            (
+                "wait nosuch --json",
+                "this is not the ID of a session or its first characters",
+                "list the sessions: agent-backend session list",
+            ),
+            (
+                "wait 01 --json",
+                "at least 4 characters of the ID of a session are needed",
+                "list the sessions: agent-backend session list",
+            ),
+            (
+                "approvals show nosuch --json",
+                "this is not the ID of an approval or its first characters",
+                "list the approvals: agent-backend approvals list --status all",
+            ),
+            (
+                "space show x --json",
+                "\"x\" is not the ID of a space, such as spc_01JZ7Q…",
+                "list the spaces: agent-backend space list",
+            ),
+        ] {
+            let arguments = format!("agent-backend {line}");
+            let refusal = parse(arguments.split(' ').map(OsString::from)).unwrap_err();
+            let value = refusal.as_json();
+            let told = value["error"]["message"].as_str().unwrap_or_default();
+            assert!(told.ends_with(message), "{line}: {told}");
+            assert_eq!(value["error"]["hint"], hint, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_most_similar_command_is_suggested_first() {
+        let line = ["agent-backend", "remot"].map(OsString::from);
+        let text = parse(line.into_iter()).unwrap_err().error.render().to_string();
+        let tip = text.lines().find(|line| line.contains("tip:")).unwrap_or_default();
+        assert!(tip.find("'remote'") < tip.find("'daemon'").or(Some(usize::MAX)), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! A reference to a session in an argument: its id, or a prefix of the id.
 
+use std::fmt;
 use std::str::FromStr;
 
 use ab_api::SessionId;
@@ -30,13 +31,41 @@ pub(crate) fn id_prefix(text: &str) -> Option<String> {
     is_prefix.then_some(text)
 }
 
-impl FromStr for SessionRef {
-    type Err = String;
+/// The error for a text that can be neither an id nor a prefix of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidReference {
+    /// What the text should refer to, such as `session`.
+    pub(crate) kind: &'static str,
+    is_short: bool,
+}
 
-    fn from_str(text: &str) -> Result<SessionRef, String> {
-        id_prefix(text).map(SessionRef).ok_or_else(|| {
-            format!("must be the ID of a session, or at least its first {SHORTEST} characters")
-        })
+impl InvalidReference {
+    pub(crate) fn new(kind: &'static str, text: &str) -> InvalidReference {
+        InvalidReference { kind, is_short: text.len() < SHORTEST }
+    }
+}
+
+impl fmt::Display for InvalidReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidReference { kind, is_short } = self;
+        let article = if kind.starts_with('a') { "an" } else { "a" };
+        if *is_short {
+            return write!(
+                f,
+                "at least {SHORTEST} characters of the ID of {article} {kind} are needed"
+            );
+        }
+        write!(f, "this is not the ID of {article} {kind} or its first characters")
+    }
+}
+
+impl std::error::Error for InvalidReference {}
+
+impl FromStr for SessionRef {
+    type Err = InvalidReference;
+
+    fn from_str(text: &str) -> Result<SessionRef, InvalidReference> {
+        id_prefix(text).map(SessionRef).ok_or_else(|| InvalidReference::new("session", text))
     }
 }
 

@@ -162,7 +162,7 @@ fn repo(
 fn upload(text: &str, field: String, found: &mut FieldViolations) -> Option<UploadId> {
     let id = text.parse();
     if id.is_err() {
-        found.add_invalid(field, "must be the id of an upload: upload- and a ULID");
+        found.add_invalid(field, "must be the ID of an upload, such as upload-01JZ7Q…");
     }
     id.ok()
 }
@@ -262,7 +262,8 @@ fn branch(
 ) -> Option<String> {
     let branch = fields.text(name, found)?;
     if !is_branch(branch) {
-        found.add_invalid(fields.path(name), "is not a valid git branch name");
+        let shown: String = branch.chars().take(MAX_NAME_BYTES).collect();
+        found.add_invalid(fields.path(name), format!("{shown:?} is not a valid git branch name"));
     }
     Some(branch.to_owned())
 }
@@ -414,7 +415,7 @@ fn agent(
     if let (Some(kind), None) = (kind, versions) {
         let known: Vec<&str> = offers.agents.keys().map(String::as_str).collect();
         let kind: String = kind.chars().take(MAX_NAME_BYTES).collect();
-        let message = format!("{kind:?} is not an agent of this server: {}", known.join(", "));
+        let message = format!("{kind:?} is unknown; known agents: {}", known.join(", "));
         found.add_unavailable(fields.path("type"), message);
     }
     let version = fields.text("version", found);

@@ -290,7 +290,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert!(twice.err.contains("already approved"), "{}", twice.err);
     for (arguments, expect) in [
         (vec!["show", "01KX"], "no approval ID starts with '01KX'"),
-        (vec!["show", "nonsense!"], "must be the ID of an approval"),
+        (vec!["show", "nonsense!"], "this is not the ID of an approval or its first characters"),
         (vec!["approve"], "required arguments"),
         (vec!["list", "--status", "nothing"], "invalid value"),
         (vec!["approve", "01KXXXXXXXXXXXXXXXXXXXXXXX"], "there is no approval"),

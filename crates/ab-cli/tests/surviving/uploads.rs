@@ -123,7 +123,7 @@ fn directory_is_uploaded_and_the_patch_applies_to_it() {
         (&["--attach", "."], "is not a file"),
         (&["--attach", "missing"], "missing"),
         (&["--upload", ".", "--delivery", "branch"], "--delivery must be \"patch\""),
-        (&["--upload", ".", "--agent", "nobody"], "is not an agent of this server"),
+        (&["--upload", ".", "--agent", "nobody"], "is unknown; known agents:"),
         (&["--upload", ".", "--repo", "."], "cannot be used with"),
     ] {
         let ran = client(&fixture, &[&["task", "Look"], arguments].concat());
