@@ -112,9 +112,32 @@ fn task_uses_the_repository_around_the_current_directory() {
     assert_eq!(refused.code, 2, "{}", refused.err);
     let err = &refused.err;
     assert!(
-        err.contains("elsewhere is not in a git repository") && err.contains("--repo"),
+        err.contains("elsewhere is not in a git repository") && err.contains("--upload ."),
         "{err}"
     );
+}
+
+#[test]
+fn result_of_a_directory_without_git_is_a_patch() {
+    let stage = repository();
+    let _server = Server::start(&stage);
+    let plain = stage.outside("plain");
+    fs::create_dir(&plain).unwrap();
+    fs::write(plain.join("README.md"), "hello\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    let arguments = ["task", "Note it", "--repo", plain, "--follow", "--approve", "always"];
+    let done = client(&stage, &arguments);
+    assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+    let note = format!("note: {plain} is not in a git repository: the result is a patch\n");
+    assert!(done.err.contains(&note), "{}", done.err);
+    let diff = client(&stage, &["session", "diff"]).text();
+    assert!(diff.contains("+++ b/NOTES.md\n"), "{diff}");
+
+    let refused = client(&stage, &["task", "Note it", "--repo", plain, "--delivery", "branch"]);
+    let why = format!(
+        "--delivery must be \"patch\": {plain} is not in a git repository, so it has no branches"
+    );
+    assert!(refused.code != 0 && refused.err.contains(&why), "{}", refused.err);
 }
 
 #[test]

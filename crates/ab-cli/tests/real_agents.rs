@@ -218,8 +218,8 @@ fn task_command_fails_for_an_agent_that_is_not_installed() {
     let server = serve::Server::start(&stage);
     let ran = serve::client(&stage, &["task", "Do it", "--agent", "goose"]);
     assert_ne!(ran.code, 0, "{ran:?}");
-    let says =
-        "--agent cannot be used: agent \"goose\" 1.52.0 is not installed: run `agent-backend agent";
+    let says = "error: agent \"goose\" 1.52.0 is not installed on the server\n\
+                hint: run this on the server's machine: agent-backend agent install goose";
     assert!(ran.err.contains(says), "{}", ran.err);
     let listed = serve::client(&stage, &["session", "list", "--json"]).value();
     assert_eq!(listed["items"].as_array().unwrap().len(), 0, "{listed}");
@@ -241,7 +241,7 @@ fn task_command_fails_for_an_agent_without_its_credential() {
         }
         let server = serve::Server::start_by(command, &flags);
         let ran = serve::client(&stage, &["task", "Do it", "--agent", "keyed"]);
-        let says = "--agent cannot be used: agent \"keyed\" has no credential: set MY_KEY or \
+        let says = "error: agent \"keyed\" has no credential: set MY_KEY or \
                     MY_OTHER_KEY";
         assert!(ran.code == 4 && ran.err.contains(says), "{ran:?}");
         let listed = serve::client(&stage, &["session", "list", "--json"]).value();

@@ -47,7 +47,7 @@ const TYPED_FIELDS: [(&str, &str); 18] = [
 
 const EXAMPLES: &str = "\
 Examples:
-  agent-backend task 'Fix the failing test' --follow
+  agent-backend task 'Fix the failing test' --agent claude --follow
   agent-backend task --agent goose --follow - < prompt.md
   agent-backend task 'Speed up the parser' --agent goose --agent codex --count 2
   agent-backend task 'Describe the build' --repo https://example.com/project.git
@@ -60,11 +60,11 @@ of its committed files. Ctrl-C with --follow stops the output, not the session."
 /// Give an agent a task on a repository
 ///
 /// The server creates a session: the agent works in a sandbox, on a copy of the repository. The result
-/// is a branch or a patch. agent-backend serve starts a server.
+/// is a branch or a patch. `agent-backend serve` starts a server.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TaskCommand {
-    /// The task for the agent; - reads it from standard input
+    /// The task for the agent; use '-' for standard input
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
@@ -78,23 +78,27 @@ pub(crate) struct TaskCommand {
 
     /// Send this directory and work on its files; the result is a patch
     ///
-    /// In a git repository these are the tracked files and those that are not ignored, with their uncommitted changes.
+    /// In a git repository, the tracked files are sent with their uncommitted changes, and also new files that are not
+    /// ignored. Otherwise, all files are sent.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["repo", "branch", "template"])]
     upload: Option<PathBuf>,
 
-    /// Send this file and show it to the agent, outside of its workspace; may be repeated
+    /// Send this file for the agent to read; may be repeated
+    ///
+    /// The file is not in the workspace and not in the result.
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
 
-    /// Agent for the task; may be repeated, one session each
+    /// Agent for the task; scripted is built in and uses no model
     ///
-    /// agent-backend agent list shows all agents.
+    /// The scripted agent plays a script, to try out a server without a model. `agent-backend agent list` lists all agents.
+    /// The flag may be repeated, for one session each.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
 
     /// A setting of the agent; may be repeated
     ///
-    /// VALUE is JSON or else a text. agent-backend agent show AGENT lists the settings.
+    /// VALUE is read as JSON. If it is not valid JSON, it is a text. `agent-backend agent show AGENT` lists the settings.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     settings: Vec<(String, serde_json::Value)>,
 
@@ -102,11 +106,11 @@ pub(crate) struct TaskCommand {
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     count: u32,
 
-    /// Form of the result [default: branch, or patch with --template and --upload]
+    /// Form of the result [default: branch; patch if there is no git repository]
     #[arg(long, value_enum, value_name = "MODE")]
     delivery: Option<Delivery>,
 
-    /// Branch to start from; a name that does not exist yet names the new branch
+    /// Branch to start from. If there is no such branch, the result gets this name
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
 
@@ -114,7 +118,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_enum, value_name = "NETWORK")]
     network: Option<NetworkChoice>,
 
-    /// Whether the agent runs in a sandbox; the server must allow disabled
+    /// Where the agent runs: in a sandbox, or without one if the server allows 'disabled'
     #[arg(long, value_enum, default_value = "local", value_name = "RUNTIME")]
     runtime: Runtime,
 
@@ -134,7 +138,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
+    /// How to answer questions of the agent, with --follow; without a terminal, 'ask' leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 
@@ -153,7 +157,7 @@ pub(crate) struct TaskCommand {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Bounds")]
 struct TaskBounds {
-    /// Processors of the session, in whole or in part
+    /// Number of processors of the session, such as 2 or 0.5
     #[arg(long, value_name = "N")]
     cpu: Option<f64>,
 
@@ -161,19 +165,19 @@ struct TaskBounds {
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
 
-    /// Ask before the agent begins another turn after this many
+    /// After this many turns, ask you before the agent continues
     #[arg(long, value_name = "N")]
     max_turns: Option<u64>,
 
-    /// Ask before another turn after turns of this many minutes together
+    /// After turns that took this many minutes together, ask you before the agent continues
     #[arg(long, value_name = "MINUTES")]
     max_minutes: Option<u64>,
 
-    /// Ask before another turn after this many tokens, if the agent reports them
+    /// After this many tokens, ask you before the agent continues, if the agent reports tokens
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
 
-    /// Ask before another turn after this many US dollars, if the agent reports the cost
+    /// After this many US dollars, ask you before the agent continues, if the agent reports the cost
     #[arg(long, value_name = "USD")]
     max_cost: Option<f64>,
 }
@@ -199,7 +203,7 @@ impl TaskBounds {
 enum Delivery {
     /// A branch in the repository
     Branch,
-    /// A patch to download: agent-backend session diff
+    /// A patch, which `agent-backend session diff` downloads
     Patch,
 }
 
@@ -291,6 +295,17 @@ impl TaskCommand {
     }
 }
 
+impl TaskCommand {
+    /// The directory to work on, if no form of the result is given and the directory is not in a git
+    /// repository, so that the result cannot be a branch.
+    fn directory_without_git<'a>(&self, request: &'a TaskRequest) -> Option<&'a str> {
+        let url = request.repo.url.as_deref()?;
+        let directory = Path::new(url);
+        let is_free = self.delivery.is_none() && self.branch.is_none();
+        (is_free && directory.is_dir() && !is_in_git_repository(directory)).then_some(url)
+    }
+}
+
 impl CliCommand for TaskCommand {
     fn format(&self) -> Format {
         Format::from_flag(self.json)
@@ -308,6 +323,11 @@ impl CliCommand for TaskCommand {
 async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let prompt = prompt(&task.prompt, terminal).await?;
     let mut request = task.request(prompt)?;
+    if let Some(directory) = task.directory_without_git(&request) {
+        terminal.note(&format!("{directory} is not in a git repository: the result is a patch"));
+        let mode = DeliveryMode::Patch;
+        request.delivery = Some(RequestedDelivery { mode, target_branch: None });
+    }
     let client = task.server.client()?;
     let (directory, files) = (task.upload.as_deref(), &task.attach);
     let sent = upload::add_uploads(&client, &mut request, directory, files, terminal).await?;
@@ -315,15 +335,16 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
         Ok(created) => created,
         Err(error) => {
             upload::remove(&client, &sent).await;
-            return Err(by_flags(error).into());
+            return Err(by_flags(error, &task.server.repeated()).into());
         }
     };
     let follow = task.follow.then_some(task.approve);
     show_created(client, created, follow, &task.server.repeated(), terminal).await
 }
 
-/// In an error of the server, replaces the names of request fields by the arguments that set them.
-fn by_flags(error: Error) -> Error {
+/// In an error of the server, replaces the names of request fields by the arguments that set them. `server_flags` reach
+/// the same server again.
+fn by_flags(error: Error, server_flags: &str) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
         // The name of a field is at the start of the message, or follows the message of another
@@ -340,9 +361,24 @@ fn by_flags(error: Error) -> Error {
             }
         }
     }
+    let mut hint = error.hint().map(str::to_owned);
+    if text.starts_with("--agent \"") {
+        hint.get_or_insert(format!("list the agents: agent-backend remote agents{server_flags}"));
+    }
+    // The server says in a whole sentence why it cannot use an agent, with a command for its machine.
+    if let Some(why) = text.strip_prefix("--agent cannot be used: ") {
+        let parts = why.strip_suffix('`').and_then(|why| why.split_once(": run `"));
+        match parts.filter(|(_, command)| !command.contains('`')) {
+            Some((what, command)) => {
+                hint.get_or_insert(format!("run this on the server's machine: {command}"));
+                text = format!("{what} on the server");
+            }
+            None => text = why.to_owned(),
+        }
+    }
     let typed = Error::new(error.code(), error.kind(), text);
-    match error.hint() {
-        Some(hint) => typed.with_hint(hint.to_owned()),
+    match hint {
+        Some(hint) => typed.with_hint(hint),
         None => typed,
     }
 }
@@ -445,13 +481,19 @@ pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
             let around = here.ancestors().find(|directory| directory.join(".git").exists());
             around.map(Path::to_path_buf).ok_or_else(|| {
                 Failure::usage(format!("{} is not in a git repository", here.display()))
-                    .with_hint("change to a repository, or name one with --repo")
+                    .with_hint("run it in a git repository, pass --repo PATH, or send this directory with --upload .")
             })?
         }
     };
     found.into_os_string().into_string().map_err(|path| {
         Failure::usage(format!("the path {} is not valid UTF-8", Path::new(&path).display()))
     })
+}
+
+/// Whether git would find a repository in this directory or above it.
+fn is_in_git_repository(directory: &Path) -> bool {
+    let is_bare = |path: &Path| path.join("HEAD").is_file() && path.join("objects").is_dir();
+    directory.ancestors().any(|above| above.join(".git").exists() || is_bare(above))
 }
 
 /// Whether the text is a URL, or an address in the scp form `host:path`.
@@ -488,8 +530,48 @@ mod tests {
         ] {
             let code = ErrorCode::InvalidConfiguration;
             let error = Error::new(code, ErrorKind::Invalid, said).with_hint("h");
-            let typed = by_flags(error);
+            let typed = by_flags(error, "");
             assert_eq!((typed.message(), typed.hint()), (shown, Some("h")));
+        }
+    }
+
+    #[test]
+    fn errors_about_agents_say_what_to_do() {
+        for (said, shown, hint) in [
+            (
+                "agent.type \"x\" is unknown; known agents: a, b",
+                "--agent \"x\" is unknown; known agents: a, b",
+                Some("list the agents: agent-backend remote agents --server S"),
+            ),
+            (
+                "agent.type cannot be used: agent \"a\" 1.0 is not installed: run `agent-backend agent install a`",
+                "agent \"a\" 1.0 is not installed on the server",
+                Some("run this on the server's machine: agent-backend agent install a"),
+            ),
+            (
+                "agent.type cannot be used: agent \"a\" has no credential: set KEY",
+                "agent \"a\" has no credential: set KEY",
+                None,
+            ),
+        ] {
+            let code = ErrorCode::NotImplemented;
+            let typed = by_flags(Error::new(code, ErrorKind::Unsupported, said), " --server S");
+            assert_eq!((typed.message(), typed.hint()), (shown, hint));
+        }
+    }
+
+    #[test]
+    fn bare_repositories_and_directories_in_repositories_are_recognized() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        for name in ["work/.git", "work/src", "bare.git/objects", "plain/src"] {
+            std::fs::create_dir_all(path.join(name)).unwrap();
+        }
+        std::fs::write(path.join("bare.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        for (name, expect) in
+            [("work", true), ("work/src", true), ("bare.git", true), ("plain", false)]
+        {
+            assert_eq!(is_in_git_repository(&path.join(name)), expect, "{name}");
         }
     }
 

@@ -45,15 +45,23 @@ pub(super) async fn accept(
     };
     let asked = session.workspace.choice.snapshot_preference.iter();
     let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
+    let is_plain = session.repo.mode == RepoMode::Git
+        && asked.is_none_or(|asked| asked == SnapshotProvider::Copy)
+        && workspaces.is_directory_without_git(&source).await;
     let provider = match asked {
         // Any other source is always copied, even if it contains a git repository.
         _ if session.repo.mode != RepoMode::Git => SnapshotProvider::Copy,
         Some(provider) => provider,
-        None if workspaces.is_directory_without_git(&source).await => SnapshotProvider::Copy,
+        None if is_plain => SnapshotProvider::Copy,
         None => SnapshotProvider::Git,
     };
     if provider == SnapshotProvider::Copy {
-        check_copy(session, &source, &mut found);
+        let because = if is_plain {
+            format!("{} is not in a git repository, so it has no branches", session.repo.url)
+        } else {
+            "the workspace is a copy of a directory, which has no branches".to_owned()
+        };
+        check_copy(session, &source, &because, &mut found);
     }
     if provider == SnapshotProvider::Git || source.local_path().is_some() {
         let checked = match workspace(session, provider, uploads) {
@@ -68,13 +76,13 @@ pub(super) async fn accept(
 }
 
 /// Checks the task for use with a copy, which has no commits and no branches.
-fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolations) {
+fn check_copy(session: &Session, source: &RepoSource, because: &str, found: &mut FieldViolations) {
     if source.local_path().is_none() {
         let why = "\"copy\" needs a directory of the server's machine in repo.url";
         found.add_unavailable("workspace.snapshotPreference", why);
         return;
     }
-    check_patch(session, "the workspace is a copy of a directory, which has no branches", found);
+    check_patch(session, because, found);
 }
 
 /// Checks that the task asks for a patch, and for nothing that needs a repository.
