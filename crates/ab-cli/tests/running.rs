@@ -35,6 +35,24 @@ fn operations_of_a_file_are_performed_and_answered_as_json() {
 }
 
 #[test]
+fn problems_of_a_file_are_listed_with_their_places() {
+    let stage = Stage::new();
+    let text = message(json!([
+        { "type": "readFile", "path": "/etc/passwd" },
+        { "type": "message", "content": "a", "id": "x" },
+        { "type": "message", "content": "b", "id": "x" },
+    ]));
+    let ran = stage.run_with(&["run", "-", "--root", "."], text.as_bytes());
+    let expect = "\
+error: standard input is not valid:
+  operations[0].path: must be relative, but starts with /
+  operations[2].id: is the id of an earlier operation
+hint: show an example: agent-backend run --help
+";
+    assert_eq!((ran.code, ran.err.as_str()), (2, expect), "{ran:?}");
+}
+
+#[test]
 fn exit_codes_tell_what_became_of_a_run() {
     let stage = Stage::with(&[("data/x", "x")]);
     let run = |operations: Value, flags: &[&str]| {

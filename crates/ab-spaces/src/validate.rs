@@ -463,7 +463,7 @@ impl<'a> Fields<'a> {
 /// The problem of a path according to the rules of the protocol.
 pub(crate) fn path_problem(path: &str) -> Option<String> {
     if path.starts_with('/') {
-        return Some("must be relative: it starts with /".to_owned());
+        return Some("must be relative, but starts with /".to_owned());
     }
     if path.contains("..") {
         return Some("must not contain ..".to_owned());

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_api::{ApprovalDecision, ApproveOrDeny, DecisionChannel, Run, RunId, SpaceId};
+use ab_core::error::escape_unprintable;
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, NoApprover};
 use ab_host::LocalExecSettings;
 use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_spaces::{
-    EventsMessage, MessageStatus, Operation, OperationApprovalDecision, ProtocolEvent, RunObserver,
-    SpaceWorkspace,
+    EventsMessage, InvalidMessage, MessageStatus, Operation, OperationApprovalDecision,
+    ProtocolEvent, RunObserver, SpaceWorkspace, ValidationIssue,
 };
 use async_trait::async_trait;
 use clap::{Args, Subcommand};
@@ -33,6 +34,9 @@ use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal};
 use crate::toolchains;
 
+/// Maximum number of problems of a file that are printed.
+const MAX_SHOWN_ISSUES: usize = 20;
+
 const EXAMPLES: &str = "\
 Examples:
   agent-backend run operations.json --root ./project
@@ -41,19 +45,27 @@ Examples:
   agent-backend run operations.json --space spc_01…
   agent-backend run resume run_01…
 
-The file contains an operations message of the protocol 1.0, which docs/protocol.md describes.
+The file is JSON: a list of operations (protocol 1.0). For example:
+  { \"protocolVersion\": \"1.0\", \"operations\": [
+      { \"type\": \"createFile\", \"path\": \"hello.txt\", \"content\": \"hello\" },
+      { \"type\": \"shell\", \"command\": \"cat hello.txt\" } ] }
 
 Exit codes:
   0  every operation succeeded
   1  an operation failed
-  2  the message is invalid
+  2  the file is not valid
   3  an operation waits for approval";
+
+/// clap cannot know that a list of operations needs one of two flags, because the subcommands need neither.
+const USAGE: &str = "\
+agent-backend run [OPTIONS] <--root <DIR>|--space <SPACE>> <FILE>
+       agent-backend run <COMMAND>";
 
 /// Perform a list of operations in a directory or in a space
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, override_usage = USAGE)]
 pub(crate) struct RunCommand {
-    /// File with the operations message; - is standard input
+    /// JSON file with the operations; use '-' for standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -61,25 +73,29 @@ pub(crate) struct RunCommand {
     #[arg(long, value_name = "DIR", conflicts_with = "space")]
     root: Option<PathBuf>,
 
-    /// Space of the server to work in
+    /// Space of the server to work in; `agent-backend space list` lists them
+    ///
+    /// A space is a set of files on the server, with a policy that decides which operations are allowed.
     #[arg(long, value_name = "SPACE")]
     space: Option<SpaceId>,
 
-    /// Policy for --root
+    /// Policy for --root: restrictive, standard, permissive, or a JSON file [default: standard]
     ///
-    /// One of restrictive, standard and permissive, or the path of a JSON file. Without it, standard. A space has its
-    /// own policy.
+    /// restrictive: files can only be read, and no commands run. standard: files can be changed, common commands such as
+    /// cat and npm run without network, and rm -r needs an approval. permissive: all commands except sudo run, with
+    /// network, and rm -r, chmod and chown need an approval. A space has its own policy.
     #[arg(long, value_name = "POLICY", conflicts_with = "space")]
     policy: Option<String>,
 
-    /// How to decide approvals
+    /// How to answer approvals
     ///
-    /// Without a terminal and with --json nobody is asked. The first operation that needs an approval then ends the
-    /// command with exit code 3: with --root the rest is not performed, in a space the run waits for a decision.
+    /// 'ask' asks only at a terminal, and not with --json. If it cannot ask, the first operation that needs an approval
+    /// ends the command with exit code 3. With --root, the remaining operations are not performed. In a space, the run
+    /// waits for an answer.
     #[arg(long, value_enum, default_value = "ask")]
     approve: Approve,
 
-    /// Print JSON: the events message
+    /// Print one JSON value at the end, with the events of all operations
     #[arg(long, global = true)]
     json: bool,
 
@@ -136,7 +152,7 @@ async fn run(command: RunCommand, terminal: &mut Terminal) -> Result<(), Failure
     }
     let Some(file) = &command.file else {
         return Err(Failure::usage("missing argument FILE")
-            .with_hint("name a file, or - for standard input"));
+            .with_hint("name a file, or '-' for standard input"));
     };
     match (&command.root, command.space) {
         (Some(root), _) => run_here(&command, file, root, terminal).await,
@@ -155,6 +171,10 @@ async fn run_here(
 ) -> Result<(), Failure> {
     let document = document(command.policy.as_deref().unwrap_or("standard"))?;
     let bytes = message(file, terminal).await?;
+    if terminal.format() == Format::Text {
+        // As JSON, an invalid message is answered with an events message.
+        ab_spaces::parse_operations_bytes(&bytes).map_err(|invalid| not_valid(file, &invalid))?;
+    }
     let mut template = LocalWorkspaceConfig::new(root);
     template.options.exec = LocalExecSettings {
         toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
@@ -208,8 +228,8 @@ async fn run_there(
 ) -> Result<(), Failure> {
     let client = command.server.client()?;
     let bytes = message(file, terminal).await?;
-    let parsed = ab_spaces::parse_operations_bytes(&bytes)
-        .map_err(|invalid| Failure::usage(invalid.to_string()))?;
+    let parsed =
+        ab_spaces::parse_operations_bytes(&bytes).map_err(|invalid| not_valid(file, &invalid))?;
     // Send the operations with the ids that were assigned here, so that events can be matched with
     // them.
     let run = client.start_run(space, &json!(parsed)).await?;
@@ -332,6 +352,45 @@ async fn message(file: &Path, terminal: &mut Terminal) -> Result<Vec<u8>, Failur
         return input::standard().await;
     }
     input::file(file)
+}
+
+/// The failure for a message with problems, one line for each of the first problems.
+fn not_valid(file: &Path, invalid: &InvalidMessage) -> Failure {
+    let name = match file.to_string_lossy() {
+        name if name == "-" => "standard input".to_owned(),
+        name => escape_unprintable(&name),
+    };
+    let mut text = format!("{name} is not valid:");
+    for ValidationIssue { pointer, message } in invalid.issues.iter().take(MAX_SHOWN_ISSUES) {
+        let place = place(pointer);
+        let message = escape_unprintable(message);
+        text.push_str(&if place.is_empty() {
+            format!("\n  the content {message}")
+        } else {
+            format!("\n  {place}: {message}")
+        });
+    }
+    let rest = invalid.issues.len().saturating_sub(MAX_SHOWN_ISSUES);
+    if rest > 0 {
+        text.push_str(&format!("\n  and {rest} more"));
+    }
+    Failure::usage(text).with_hint("show an example: agent-backend run --help")
+}
+
+/// Converts a JSON pointer to the notation of JavaScript: `/operations/0/path` to
+/// `operations[0].path`. A pointer looks like the path of a file.
+fn place(pointer: &str) -> String {
+    let mut place = String::new();
+    for part in pointer.split('/').skip(1) {
+        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            place.push_str(&format!("[{part}]"));
+        } else {
+            let dot = if place.is_empty() { "" } else { "." };
+            let part = part.replace("~1", "/").replace("~0", "~");
+            place.push_str(&format!("{dot}{}", escape_unprintable(&part)));
+        }
+    }
+    place
 }
 
 fn outcome(message: &EventsMessage) -> Result<(), Failure> {

@@ -155,8 +155,8 @@ fn asks(run: &Run) -> Option<ApprovalId> {
 
 fn tell_waiting(run: RunId, approval: ApprovalId, server_flags: &str, terminal: &mut Terminal) {
     terminal.note(&format!(
-        "the run waits for a decision: agent-backend run resume {run}{server_flags} approves it, \
-         with --deny refuses it; what it is about: agent-backend approvals show \
+        "the run waits for a decision: `agent-backend run resume {run}{server_flags}` approves it, \
+         with --deny refuses it; show what it is about: agent-backend approvals show \
          {approval}{server_flags}"
     ));
 }
@@ -173,7 +173,7 @@ async fn tell_turn(
     }
     let shown = client.send_request("GET", &format!("/v1/spaces/{space}"), None).await?;
     let why = if shown["data"]["status"] == "paused" {
-        "another run of the space waits for an approval: agent-backend approvals list shows it"
+        "another run of the space waits for an approval: `agent-backend approvals list` shows it"
     } else {
         "another run of the space is at work"
     };
