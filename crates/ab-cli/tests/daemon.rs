@@ -120,6 +120,18 @@ fn root(stage: &Stage) -> String {
 }
 
 #[test]
+fn start_line_says_that_the_directory_was_created() {
+    let stage = Stage::new();
+    let root = stage.outside("new").to_str().unwrap().to_owned();
+    for note in [" (a new directory) at http://", " at http://"] {
+        let daemon = Daemon::start(&stage, &["--root", &root]);
+        let start = format!("agent-backend serves {root}{note}");
+        assert!(daemon.notice.starts_with(&start), "{}", daemon.notice);
+        assert_eq!(daemon.end().0, 0);
+    }
+}
+
+#[test]
 fn it_says_in_one_line_what_it_serves_and_ends_in_good_order() {
     let stage = Stage::with(&[("a.txt", "hello\n")]);
     let root = root(&stage);
@@ -128,7 +140,7 @@ fn it_says_in_one_line_what_it_serves_and_ends_in_good_order() {
     assert!(daemon.notice.starts_with(&start), "{}", daemon.notice);
     let isolation = stage.json(&["exec", "--explain", "--json"])["isolation"].clone();
     let rest = format!(
-        "/mcp, isolation {}, safety guarded, no token, SSH at /ssh (SHA256:",
+        "/mcp, isolation {}, rules guarded, no token needed, SSH at /ssh with host key SHA256:",
         isolation.as_str().unwrap()
     );
     assert!(daemon.notice.contains(&rest), "{} {rest}", daemon.notice);

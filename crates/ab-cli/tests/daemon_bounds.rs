@@ -33,7 +33,7 @@ fn hidden_and_read_only_paths_hold_on_every_surface() {
     let ssh = ["--conventional-ssh", "--ssh-port", "0", "--ssh-users", "ada:pass"];
     let daemon = Daemon::start(&stage, &[&flags[..], &ssh].concat());
     let after = |mark: &str| daemon.notice.split(mark).nth(1).unwrap().to_owned();
-    let pin = format!("SHA256:{}", after("SHA256:").split(')').next().unwrap());
+    let pin = format!("SHA256:{}", after("SHA256:").split([',', '\n']).next().unwrap());
     let by_ssh = format!("ssh://ada@{}", after(" and on ").split(' ').next().unwrap());
     let socket = format!("ws://{}/ssh", daemon.address);
     let password = stage.outside("password");

@@ -65,7 +65,7 @@ impl Far {
         fs::write(stage.outside("token"), format!("{TOKEN}\n")).unwrap();
         fs::write(stage.outside("password"), format!("{PASSWORD}\n")).unwrap();
         let after = |mark: &str| daemon.notice.split(mark).nth(1).unwrap().to_owned();
-        let fingerprint = format!("SHA256:{}", after("SHA256:").split(')').next().unwrap());
+        let fingerprint = format!("SHA256:{}", after("SHA256:").split([',', '\n']).next().unwrap());
         let ssh = format!("ssh://ada@{}", after(" and on ").split(' ').next().unwrap());
         let socket = format!("ws://{}/ssh", daemon.address);
         Far { here, socket, ssh, fingerprint, daemon }

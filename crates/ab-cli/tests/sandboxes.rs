@@ -255,7 +255,7 @@ fn ssh(stage: &Stage) -> (Daemon, RemoteConfig) {
     let flags = [&flags[..], &["--ssh-users", "ada:pa55", "--isolation", "none"]].concat();
     let daemon = Daemon::start(stage, &flags);
     let after = |mark: &str| daemon.notice.split(mark).nth(1).unwrap().to_owned();
-    let fingerprint = format!("SHA256:{}", after("SHA256:").split(')').next().unwrap());
+    let fingerprint = format!("SHA256:{}", after("SHA256:").split([',', '\n']).next().unwrap());
     let url = format!("ssh://ada@{}", after(" and on ").split(' ').next().unwrap());
     let config = RemoteConfig::parse(&url).unwrap().ssh_password("pa55").unwrap();
     let pin = HostKeyCheck::Pin(fingerprint.parse().unwrap());

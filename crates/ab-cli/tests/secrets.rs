@@ -155,7 +155,7 @@ fn secrets_come_by_files_and_by_standard_input() {
     ];
     let daemon = Daemon::start(&stage, &flags);
     let after = |mark: &str| daemon.notice.split(mark).nth(1).unwrap().to_owned();
-    let pin = format!("SHA256:{}", after("SHA256:").split(')').next().unwrap());
+    let pin = format!("SHA256:{}", after("SHA256:").split([',', '\n']).next().unwrap());
     let ssh = format!("ssh://ada@{}", after(" and on ").split(' ').next().unwrap());
     let socket = format!("ws://{}/ssh", daemon.address);
     let by_password = ["--remote", &ssh, "--password-file", "-", "--host-key", &pin];

@@ -110,7 +110,7 @@ fn the_host_key_is_kept_and_private() {
     let stage = Stage::new();
     let fingerprint = |daemon: &Daemon| {
         let shown = daemon.notice.split("SHA256:").nth(1).unwrap();
-        shown.split(')').next().unwrap().to_owned()
+        shown.split([',', '\n']).next().unwrap().to_owned()
     };
     let first = Daemon::start(&stage, &["--rootDir", "."]);
     let kept = fingerprint(&first);
@@ -142,7 +142,7 @@ fn the_host_key_of_another_user_is_in_their_state_directory() {
             command
         });
         let shown = daemon.notice.split("SHA256:").nth(1).unwrap();
-        let shown = shown.split(')').next().unwrap().to_owned();
+        let shown = shown.split([',', '\n']).next().unwrap().to_owned();
         assert_eq!(daemon.end().0, 0);
         shown
     };

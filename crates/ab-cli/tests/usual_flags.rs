@@ -459,7 +459,7 @@ fn a_daemon_listens_on_localhost_by_name_and_takes_old_names_of_flags() {
     ] {
         let daemon = Daemon::start(&stage, flags);
         assert!(daemon.address.starts_with("127.0.0.1:"), "{}", daemon.address);
-        assert!(daemon.notice.contains("safety strict"), "{}", daemon.notice);
+        assert!(daemon.notice.contains("rules strict"), "{}", daemon.notice);
         let url = format!("ws://{}/ssh", daemon.address);
         assert_eq!(stage.out(&["fs", "ls", "--remote", &url]), "a\n");
         assert_eq!(daemon.end().0, 0);
@@ -491,7 +491,7 @@ fn mcp_answers_while_its_daemon_is_down() {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     let answer: Value = serde_json::from_str(&line).unwrap();
     let why = "connect: cannot reach 127.0.0.1:1: connection refused (os error 111)";
-    let hint = "is a daemon running there? start one with: agent-backend daemon --root DIR";
+    let hint = "check the host and port of --remote; on that machine: agent-backend daemon --root DIR --port PORT";
     let error = json!({ "code": -32000, "message": format!("{why} ({hint})") });
     assert_eq!(answer, json!({ "jsonrpc": "2.0", "id": 1, "error": error }));
     drop(input);

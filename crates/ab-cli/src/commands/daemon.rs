@@ -46,7 +46,7 @@ Examples:
   curl http://127.0.0.1:3001/health
 
 MCP clients connect to http://HOST:PORT/mcp. Other agent-backend commands connect with --remote
-ws://HOST:PORT/ssh. ssh and sftp connect through agent-backend ssh-proxy, or to the port of
+ws://HOST:PORT/ssh. ssh and sftp connect through `agent-backend ssh-proxy`, or to the port of
 --conventional-ssh.
 
 Isolation, rules and limits apply to every command. Callers can make them stricter, but not weaker.
@@ -133,11 +133,13 @@ impl Kind {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Listening")]
 struct Listening {
-    /// Address to listen on; other machines can reach 0.0.0.0
+    /// Address to listen on
+    ///
+    /// With 0.0.0.0, it listens on all addresses of this machine, so that other machines can connect.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = host)]
     host: IpAddr,
 
-    /// Port to listen on, 1024 to 65535; 0 takes a free one
+    /// Port to listen on: 1024 to 65535, or 0 for a free one
     #[arg(long, default_value = "3001", value_name = "PORT", value_parser = port)]
     port: u16,
 
@@ -184,7 +186,9 @@ pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port @ (0 | 1024..)) => Ok(port),
-        Ok(_) | Err(_) => Err("must be a number from 1024 to 65535".to_owned()),
+        Ok(_) | Err(_) => {
+            Err("must be a number from 1024 to 65535, or 0 for a free port".to_owned())
+        }
     }
 }
 
@@ -235,6 +239,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         ..daemon.sandbox.settings()?
     };
     let rules = daemon.rules.unattended()?;
+    let is_created = daemon.backend == Kind::Local && !daemon.root_dir.exists();
     let Opened { root, handle: backend } = daemon.open(settings, rules)?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
@@ -261,6 +266,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let _lanes = ssh_servers.lanes();
     let mut known = notice::Known::of(&ssh_servers, encrypted);
     known.guarded = guarded;
+    known.is_created = is_created;
     served = served.report_separate_ssh_port(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
     let opened = HttpServer::new(HttpApp::new(gate).with_daemon_routes(served))

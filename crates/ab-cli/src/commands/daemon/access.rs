@@ -13,11 +13,11 @@ use crate::token;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct Access {
-    /// Token that callers must send; visible to other users of this machine at the start
+    /// Token that callers must send; other users can see it while the daemon starts
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
 
-    /// File with the token that callers must send; - is standard input
+    /// File with the token that callers must send; use '-' for standard input
     ///
     /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(

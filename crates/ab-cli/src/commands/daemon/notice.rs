@@ -23,6 +23,8 @@ pub(crate) struct Known {
     /// Where plain SSH listens.
     pub(crate) ssh: Option<SocketAddr>,
     fingerprint: Option<String>,
+    /// Whether the daemon created the directory that it serves.
+    pub(crate) is_created: bool,
 }
 
 impl Known {
@@ -33,6 +35,7 @@ impl Known {
             socket: ssh_servers.socket.is_some(),
             ssh: ssh_servers.address(),
             fingerprint: ssh_servers.fingerprint.clone(),
+            is_created: false,
         }
     }
 
@@ -44,7 +47,9 @@ impl Known {
         }
         ways.extend(self.ssh.map(|address| format!("on {address}")));
         match &self.fingerprint {
-            Some(fingerprint) => format!(", SSH {} ({fingerprint})", ways.join(" and ")),
+            Some(fingerprint) => {
+                format!(", SSH {} with host key {fingerprint}", ways.join(" and "))
+            }
             None => String::new(),
         }
     }
@@ -84,14 +89,17 @@ pub(crate) async fn tell(
         ),
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
-            // A workspace in memory has no relation to the host directory of the same name.
             let kept = match daemon.backend {
+                // The name may be misspelt.
+                Kind::Local if known.is_created => " (a new directory)",
                 Kind::Local => "",
+                // A workspace in memory has no relation to the host directory of the same name.
                 Kind::Memory => " (in memory, gone when this ends)",
             };
+            let needed = if known.guarded { access } else { "no token needed" };
             talk(&format!(
                 "agent-backend serves {root}{scope}{kept} at {scheme}://{address}/mcp, \
-                 isolation {isolation}, safety {safety}, {access}{}{}\n",
+                 isolation {isolation}, rules {safety}, {needed}{}{}\n",
                 known.ssh(),
                 unlimited
                     .map(|what| format!(", without an enforced limit of {what}"))

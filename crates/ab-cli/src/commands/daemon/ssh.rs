@@ -62,14 +62,15 @@ pub(crate) struct Ssh {
     /// Users of --conventional-ssh, as name:password,name:password
     ///
     /// Other users of this machine can see the passwords while the daemon starts. --ssh-users-file avoids that, and
-    /// its passwords can contain commas. The first user can be a name without a password and then needs a key.
+    /// its passwords can contain commas. The first user can be given as a name without a password, and then logs in
+    /// with a public key from --ssh-public-key or --ssh-authorized-keys.
     ///
-    /// Without this flag, the only user is root. If keys are given, root needs one of them. Without keys, the password
-    /// is agents, and only loopback addresses accept it.
+    /// Without this flag, the only user is root. With public keys, root logs in with one of them. Without public keys,
+    /// root logs in with the password 'agents', which works only if the daemon listens on a loopback address.
     #[arg(long, value_name = "USERS", requires = "conventional_ssh")]
     ssh_users: Option<String>,
 
-    /// File with the users of --conventional-ssh, one name:password in each line; - is standard input
+    /// File with the users of --conventional-ssh, one name:password in each line; use '-' for standard input
     ///
     /// Empty lines and lines that start with # are ignored.
     #[arg(long, value_name = "FILE", requires = "conventional_ssh", conflicts_with = "ssh_users")]
