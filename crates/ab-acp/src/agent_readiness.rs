@@ -231,9 +231,9 @@ impl ReadinessProblem {
             ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
                 [only] => format!("no key: set {only}"),
                 [first, ..] => {
-                    format!("no key: set {first}, or see agent-backend agent show {id}{flags}")
+                    format!("no key: set {first}, or see `agent-backend agent show {id}{flags}`")
                 }
-                [] => format!("no login: see agent-backend agent show {id}{flags}"),
+                [] => format!("no login: see `agent-backend agent show {id}{flags}`"),
             },
         }
     }

@@ -51,22 +51,24 @@ const MOST_RUNNING: usize = 1024;
 pub(crate) struct ServeFlags {
     /// Configuration file, in TOML
     ///
-    /// The default is agent-backend/config.toml in the XDG configuration directory, if it exists. The environment
-    /// variable AGENT_BACKEND_CONFIG sets it too.
+    /// The default is ~/.config/agent-backend/config.toml, if it exists (below $XDG_CONFIG_HOME if that is set). The
+    /// environment variable AGENT_BACKEND_CONFIG sets it too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
     /// Directory for sessions, workspaces and the token
     ///
-    /// The default is agent-backend in the XDG state directory.
+    /// The default is ~/.local/state/agent-backend (below $XDG_STATE_HOME if that is set).
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Address to listen on; other machines can reach 0.0.0.0 [default: 127.0.0.1]
+    /// Address to listen on [default: 127.0.0.1]
+    ///
+    /// With 0.0.0.0, it listens on all addresses of this machine, so that other machines can connect.
     #[arg(long, value_name = "ADDRESS", value_parser = daemon::host)]
     host: Option<IpAddr>,
 
-    /// Port to listen on, 1024 to 65535; 0 takes a free one [default: 3001]
+    /// Port to listen on: 1024 to 65535, or 0 for a free one [default: 3001]
     #[arg(long, value_name = "PORT", value_parser = daemon::port)]
     port: Option<u16>,
 
@@ -78,7 +80,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// File with the token that callers must send, in its first line; - is standard input
+    /// File whose first line is the token that callers must send; use '-' for standard input
     ///
     /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN. Without both, the server creates a
     /// token in the data directory.
@@ -91,7 +93,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, conflicts_with = "auth_token_file")]
     no_auth: bool,
 
-    /// Also serve this directory at /mcp and /ssh, as agent-backend daemon does
+    /// Also serve this directory at /mcp and /ssh, as `agent-backend daemon` does
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -134,11 +136,11 @@ pub(crate) struct SessionFlags {
     #[arg(long, value_name = "MODE", value_parser = session_floor)]
     floor: Option<Isolation>,
 
-    /// Network of agents: shared or none [default: shared]
+    /// shared: agents use the network of this machine; none: no network [default: shared]
     #[arg(long, value_name = "NETWORK", value_parser = session_network)]
     network: Option<NetworkAccess>,
 
-    /// Directory of a toolchain that agents can read; auto finds those of the user [default: auto]
+    /// Directory of a toolchain that agents can read; auto: the ones that you installed [default: auto]
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<String>,
 

@@ -76,7 +76,7 @@ impl Failure {
                 let exit = Exit::of_exec(&error);
                 let error = if exit == Exit::NO_PROGRAM {
                     error.with_hint(
-                        "is it installed? commands can use programs in the system directories and in the toolchains that agent-backend doctor lists",
+                        "is it installed? commands can use programs in the system directories and in the toolchains that `agent-backend doctor` lists",
                     )
                 } else {
                     error

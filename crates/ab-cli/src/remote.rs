@@ -35,7 +35,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "URL", global = true)]
     remote: Option<String>,
 
-    /// File with the token of the daemon; - is standard input
+    /// File with the token of the daemon; use '-' for standard input
     ///
     /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, alias = "auth-token-file", value_name = "FILE", global = true)]
@@ -49,7 +49,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "FILE", global = true, requires = "identity")]
     identity_passphrase_file: Option<PathBuf>,
 
-    /// File with the password for SSH; - is standard input
+    /// File with the password for SSH; use '-' for standard input
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
@@ -57,7 +57,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, global = true, conflicts_with = "password_file")]
     ask_password: bool,
 
-    /// Send the token to another machine without encryption
+    /// Allow sending the token to another machine without encryption
     #[arg(long, global = true)]
     allow_insecure_token: bool,
 
@@ -73,7 +73,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, global = true, conflicts_with = "host_key")]
     accept_new_host_key: bool,
 
-    /// Header to send to the daemon, for a proxy before it; can be repeated
+    /// Header to send to the daemon, for a proxy in front of it; can be repeated
     #[arg(long, value_name = "NAME: VALUE", global = true)]
     header: Vec<String>,
 
@@ -415,7 +415,7 @@ fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
             "the daemon may have stopped, or a proxy closes connections: try again"
         }
         (Way::Daemon, _) => {
-            "is a daemon running there? start one with: agent-backend daemon --root DIR"
+            "check the host and port of --remote; on that machine: agent-backend daemon --root DIR --port PORT"
         }
         (Way::Proxy, _) => "check the URL of --proxy, and that a daemon runs behind the proxy",
         (Way::Ssh, Some(ErrorCause::NoSshHandshake)) => {

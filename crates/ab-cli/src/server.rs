@@ -27,18 +27,18 @@ pub(crate) struct ServerFlags {
 
     /// Data directory of the server on this machine
     ///
-    /// The default is the directory in the configuration file, or agent-backend in the XDG state directory. The
-    /// environment variable AGENT_BACKEND_DATA_DIR sets it too.
+    /// The default is the directory in the configuration file, or ~/.local/state/agent-backend (below $XDG_STATE_HOME if
+    /// that is set). The environment variable AGENT_BACKEND_DATA_DIR sets it too.
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
-    /// File with the token of the server in its first line; - is standard input
+    /// File whose first line is the token of the server; use '-' for standard input
     ///
     /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
-    /// Send the token to another machine without encryption
+    /// Allow sending the token to another machine without encryption
     #[arg(long, global = true)]
     allow_insecure_token: bool,
 }
@@ -95,7 +95,7 @@ fn not_running(directory: &Path) -> Failure {
     let message = format!("no server runs with the data directory {}", directory.display());
     let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message);
     Failure::from(error)
-        .with_hint("start one with agent-backend serve, or name one with --server URL")
+        .with_hint("start one with `agent-backend serve`, or name one with --server URL")
 }
 
 fn from_environment() -> Option<String> {

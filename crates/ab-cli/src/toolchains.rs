@@ -20,7 +20,9 @@ const NONE: &str = "none";
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolchainFlags {
-    /// Directory of a toolchain that commands can read; auto finds those of the user
+    /// Directory of a toolchain that commands can read; auto: the ones that you installed
+    ///
+    /// auto finds toolchains such as those of rustup, nvm and Go in your home directory. none finds no toolchains.
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<OsString>,
 }

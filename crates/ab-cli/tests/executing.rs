@@ -168,7 +168,7 @@ fn a_program_with_flags_needs_no_separator() {
     assert_eq!(
         ran.err,
         "error: unexpected argument '--netwrok' found\n\n  tip: a similar argument exists: \
-         '--network'\n\nUsage: agent-backend exec [OPTIONS] [COMMAND]...\n\nFor more information, try \
+         '--network'\n\nUsage: agent-backend exec [OPTIONS] <COMMAND>...\n\nFor more information, try \
          '--help'.\n"
     );
 }
@@ -186,7 +186,7 @@ fn own_failures_have_codes_of_their_own() {
     let stage = Stage::with(&[("plain.txt", "x")]);
     for mode in ["auto", "none"] {
         let missing = "error: exec: no program 'no-such-program' on the path\n\
-                       hint: is it installed? commands can use programs in the system directories and in the toolchains that agent-backend doctor lists\n";
+                       hint: is it installed? commands can use programs in the system directories and in the toolchains that `agent-backend doctor` lists\n";
         let ran = exec(&stage, &["--isolation", mode, "no-such-program", "x"]);
         assert_eq!((ran.code, ran.err.as_str()), (127, missing), "{mode}");
         let ran = exec(&stage, &["--isolation", mode, "--quiet", "no-such-program"]);

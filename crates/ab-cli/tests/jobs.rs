@@ -210,7 +210,7 @@ fn what_cannot_be_done_is_told_in_full() {
         (
             &["exec", "--detach", "no-such-program", "x"],
             127,
-            "error: exec: no program 'no-such-program' on the path\nhint: is it installed? commands can use programs in the system directories and in the toolchains that agent-backend doctor lists\n",
+            "error: exec: no program 'no-such-program' on the path\nhint: is it installed? commands can use programs in the system directories and in the toolchains that `agent-backend doctor` lists\n",
         ),
         (
             &["exec", "--detach", "rm -rf /"],

@@ -311,6 +311,22 @@ fn a_killed_server_leaves_no_process_and_no_group_also_of_a_paused_session() {
 }
 
 #[test]
+fn data_directory_that_other_users_can_enter_is_refused_with_advice() {
+    let stage = Stage::new();
+    let data = stage.outside("shared");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(data.join("letter.txt"), "x").unwrap();
+    let data = data.to_str().unwrap();
+    let ran = stage.run(&["serve", "--port", "0", "--data-dir", data]);
+    let expect = format!(
+        "error: cannot use the data directory {data}: other users can enter it, and it contains other files\n\
+         hint: name an empty directory with --data-dir, or make this one private: chmod 700 {data}\n"
+    );
+    assert_eq!((ran.code, ran.err), (4, expect));
+}
+
+#[test]
 fn a_second_server_on_the_data_directory_is_refused() {
     let stage = repository();
     let server = Server::start(&stage);
@@ -326,7 +342,7 @@ fn errors_name_the_field_and_a_denied_question_ends_well() {
     let _server = Server::start(&stage);
     let unknown = client(&stage, &["task", "x", "--agent", "nonsense"]);
     assert_eq!(unknown.code, 4, "{}", unknown.err);
-    assert!(unknown.err.contains("--agent \"nonsense\" is not an agent"), "{}", unknown.err);
+    assert!(unknown.err.contains("--agent \"nonsense\" is unknown"), "{}", unknown.err);
     let missing = client(&stage, &["session", "get", "01HVZ6K9T1N8S6M3V3Q3F0X5B7"]);
     assert_eq!(missing.code, 1, "{}", missing.err);
     assert!(missing.err.contains("session list"), "{}", missing.err);
@@ -352,7 +368,7 @@ fn without_a_server_every_client_command_says_how_to_start_one() {
         let ran = run(command, b"");
         assert_eq!(ran.code, 4, "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains("error: no server runs with the data directory "), "{}", ran.err);
-        assert!(ran.err.contains("start one with agent-backend serve"), "{}", ran.err);
+        assert!(ran.err.contains("start one with `agent-backend serve`"), "{}", ran.err);
     }
 }
 

@@ -31,7 +31,7 @@ fn help_lists_every_command() {
             "task         Give an agent a task on a repository",
             "draft        Save tasks that are not complete yet, and start them later",
             "session      Show, continue and end sessions of the server",
-            "approvals    Show and decide approvals",
+            "approvals    Show and answer approvals",
             "wait         Wait until sessions have ended",
             "remote       See what a server offers: agents, runtimes, executors, repositories, workspaces",
             "key          Make, list and revoke API keys of a server",

@@ -40,16 +40,16 @@ enum AgentCommand {
     Show(Show),
     Install(Install),
     Script(Script),
-    /// The same as agent-backend serve
+    /// The same as `agent-backend serve`
     AccessPoint(Box<Serve>),
 }
 
-/// Run the scripted agent, which follows a scenario
+/// Run the scripted agent, which plays a scenario and uses no model
 ///
 /// The agent speaks the Agent Client Protocol (ACP). Without a file it plays the scenario in the environment variable
 /// SCRIPTED_AGENT_SCENARIO, else .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
 /// asks for permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
-/// docs/scripted-agent.md describes scenarios.
+/// In the source repository, docs/scripted-agent.md describes scenarios.
 #[derive(Args, Debug)]
 struct Script {
     /// A scenario, in TOML

@@ -1,4 +1,4 @@
-//! `approvals`: shows the questions that wait for a person, and decides them.
+//! `approvals`: shows the questions that wait for a person, and answers them.
 
 use ab_api::{
     Approval, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DecisionChannel, SubjectDescriber,
@@ -22,9 +22,10 @@ use crate::terminal::{Format, Terminal, talk, without_controls};
 /// Maximum number of characters of a title in a table.
 const MAX_TITLE: usize = 60;
 
-/// Show and decide approvals
+/// Show and answer approvals
 ///
-/// An approval is a question of an agent, a run or a program that a person must answer.
+/// An approval is a question that a person must answer. An agent, a run or another program asks it before it does
+/// something that needs permission.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct ApprovalsCommand {
@@ -46,9 +47,9 @@ enum ApprovalsAct {
     List(ListApprovals),
     /// Show one approval in full
     Show(OneApproval),
-    /// Approve once
+    /// Approve an action, for this one time
     Approve(DecideApproval),
-    /// Deny
+    /// Deny an action
     Deny(DecideApproval),
     /// Print open approvals, then new ones and decisions, until Ctrl-C
     Watch(WatchApprovals),

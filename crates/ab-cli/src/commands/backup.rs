@@ -27,7 +27,7 @@ Examples:
   agent-backend serve --data-dir /srv/agent-backend
 
 The server takes up sessions that were at work as after a restart. Install
-agents again with agent-backend agent install.";
+agents again with `agent-backend agent install`.";
 
 /// Copy everything that a server keeps, also while it runs
 ///

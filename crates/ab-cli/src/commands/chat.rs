@@ -45,12 +45,12 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// Talk to a coding agent that works in a workspace
 ///
 /// Each line of standard input is a prompt. The agent changes the files of the workspace itself: for
-/// work on a copy that is delivered as a branch, use agent-backend task. Before it does something that
+/// work on a copy that is delivered as a branch, use `agent-backend task`. Before it does something that
 /// needs permission, the agent asks. Ctrl-C cancels what it is doing; at the prompt, Ctrl-C or Ctrl-D
 /// ends the chat.
 #[derive(Args, Debug)]
 pub(crate) struct Chat {
-    /// ID of the agent; agent-backend agent list shows all
+    /// ID of the agent; `agent-backend agent list` shows all
     #[arg(value_name = "AGENT")]
     agent: String,
 
@@ -62,7 +62,7 @@ pub(crate) struct Chat {
     #[arg(long = "continue")]
     goes_on: bool,
 
-    /// How to answer questions of the agent; without a terminal, ask denies them
+    /// How to answer questions of the agent; without a terminal, 'ask' denies them
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     approve: Approve,
 

@@ -30,7 +30,7 @@ A configuration file:
 
 A flag overrides an environment variable, a variable overrides the file, and the file overrides the
 default. The variable of a key has its name in capitals: AGENT_BACKEND_LOG_LEVEL for log-level.
-docs/operations.md describes every key.";
+In the source repository, docs/operations.md describes every key.";
 
 /// Show the configuration of serve
 #[derive(Args, Debug)]
@@ -72,7 +72,7 @@ fn run(command: ConfigCommand, terminal: &mut Terminal) -> Result<(), Failure> {
                 terminal.line(&line)?;
             }
             if config.file.is_none() {
-                terminal.note("there is no configuration file; see agent-backend config --help");
+                terminal.note("there is no configuration file; see `agent-backend config --help`");
             }
             Ok(())
         }

@@ -71,7 +71,7 @@ enum DraftAction {
 
 #[derive(Args, Debug)]
 struct DraftFields {
-    /// What the agent shall do
+    /// The task for the agent
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 
@@ -87,7 +87,7 @@ struct DraftFields {
     #[arg(long, value_name = "ID")]
     project: Option<String>,
 
-    /// A JSON file with any fields of a task; - is standard input
+    /// A JSON file with any fields of a task; use '-' for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -51,8 +51,8 @@ Examples:
   agent-backend exec --detach make
   agent-backend exec --remote wss://box.example/ssh --token-file token make
 
-Flags of exec come before the command. One word is a line for the shell. Several words are a program
-and its arguments, without a shell.
+Flags of exec come before the command. A single argument, such as 'make test | tail', is run by the
+shell. Several arguments are run directly as a program, without a shell.
 
 If standard input is a file or a pipe, the command reads it. If it is a terminal, use -i to pass lines
 on, or --pty for programs that need a terminal, such as a shell or an editor.
@@ -64,13 +64,16 @@ Exit codes:
   126       the command was refused by a rule, or the program cannot be executed
   127       the program was not found";
 
+/// clap shows the command as optional, because `--explain` needs none.
+const USAGE: &str = "agent-backend exec [OPTIONS] <COMMAND>...";
+
 /// Run a command in the workspace, in a sandbox
 ///
-/// The command can write to the workspace and read the system directories. agent-backend doctor shows
+/// The command can write to the workspace and read the system directories. `agent-backend doctor` shows
 /// how commands are isolated on this machine. When the command ends, processes that it left running are
 /// ended too. Ctrl-C is passed on to the command, and a second Ctrl-C kills it.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
+#[command(after_help = EXAMPLE, after_long_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct Exec {
     /// Command line, or a program and its arguments
     #[arg(
@@ -84,7 +87,7 @@ pub(crate) struct Exec {
     #[arg(short = 't', long, alias = "tty", conflicts_with = "json")]
     pty: bool,
 
-    /// Pass standard input on even if it is a terminal
+    /// Send standard input to the command, even if it is a terminal
     #[arg(short = 'i', long, alias = "interactive")]
     stdin: bool,
 
@@ -99,7 +102,7 @@ pub(crate) struct Exec {
     #[command(flatten)]
     env: EnvFlags,
 
-    /// Follow a background command; the same as agent-backend job attach
+    /// Follow a background command; the same as `agent-backend job attach`
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["command", "pty", "json"])]
     attach: Option<String>,
 
@@ -119,7 +122,7 @@ pub(crate) struct Exec {
     #[arg(long)]
     json: bool,
 
-    /// Always print the line about the isolation of the command
+    /// Always print a line that says how the command is isolated
     #[arg(short = 'v', long, conflicts_with = "quiet")]
     verbose: bool,
 

@@ -70,12 +70,13 @@ A job keeps running when the terminal is closed. Ctrl-C in logs -f and attach st
 the job. The first characters of an ID are enough if no other ID starts with them.
 
 The output of a job contains its standard output and standard error in the order in which they were
-written. The state directory keeps the output of running jobs and of the 32 jobs that ended last, up to
-64 MiB for each job. With --remote, the daemon keeps the jobs, and they end when the daemon ends.";
+written. The output of running jobs and of the 32 jobs that ended last is kept in
+~/.local/state/agent-backend/jobs, up to 64 MiB for each job. With --remote, the daemon keeps the
+output, and its jobs end when the daemon ends.";
 
 /// List, watch and end background commands
 ///
-/// agent-backend exec --detach starts a background command, a job, and prints its ID.
+/// `agent-backend exec --detach` starts a background command, called a job, and prints its ID.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true, after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct JobCommand {

@@ -118,8 +118,8 @@ async fn find(client: &ServeClient, named: &str) -> Result<ApiKeyId, Failure> {
     let keys = all(client).await?;
     let found = keys.iter().find(|key| key.name == named && key.revoked_at.is_none());
     found.map(|key| key.id).ok_or_else(|| {
-        Failure::usage(format!("no key that works has the name {named:?}"))
-            .with_hint("agent-backend key list shows them")
+        Failure::usage(format!("there is no active key named {named:?}"))
+            .with_hint("list the keys: agent-backend key list")
     })
 }
 

@@ -24,7 +24,7 @@ Example:
 /// Show which commands the rules allow, and why
 ///
 /// Command lines are parsed as shell code, and every part is judged. The rules catch mistakes. They
-/// cannot stop a malicious program: that needs a sandbox, see agent-backend doctor.
+/// cannot stop a malicious program: that needs a sandbox, see `agent-backend doctor`.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true, after_help = EXAMPLE)]
 pub(crate) struct Policy {
@@ -66,6 +66,9 @@ async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
 #[command(next_help_heading = "Rules")]
 pub(crate) struct RuleFlags {
     /// Built-in rules to apply
+    ///
+    /// guarded judges every command of a line, refuses the dangerous ones and asks about doubtful ones. strict allows only
+    /// one plain command at a time, and refuses what guarded asks about. off applies no rules.
     #[arg(
         long,
         visible_alias = "safety",

@@ -35,7 +35,7 @@ The data directory contains sessions, their events and the token. Only one serve
 time, and clients on this machine find the server there. On Ctrl-C the server stops; running sessions
 continue when it starts again.
 
-The configuration file has more settings for sessions, under [sessions]. agent-backend config show
+The configuration file has more settings for sessions, under [sessions]. `agent-backend config show`
 prints all settings with their origin.";
 
 /// The warning that is printed before the notice.
@@ -307,7 +307,7 @@ fn notice(notice: &Notice<'_>) -> String {
     };
     let isolation = match isolation {
         Ok(Some(isolation)) => format!("{}, {network}", isolation.as_str()),
-        Ok(None) => "unknown; see agent-backend doctor".to_owned(),
+        Ok(None) => "unknown; see `agent-backend doctor`".to_owned(),
         Err(error) => {
             format!("no session can start: {}", escape_unprintable(&error.to_string()))
         }

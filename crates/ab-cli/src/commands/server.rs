@@ -39,7 +39,7 @@ Examples:
   curl http://127.0.0.1:2468/v1/health
 
 Clients of sandbox-agent work without changes. On Ctrl-C or SIGTERM, the server ends all agents and
-exits with 0. docs/gateway.md describes the routes.";
+exits with 0. In the source repository, docs/gateway.md describes the routes.";
 
 /// Serve coding agents over HTTP, compatible with sandbox-agent
 ///
@@ -52,15 +52,15 @@ pub(crate) struct ServerCommand {
     #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = super::daemon::host)]
     host: IpAddr,
 
-    /// Port to listen on, 1024 to 65535; 0 takes a free one
+    /// Port to listen on: 1024 to 65535, or 0 for a free one
     #[arg(short, long, default_value = "2468", value_name = "PORT", value_parser = super::daemon::port)]
     port: u16,
 
-    /// Token that callers must send; visible to other users of this machine at the start
+    /// Token that callers must send; other users can see it while the server starts
     #[arg(short, long, value_name = "TOKEN")]
     token: Option<String>,
 
-    /// File with the token in its first line; - is standard input
+    /// File whose first line is the token; use '-' for standard input
     ///
     /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
@@ -74,7 +74,7 @@ pub(crate) struct ServerCommand {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Directory that /v1/fs serves [default: the directory of --root]
+    /// Directory that /v1/fs serves [default: the --root directory]
     #[arg(long, value_name = "DIR")]
     fs_root: Option<PathBuf>,
 

@@ -27,7 +27,7 @@ const MAX_PROMPT: usize = 48;
 
 /// Show, continue and end sessions of the server
 ///
-/// A session is the run of one task by one agent. agent-backend task starts one.
+/// A session is the run of one task by one agent. `agent-backend task` starts one.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct SessionCommand {
@@ -53,7 +53,7 @@ enum SessionAct {
     Events(SessionEvents),
     /// Show the log of a session
     Logs(SessionLogs),
-    /// Show who did what to a session, and what its agent did on its endpoint
+    /// Show who did what to a session, and which tools of the server its agent used
     Audit(OneSession),
     /// Print the changes of a session as a unified diff
     Diff(DiffSession),
@@ -77,7 +77,7 @@ enum SessionAct {
     Pause(OneSession),
     /// Resume a paused session
     Resume(OneSession),
-    /// Ask the agent to finish its work, and deliver nothing
+    /// Ask the agent to stop early; nothing is delivered, and the workspace is kept
     Stop(OneSession),
     /// End a session at once and remove its workspace
     Cancel(OneSession),
@@ -145,7 +145,7 @@ struct SessionEvents {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
+    /// How to answer questions of the agent, with --follow; without a terminal, 'ask' leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -156,7 +156,7 @@ struct ContinueSession {
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// New prompt; - reads it from standard input [default: the prompt of the session]
+    /// New prompt; use '-' for standard input [default: the prompt of the session]
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 
@@ -164,7 +164,7 @@ struct ContinueSession {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
+    /// How to answer questions of the agent, with --follow; without a terminal, 'ask' leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -175,7 +175,7 @@ struct PromptSession {
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// The prompt; - reads it from standard input
+    /// The prompt; use '-' for standard input
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
@@ -191,7 +191,7 @@ struct PromptSession {
     #[arg(long, short)]
     follow: bool,
 
-    /// How to answer questions of the agent, with --follow; without a terminal, ask leaves them open
+    /// How to answer questions of the agent, with --follow; without a terminal, 'ask' leaves them open
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
@@ -401,7 +401,7 @@ async fn newest(client: &ServeClient) -> Result<SessionId, Failure> {
     let query = SessionQuery { per_page: Some(1), ..SessionQuery::default() };
     let page = client.sessions(&query).await?;
     page.items.first().map(|session| session.id).ok_or_else(|| {
-        Failure::usage("there are no sessions").with_hint("start one with agent-backend task")
+        Failure::usage("there are no sessions").with_hint("start one: agent-backend task")
     })
 }
 
@@ -434,7 +434,7 @@ async fn show_list(
         Format::Text => {
             if page.items.is_empty() {
                 let text = if is_whole {
-                    "there are no sessions; agent-backend task starts one"
+                    "there are no sessions; `agent-backend task` starts one"
                 } else {
                     "no session matches"
                 };

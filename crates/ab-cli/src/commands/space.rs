@@ -15,8 +15,9 @@ use crate::terminal::{Format, Terminal};
 
 /// Create, list, show and remove spaces of a server
 ///
-/// A space is a place with files and a policy. agent-backend run performs operations in it. An agent gets a token for
-/// one space, with which it cannot decide approvals.
+/// A space is a set of files on the server, with a policy that decides which operations are allowed.
+/// `agent-backend run` performs operations in it. An agent gets a token for one space, with which it cannot answer
+/// approvals.
 #[derive(Args, Debug)]
 pub(crate) struct SpaceCommand {
     #[command(subcommand)]
@@ -59,7 +60,7 @@ enum SpaceAction {
     },
     /// Create a token with which an agent works in a space, and print it
     ///
-    /// The token opens the runs, files and tools of this space. It cannot decide approvals, change policies or reach
+    /// The token opens the runs, files and tools of this space. It cannot answer approvals, change policies or reach
     /// other spaces, as the token of the server can.
     Token {
         /// ID of the space

@@ -37,11 +37,11 @@ pub(crate) struct SshProxy {
     #[arg(value_name = "URL")]
     url: String,
 
-    /// File with the token in its first line
+    /// File whose first line is the token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Send the token to another machine without encryption
+    /// Allow sending the token to another machine without encryption
     #[arg(long)]
     allow_insecure_token: bool,
 }

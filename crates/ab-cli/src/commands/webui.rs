@@ -67,7 +67,7 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
                 ErrorKind::Unavailable,
                 message,
             ))
-            .with_hint("start one with agent-backend serve"));
+            .with_hint("start one with `agent-backend serve`"));
         }
         let after = if webui.no_open { AfterStart::Nothing } else { AfterStart::OpenBrowser };
         return serve::run_with(config, after).await;

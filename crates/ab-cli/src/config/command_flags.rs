@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// The same flags and values as those of `exec`. They are for agents, their commands, and commands in the served root.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Commands of sessions and of --root")]
+#[command(next_help_heading = "Commands in sessions and in the --root directory")]
 pub(crate) struct CommandFlags {
     /// Set an environment variable of agents and commands
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = variable)]
@@ -26,11 +26,11 @@ pub(crate) struct CommandFlags {
     #[arg(long, value_name = "DIR[:rw]")]
     bind: Vec<String>,
 
-    /// Hide a path of the directory of --root
+    /// Hide a path in the --root directory
     #[arg(long, value_name = "PATH")]
     hide: Vec<String>,
 
-    /// Make a path of the directory of --root read-only
+    /// Make a path in the --root directory read-only
     #[arg(long, value_name = "PATH")]
     read_only: Vec<String>,
 

@@ -129,7 +129,12 @@ fn what_is_not_there_is_told_in_bounded_time() {
     let stage = Stage::new();
     let ran = stage.run(&["fs", "ls", "--remote", "ws://127.0.0.1:1/ssh"]);
     ran.expect_error(4, "cannot reach 127.0.0.1:1");
-    assert!(ran.err.contains("is a daemon running there?"), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("check the host and port of --remote; on that machine: agent-backend daemon"),
+        "{}",
+        ran.err
+    );
     let ran = stage.run(&["exec", "--remote", "ssh://ada@127.0.0.1:1", "--", "true"]);
     ran.expect_error(125, "cannot reach 127.0.0.1:1");
     let off = Daemon::start(&stage, &["--rootDir", ".", "--disable-ssh-ws"]);

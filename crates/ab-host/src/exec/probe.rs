@@ -107,7 +107,7 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Pr
     }
     let causes: Vec<String> = fallen.iter().map(|(it, cause)| format!("{it}: {cause}")).collect();
     Err(missing(format!("the requested isolation does not work here: {}", causes.join("; ")))
-        .with_hint("agent-backend doctor shows what is missing on this machine"))
+        .with_hint("`agent-backend doctor` shows what is missing on this machine"))
 }
 
 /// The result of a test for an isolation that works.

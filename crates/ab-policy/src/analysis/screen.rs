@@ -77,7 +77,8 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
                 .with_verb(Verb::Exec)
                 .with_command(line)
                 .with_hint(
-                    "name only paths inside the workspace, relative to the working directory",
+                    "name only paths inside the workspace: without a sandbox (isolation software), the paths in a command line \
+                     are checked; isolation auto uses a sandbox (bwrap or landlock) if one works on this machine",
                 )
         })?;
     }

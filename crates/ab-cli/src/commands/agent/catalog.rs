@@ -47,9 +47,9 @@ pub(crate) struct Show {
 
 /// Install agents from npm into the data directory
 ///
-/// The machine's npm asks the registry that it is configured for. Every package is pinned with its
-/// integrity, no script of a package runs, and a failed installation leaves nothing. A running server
-/// finds the agent at its next task.
+/// npm downloads the packages from the registry that it is configured to use on this machine. The
+/// version and the checksum of every package are fixed, and no install script of a package is run. If
+/// the installation fails, nothing of it remains. A running server uses the agent from its next task on.
 #[derive(Args, Debug)]
 pub(crate) struct Install {
     /// IDs or aliases of the agents

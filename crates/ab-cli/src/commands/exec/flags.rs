@@ -23,7 +23,9 @@ use crate::workspace::path_text;
 pub(crate) struct SandboxFlags {
     /// Isolation of commands [default: the strongest that works here]
     ///
-    /// From strong to weak: bwrap, landlock, software, none. auto chooses the strongest one that works.
+    /// From strong to weak: bwrap (a sandbox in which other files and processes do not exist), landlock (a sandbox in
+    /// which the kernel refuses access to other files), software (no sandbox: the paths in a command line are
+    /// checked), none. auto chooses the strongest of bwrap, landlock and software that works.
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     isolation: Option<Mode>,
 
@@ -31,7 +33,7 @@ pub(crate) struct SandboxFlags {
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     floor: Option<Mode>,
 
-    /// Network of commands: shared or none
+    /// shared: the network of this machine; none: no network
     #[arg(
         long,
         value_enum,
@@ -98,7 +100,9 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", value_parser = amount::count)]
     open_files: Option<u64>,
 
-    /// Keep only this much of the output of a command
+    /// Limit the output of a command to this size; the rest is discarded
+    ///
+    /// The beginning of the output is kept. For a background command of a daemon, the end is kept.
     #[arg(long, value_name = "SIZE", value_parser = amount::size)]
     max_output: Option<u64>,
 }
@@ -333,7 +337,7 @@ pub(crate) fn in_force(isolation: Isolation, asked: bool) -> String {
     let why = if isolation == Isolation::Bwrap || asked {
         ""
     } else {
-        " (agent-backend doctor explains why)"
+        " (`agent-backend doctor` explains why)"
     };
     format!("{what}{why}")
 }

@@ -47,7 +47,7 @@ pub(crate) struct Edit {
     #[arg(long)]
     first: bool,
 
-    /// Read a JSON array of {old, new, all, first} from a file; - is standard input
+    /// Read a JSON array of {old, new, all, first} from a file; use '-' for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["old", "new", "all", "first"])]
     edits: Option<PathBuf>,
 

@@ -27,9 +27,9 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 
 /// Find text in files
 ///
-/// The pattern is plain text unless -E or -e is given. Subdirectories are searched, and files that .gitignore names, build
-/// output, caches and binary files are left out; standard error says how many. Matches are printed as
-/// path:line:text and lines around them as path-line-text; on a terminal the path is a heading.
+/// The pattern is plain text unless -E or -e is given. Subdirectories are searched. Files
+/// that .gitignore names, build output, caches and binary files are left out; standard error says how many. Matches are
+/// printed as path:line:text and lines around them as path-line-text; on a terminal the path is a heading.
 ///
 /// The exit code is 0 if something was found and 1 if not, 2 for an invalid pattern, and 4 if a limit ended the
 /// search before anything was found.
@@ -105,7 +105,7 @@ pub(crate) struct Grep {
     #[arg(short = 'g', long, value_name = "GLOB", help_heading = "Search")]
     include: Vec<OsString>,
 
-    /// Print at most so many bytes of paths and lines
+    /// Print at most N bytes of paths and lines
     #[arg(
         long,
         value_name = "N",

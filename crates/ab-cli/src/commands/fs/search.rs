@@ -36,11 +36,11 @@ pub(crate) struct SearchFlags {
     #[arg(long)]
     no_ignore: bool,
 
-    /// Leave out what .gitignore files name, which is what happens anyway
+    /// Leave out files that .gitignore names; this is the default
     #[arg(long, hide = true, conflicts_with = "no_ignore")]
     gitignore: bool,
 
-    /// Stop after so many matches
+    /// Stop after N matches
     #[arg(
         long,
         value_name = "N",
@@ -49,7 +49,7 @@ pub(crate) struct SearchFlags {
     )]
     limit: usize,
 
-    /// Stop after so many seconds
+    /// Stop after N seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     time: Duration,
 }

@@ -38,9 +38,9 @@ Examples:
   agent-backend policy check cp -r src /srv
   agent-backend policy check --profile strict --rules team.toml 'git push'
 
-Flags of policy check come before the command. One word is a line for the shell. Several words are a
-program and its arguments. agent-backend exec reaches the same verdict with the same flags and the
-same standard input.
+Flags of policy check come before the command. A single argument is a line for the shell. Several
+arguments are a program and its arguments. `agent-backend exec` reaches the same verdict with the same
+flags and the same standard input.
 
 The exit code is the verdict: 0 allow, 1 ask, 3 deny. It is 2 if the rules cannot be read.";
 
