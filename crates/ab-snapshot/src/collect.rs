@@ -5,6 +5,8 @@
 //! object, and compares the commits there. Outside of the sandbox, nothing that the agent
 //! configured is read.
 
+mod nested;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -161,18 +163,20 @@ impl SessionWorkspaceStore {
         // Remove the bundle of an earlier call, so that it cannot be mistaken for the new one.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside: sandbox, author, message };
-        let (head, history_lost) = match workspace.token.copy_method() {
+        let ((head, nested), history_lost) = match workspace.token.copy_method() {
             WorkspaceCopyMethod::Copy => (session.bundle(Repository::Rescue).await?, None),
             WorkspaceCopyMethod::Git => match session.bundle(Repository::Session).await {
-                Ok(head) => (head, None),
+                Ok(bundled) => (bundled, None),
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
         // If git cannot use the repository, it cannot list the left-out files either.
-        let left_out = match (workspace.token.copy_method(), &history_lost) {
+        let mut left_out = match (workspace.token.copy_method(), &history_lost) {
             (WorkspaceCopyMethod::Git, None) => session.left_out().await?,
             (WorkspaceCopyMethod::Git | WorkspaceCopyMethod::Copy, _) => Vec::new(),
         };
+        let histories = nested.iter().map(|directory| format!("{directory}/.git"));
+        left_out.extend(histories.take(MAX_LEFT_OUT));
         if head == *base {
             return Ok(CollectChangesOutcome::Unchanged { left_out });
         }
@@ -302,8 +306,9 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Returns the last commit of the session. Writes the bundle unless this commit is the base.
-    async fn bundle(&self, repository: Repository) -> Result<CommitId> {
+    /// Returns the last commit of the session, and the nested repositories whose files were added.
+    /// Writes the bundle unless this commit is the base.
+    async fn bundle(&self, repository: Repository) -> Result<(CommitId, Vec<String>)> {
         let base = self.base.as_str();
         if repository == Repository::Rescue {
             let rescue = self.rescue();
@@ -318,7 +323,7 @@ impl Inside<'_> {
         }
         let last = self.git(repository, &["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let last_tree = self.git(repository, &["rev-parse", "--verify", "HEAD^{tree}"]).await?;
-        self.git(repository, &["add", "--all"]).await?;
+        let nested = self.add_all(repository).await?;
         let tree = self.git(repository, &["write-tree"]).await?;
         let mut head = last.clone();
         if tree != last_tree {
@@ -337,7 +342,7 @@ impl Inside<'_> {
             self.git(repository, &["bundle", "create", "--quiet", &bundle, DELIVERY, &without])
                 .await?;
         }
-        Ok(commit)
+        Ok((commit, nested))
     }
 
     /// Returns the files and directories that are neither committed nor ignored by the repository
@@ -364,16 +369,46 @@ impl Inside<'_> {
 
     /// Runs git in the sandbox and returns its output without the final newline.
     async fn git(&self, repository: Repository, words: &[&str]) -> Result<String> {
-        let command = self.command(repository, words);
+        let what = words.first().copied().unwrap_or_default();
+        self.output(self.command(repository, words), &format!("git {what}")).await
+    }
+
+    async fn output(&self, command: SandboxedGitCommand, what: &str) -> Result<String> {
         let output = self.inside.run(command).await?;
         if output.code != Some(0) {
-            let what = words.first().copied().unwrap_or_default();
             let reason = complaint(&output.stderr);
-            let message = format!("git {what} failed in the sandbox: {reason}");
+            let message = format!("{what} failed in the sandbox: {reason}");
             return Err(SnapshotError::failed(ErrorKind::Failed, message));
         }
         let printed = String::from_utf8_lossy(&output.stdout);
         Ok(printed.trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs git in the repository of a directory of the tree.
+    async fn git_of_nested(&self, directory: &str, words: &[&str]) -> Result<String> {
+        let words = [&["-C", directory][..], words].concat();
+        let command = self.command(Repository::Session, &words);
+        self.output(command, &format!("git in {directory}")).await
+    }
+
+    /// Runs a program with the environment of git in the tree, and returns its output.
+    async fn program(&self, repository: Repository, words: &[&str]) -> Result<String> {
+        let argv = words.iter().map(|&word| word.to_owned()).collect();
+        let command = SandboxedGitCommand { argv, ..self.command(repository, &[]) };
+        self.output(command, words.first().copied().unwrap_or_default()).await
+    }
+
+    /// The same, without output if the program says by its exit status that it found nothing.
+    async fn program_or_empty(
+        &self,
+        repository: Repository,
+        words: &[&str],
+        paths: &[&str],
+    ) -> Result<String> {
+        let argv = words.iter().chain(paths).map(|&word| word.to_owned()).collect();
+        let command = SandboxedGitCommand { argv, ..self.command(repository, &[]) };
+        let output = self.inside.run(command).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn command(&self, repository: Repository, words: &[&str]) -> SandboxedGitCommand {

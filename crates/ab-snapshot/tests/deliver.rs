@@ -58,6 +58,35 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
 }
 
 #[tokio::test]
+async fn files_of_nested_repositories_are_delivered() {
+    let fixture = Fixture::new();
+    let workspace = fixture.prepare(fixture.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    let script = "git init -q new && echo n >new/n && \
+                  git init -q 'a b/done' && cd 'a b/done' && echo d >d && echo '*.o' >.gitignore && \
+                  echo o >x.o && git add . && git commit -qm Done && \
+                  git init -q deep && echo e >deep/e && cd ../.. && \
+                  git init -q linked && cd linked && echo l >l && git add . && git commit -qm Linked && \
+                  cd .. && git add linked && git commit -qm 'A link' && \
+                  mkdir node_modules && git init -q node_modules/p && echo p >node_modules/p/p";
+    sandbox.shell(script).await;
+    let changes = fixture.changes(&sandbox).await;
+    let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    let expect = ["a b/done/.gitignore", "a b/done/d", "a b/done/deep/e", "linked/l", "new/n"];
+    assert_eq!(paths, expect);
+    let histories = ["a b/done/.git", "a b/done/deep/.git", "linked/.git", "new/.git"];
+    for left_out in histories {
+        assert!(changes.left_out.iter().any(|it| it == left_out), "{:?}", changes.left_out);
+    }
+    // Later work of a session that goes on.
+    sandbox.shell("rm new/n && echo m >new/m").await;
+    let changes = fixture.changes(&sandbox).await;
+    let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths.last(), Some(&"new/m"));
+    assert!(!paths.contains(&"new/n"), "{paths:?}");
+}
+
+#[tokio::test]
 async fn a_patch_of_lines_that_are_no_utf_8_applies_too() {
     let fixture = Fixture::new();
     fs::write(fixture.source.join("latin.txt"), b"caf\xe9\nsecond\n").unwrap();

@@ -106,10 +106,14 @@ fn mounts_restart_on_a_full_disk_lets_a_session_be_cancelled() {
     let fixture = filler();
     let Some(disk) = SmallDisk::mount(&fixture) else { return };
     let server = disk.start(&fixture);
+    // The room that a start needs for the files of the database.
+    let room = server.data.join("room");
+    fs::write(&room, vec![1; 256 * 1024]).unwrap();
     let id = filled(&server, &fixture);
     take_rest(&server);
     server.signal(Signal::KILL);
     server.died();
+    fs::remove_file(&room).unwrap();
     let server = disk.start(&fixture);
     comes("the session waits", || server.said().contains("cannot store the events of a session"));
     cancelled(&server, &fixture, &id);
