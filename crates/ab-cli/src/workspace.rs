@@ -211,6 +211,11 @@ pub(crate) fn open_directory(directory: &Path, flag: &str) -> Result<Backend, Fa
     agent_backend::local(directory).map_err(|error| with_directory_hint(error, flag))
 }
 
+/// Whether the directory that the user names does not exist yet.
+pub(crate) fn is_missing(directory: &Path) -> bool {
+    !directory.exists()
+}
+
 /// Converts a path argument to text. Arguments can contain any bytes, but workspace paths are
 /// UTF-8.
 pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {

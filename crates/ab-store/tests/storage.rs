@@ -66,7 +66,7 @@ async fn a_second_store_on_the_directory_is_refused() {
     let error = DataDir::open(&path).expect_err("in use");
     let StoreError::Locked { pid, .. } = &error else { panic!("{error}") };
     assert_eq!(*pid, Some(std::process::id()));
-    assert!(error.to_string().contains("--data-dir"), "{error}");
+    assert!(error.to_string().contains("is in use by process"), "{error}");
     scratch.store.close().await;
     drop(scratch.store);
     DataDir::open(&path).expect("free again");

@@ -28,6 +28,7 @@ use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
+use crate::workspace::is_missing;
 use access::Access;
 use logs::LogFormat;
 pub(crate) use served_root::ServedRoot;
@@ -239,7 +240,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         ..daemon.sandbox.settings()?
     };
     let rules = daemon.rules.unattended()?;
-    let is_created = daemon.backend == Kind::Local && !daemon.root_dir.exists();
+    let is_created = daemon.backend == Kind::Local && is_missing(&daemon.root_dir);
     let Opened { root, handle: backend } = daemon.open(settings, rules)?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
