@@ -262,7 +262,8 @@ impl PolicyDocument {
             ("shell.blockedPatterns", &shell.blocked_patterns),
             ("shell.approvalRequired", &shell.approval_required),
         ] {
-            if !list.is_empty() {
+            let allows_all = rule == "shell.allowedCommands" && list.iter().any(|it| it == "*");
+            if !list.is_empty() && !allows_all {
                 controls.push(control(rule, PolicyDocumentEnforcement::Advisory));
             }
         }
