@@ -249,7 +249,15 @@ mod tests {
     #[tokio::test]
     async fn a_program_without_a_user_is_not_joined_while_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let take = || ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        // The child has the lock too until it executes its program.
+        let take = || {
+            loop {
+                match ProgramLock::try_take(directory.path()).unwrap() {
+                    Some(lock) => break lock,
+                    None => std::thread::yield_now(),
+                }
+            }
+        };
         // A program that reads its input to the end and then continues.
         let arguments =
             ["-c", "exec 3<&0; cat; echo over >&2; exec sleep 1000"].map(OsString::from);
