@@ -1,6 +1,6 @@
 //! The client side: a workspace on another machine, reached by SSH over any byte stream.
 //!
-//! - [`ClientSettings`] contain the address of the workspace and the rules for reconnecting.
+//! - [`RemoteClientSettings`] contain the address of the workspace and the rules for reconnecting.
 //! - The link decides when to connect, wait and give up. It performs no I/O itself.
 //! - The dialler makes one connection, or returns the reason why it failed.
 
@@ -36,4 +36,4 @@ pub use host_key::{HostKeyCheck, HostKeyFingerprint};
 pub use known_hosts::KnownHosts;
 pub use remote::RemoteDriver;
 pub use secret::SecretText;
-pub use settings::{ClientSettings, Keepalive, McpEndpoint, ReconnectPolicy};
+pub use settings::{Keepalive, McpEndpoint, ReconnectPolicy, RemoteClientSettings};

@@ -98,7 +98,7 @@ impl Approver for RunGate {
             }
             open.asked = Some(asked.clone());
             // The runner parks the operation and stores the question in the same transaction.
-            return ApprovalAnswer::Later(ab_core::ApprovalId::new(asked.digest.to_string()));
+            return ApprovalAnswer::Pending(ab_core::ApprovalId::new(asked.digest.to_string()));
         }
         self.others.ask(asked).await
     }

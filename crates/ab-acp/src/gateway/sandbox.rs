@@ -38,7 +38,7 @@ pub struct AgentSandboxSettings {
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
     /// If set, no agent is started, and requests fail with this reason.
-    pub refusal: Option<String>,
+    pub disabled_reason: Option<String>,
 }
 
 /// The directories of one server. They are kept when its process ends, so that a restarted agent
@@ -67,7 +67,7 @@ impl AgentSandboxSettings {
 
     /// Creates the directories for a new server.
     pub(super) fn place(&self) -> Result<ServerDirs> {
-        if let Some(why) = &self.refusal {
+        if let Some(why) = &self.disabled_reason {
             return Err(Error::new(
                 ErrorCode::InvalidConfiguration,
                 ErrorKind::Invalid,
@@ -133,7 +133,7 @@ impl AgentSandboxSettings {
         workspace: &LocalWorkspace,
         agent: &AgentLaunchPlan,
     ) -> Result<LaunchedProgram> {
-        let mut launch = launch::request(&agent.entry, &agent.setup)?;
+        let mut launch = launch::request(&agent.entry, &agent.launch_options)?;
         for hidden in &self.hidden_paths {
             launch.restrictions.hidden.push(workspace.backend.parse_path(hidden)?);
         }

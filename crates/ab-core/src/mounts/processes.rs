@@ -34,7 +34,7 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
 /// These are the parts on the same machine, as far as the scope root of the directory allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let scope_root = request.cwd.innermost_scope_root().without_access_rules();
-    let above = request.layout.scope_path.take();
+    let above = request.mount_layout.scope_path.take();
     let place = |path: &WsPath| match &above {
         Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
@@ -53,7 +53,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let of_part = |point: &WsPath| PathRestrictions {
         hidden: within(mounts, &all.hidden, point),
         read_only: within(mounts, &all.read_only, point),
-        binds: Vec::new(),
+        host_directories: Vec::new(),
     };
     for part in mounts.parts().filter(|part| part.point != own.point) {
         let info = part.driver.info();
@@ -63,7 +63,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         };
         let restrictions = of_part(part.point);
         if on_this_machine && !restrictions.hidden.iter().any(WsPath::is_root) {
-            request.layout.mounted.push(MountedWorkspace {
+            request.mount_layout.mounted.push(MountedWorkspace {
                 root: root.clone(),
                 visible_path: part.inward(&seen),
                 mount_path: place(&seen),
@@ -71,8 +71,9 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
             });
         }
     }
-    request.layout.scope_path = seen(own.point).map(|seen| place(&seen));
-    request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
+    request.mount_layout.scope_path = seen(own.point).map(|seen| place(&seen));
+    request.restrictions =
+        PathRestrictions { host_directories: all.host_directories.clone(), ..of_part(own.point) };
 }
 
 /// Those paths that are in a part or contain it, translated for the part.

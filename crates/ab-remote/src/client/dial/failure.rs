@@ -34,7 +34,7 @@ impl ConnectError {
 
     /// The host or the user failed authentication.
     pub(super) fn denied(message: impl Into<String>) -> Self {
-        Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
+        Error::new(ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, message).into()
     }
 
     /// The two sides have no protocol or algorithm in common.
