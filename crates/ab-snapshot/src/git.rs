@@ -64,7 +64,8 @@ const OVERRIDES: &[&str] = &[
 /// Additional settings for commands that must not use anything of the operator.
 const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
 
-/// The variables of the operator for [`Git::anonymous`]: they say how to reach the network.
+/// The operator's variables that [`Git::anonymous`] keeps. Git needs them to find programs and to
+/// reach the network.
 const KEPT_WITHOUT_CREDENTIALS: &[&str] = &[
     "PATH",
     "HTTP_PROXY",
@@ -159,8 +160,8 @@ impl Git {
         GitRun { git: self, run, what: String::new() }
     }
 
-    /// The same program without the configuration and the credentials of the operator. For addresses
-    /// that the operator did not choose.
+    /// Returns the same program without the configuration and the credentials of the operator. It
+    /// is used for addresses that the operator did not choose.
     pub(crate) fn anonymous(&self) -> Git {
         let is_kept = |name: &OsString| KEPT_WITHOUT_CREDENTIALS.iter().any(|kept| name == kept);
         let kept = self.operator.iter().filter(|(name, _)| is_kept(name)).cloned();

@@ -17,9 +17,9 @@ use crate::limits::cgroup::Wanted;
 pub enum SandboxRequirement {
     /// No network: [`NetworkAccess::None`].
     Network,
-    /// Hidden paths.
+    /// Paths that the command must not see.
     Hide,
-    /// Read-only paths.
+    /// Paths that the command must not change.
     ReadOnly,
     /// A memory limit for all processes of a command together.
     Memory,

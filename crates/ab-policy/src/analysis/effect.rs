@@ -23,19 +23,19 @@ pub enum CommandFindingKind {
     PermissionsOutside,
     /// Changes times of files outside the workspace.
     TimesOutside,
-    /// Signals all processes.
+    /// Sends a signal to all processes.
     KillsEverything,
-    /// A function that starts itself several times without end.
+    /// A function that calls itself in the background without end, so that its processes multiply.
     ForkBomb,
     /// An endless loop that starts programs without waiting for them.
     ForkLoop,
     /// A shell runs code from a pipe or from the output of another program.
     PipesToShell,
-    /// `;`, `&` or a line end between commands
+    /// Separates commands by `;`, `&` or a line end.
     Separates,
-    /// `&&` or `||`
+    /// Connects commands by `&&` or `||`.
     Chains,
-    /// `$( … )`, backticks or `<( … )`
+    /// Runs commands in a substitution: `$( … )`, backticks or `<( … )`.
     Substitutes,
     /// Which program runs is only known at run time.
     RunsUnknown,
@@ -71,7 +71,7 @@ pub enum CommandFindingKind {
     RedirectsEnvironment,
     /// Sets `PATH`, `HOME` or a similar variable.
     SetsEnvironment,
-    /// An endless loop.
+    /// Runs a loop that never ends.
     LoopsForever,
 }
 
