@@ -145,7 +145,7 @@ impl EnforcedControls {
     }
 }
 
-/// What a control is about.
+/// What a control restricts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyControlKind {
     /// Files outside the workspace.

@@ -14,7 +14,7 @@ pub struct WorkspaceLocator {
     pub scope: WsPath,
 }
 
-/// What is used to open the workspace.
+/// The program or the server through which another process opens the workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.

@@ -81,7 +81,7 @@ fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
 pub struct TarDecoder {
     input: BytesMut,
     state: TarState,
-    /// What the extension headers say about the next entry.
+    /// What the extension headers that precede the next entry say about it.
     next_entry: Extensions,
     /// The paths of the links in the archive so far.
     links: HashSet<String>,
@@ -178,7 +178,7 @@ impl TarDecoder {
         }
     }
 
-    /// Whether the content of the last file is complete.
+    /// Whether no bytes of the last file's content are missing.
     pub fn is_between_entries(&self) -> bool {
         !matches!(self.state, TarState::Data { left: 1.., .. })
     }

@@ -62,7 +62,7 @@ impl ExecOutput {
     }
 }
 
-/// The output of one channel.
+/// The output of a command on one channel, which is standard output or standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedOutput {
     /// The first bytes of the output.
@@ -91,7 +91,7 @@ impl CapturedOutput {
     }
 }
 
-/// Collects one channel up to its limit.
+/// Collects the output of one channel. Bytes beyond the limit are only counted.
 struct Gathering {
     kept: BytesMut,
     total: u64,

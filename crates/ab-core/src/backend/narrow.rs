@@ -1,4 +1,4 @@
-//! Derives handles. A handle is made from another one only in this module.
+//! Derives a handle from another one. No other module does this.
 //!
 //! A derived handle never has more rights than its parent. It has all guards, the scope and the
 //! restrictions of its parent, preceded by its own.

@@ -30,12 +30,12 @@ enum Step {
     Leave(WsPath, Stat, Release),
 }
 
-/// When a committed path is removed from the upper layer.
+/// When a path is removed from the upper layer after it was committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
     AtOnce,
-    /// Later, together with a parent directory whose mode does not allow removals. Until then the
-    /// parent keeps its mode, which a repeated commit would need.
+    /// Later, together with a parent directory whose mode forbids removals. Until then the parent
+    /// keeps this mode, because a repeated commit needs it.
     WithDirectory,
 }
 

@@ -7,7 +7,8 @@ use crate::error::Result;
 
 /// A path in a call: a text, which the handle parses by its own rules, or a parsed path.
 ///
-/// Only the text of a parsed path is used. The handle decides what the path may reach.
+/// Of a parsed path only the text is used. Its scope roots and access rules are replaced by those
+/// of the handle.
 #[derive(Clone, Copy, Debug)]
 pub enum PathInput<'a> {
     Text(&'a str),

@@ -33,7 +33,7 @@ pub struct SearchFilter {
     ignore_files: IgnoreFileHandling,
 }
 
-/// The state of the filters in a directory of the walk.
+/// How far the path of a directory has matched each filter, and the ignore files that apply in it.
 #[derive(Clone, Debug)]
 pub struct WalkPosition {
     wanted: Option<GlobMatchState>,
