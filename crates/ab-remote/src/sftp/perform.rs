@@ -1,5 +1,5 @@
-//! Converts a request to a job, which contains the paths that the request uses, its cost, and its
-//! work.
+//! Converts a request to a job: what must be done, the paths that it reads and changes, and how
+//! many bytes it may use.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Job {
     act: Act,
     footprint: Footprint,
     cost: usize,
-    /// The handle that the request uses. Answers in the same lane are sent in order.
+    /// The handle that the request uses. Answers about the same handle are sent in order.
     lane: Option<u32>,
 }
 
@@ -63,8 +63,8 @@ impl Job {
         }
     }
 
-    /// Whether a failure of the job means that nothing was changed, provided that the error shows a
-    /// cause that is found before any change.
+    /// Whether the job has changed nothing if it fails with an error that is detected before any
+    /// change.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {
@@ -193,7 +193,7 @@ impl Job {
         self.lane
     }
 
-    /// Maximum number of bytes that the job uses, in addition to its packet.
+    /// Maximum number of bytes that the job uses for its answer, in addition to its packet.
     pub(super) fn cost(&self) -> usize {
         self.cost
     }

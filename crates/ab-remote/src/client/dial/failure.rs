@@ -32,7 +32,7 @@ impl ConnectError {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
     }
 
-    /// The host or the user failed authentication.
+    /// The identity of the host or of the user was not accepted.
     pub(super) fn denied(message: impl Into<String>) -> Self {
         Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
     }
@@ -84,7 +84,7 @@ impl StdError for ConnectError {
     }
 }
 
-/// The time that remains for all steps of an attempt together.
+/// The time limit for all steps of an attempt together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLeft {
     whole: Duration,
@@ -96,7 +96,7 @@ impl TimeLeft {
         Self { whole, end: later(Instant::now(), whole) }
     }
 
-    /// Runs one step within the remaining time.
+    /// Runs one step of the attempt. Fails if the time limit of the attempt is exceeded.
     pub(super) async fn spend<T>(
         self,
         act: &str,

@@ -1,4 +1,4 @@
-//! Tests of the end of connections. They need access to private types.
+//! Tests of how connections end. They need access to private types.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{HostKey, SshAccess, SshServer};
 /// Time limit of a step. If it is exceeded, the test fails.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connector that serves every stream in this process.
+/// A connector whose server runs in this process.
 #[derive(Debug)]
 struct InProcess(SshServer);
 
