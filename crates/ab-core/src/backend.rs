@@ -437,7 +437,7 @@ impl File for LivingFile {
     }
 }
 
-/// Bytes to write, converted from several types.
+/// The bytes of a write. Texts and byte arrays of several types convert to it.
 #[derive(Clone, Debug, Default)]
 pub struct WriteContent(pub Bytes);
 

@@ -30,7 +30,7 @@ const QUOTED: usize = 120;
 /// Maximum number of line numbers that an error message lists.
 const PLACES: usize = 5;
 
-/// One replacement.
+/// Replaces a text in a file by another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub old: String,

@@ -250,7 +250,7 @@ impl PolicyControlStrength {
     }
 }
 
-/// One control of the policy.
+/// One control of the policy, such as the isolation of files or a memory limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicyControl {
     pub kind: PolicyControlKind,

@@ -265,7 +265,8 @@ struct Parts {
 }
 
 impl Error {
-    /// Creates an error whose code is not determined by a file operation.
+    /// Creates an error with this code. For an operation on a path, see
+    /// [`for_path`](Self::for_path).
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,

@@ -19,7 +19,7 @@ pub struct WorkspaceLocator {
 pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.
     Program(Vec<String>),
-    /// The server of the workspace. The value is defined by the creator of the handle.
+    /// The server of the workspace. The creator of the handle defines what the value contains.
     Server(Arc<dyn Any + Send + Sync>),
 }
 

@@ -7,7 +7,7 @@
 //!   point cannot be reached.
 //! - A link is resolved by the driver in which it is stored, so it never leads into another mount.
 //! - The [`Capabilities`] of the tree are those that all parts have. A single part may have more.
-//! - Mounted workspaces belong to their creators. The view neither opens nor destroys them.
+//! - Mounted workspaces belong to their creators. The tree neither opens nor destroys them.
 
 mod list;
 mod parts;
@@ -68,7 +68,7 @@ impl Mounts {
         Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
     }
 
-    /// The same view with an additional mount. The order in which mounts are added does not matter.
+    /// The same tree with an additional mount. The order in which mounts are added does not matter.
     pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
         let refused = |message: &str| {
             let path = mount.point.to_string();
@@ -86,7 +86,7 @@ impl Mounts {
         Ok(Self { base: self.base.clone(), mounts, root: WsPath::root() })
     }
 
-    /// The same view for another actor.
+    /// The same tree for another actor.
     pub(crate) fn acting_as(&self, actor: &Actor) -> Self {
         let again = |mount: &Mount| Mount { stack: mount.stack.acting_as(actor), ..mount.clone() };
         let mounts = self.mounts.iter().map(again).collect();

@@ -306,8 +306,8 @@ pub enum PathStrictness {
     /// lead outside are refused.
     #[default]
     Lenient,
-    /// Only relative paths without `..`, with at most 255 characters. Used for the operations
-    /// protocol.
+    /// Only relative paths without `..`, with at most 255 characters. Used by the operations
+    /// protocol (`docs/protocol.md`).
     Strict,
 }
 
@@ -353,7 +353,7 @@ impl PathParser {
         Self { style: PathStrictness::Strict, ..Self::lenient() }
     }
 
-    /// The same rules in strict mode.
+    /// The same parser in strict mode.
     pub(crate) fn into_strict(mut self) -> Self {
         self.style = PathStrictness::Strict;
         self
@@ -385,7 +385,8 @@ impl PathParser {
         self
     }
 
-    /// The rules inside a scope. The path of the scope is appended to every alias.
+    /// Returns the parser for paths in a scope. The path of the scope is appended to every root
+    /// alias.
     pub fn for_scope(&self, scope: &WsPath) -> Self {
         let mut rules = self.clone();
         for alias in &mut rules.aliases {
@@ -394,7 +395,7 @@ impl PathParser {
         rules
     }
 
-    /// Parses `raw`. Errors contain `raw`.
+    /// Parses a path. Errors contain the text as the caller wrote it.
     pub fn parse(&self, raw: &str) -> Result<WsPath> {
         if raw.is_empty() {
             return Err(invalid(raw, "the path is empty")

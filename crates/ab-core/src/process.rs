@@ -261,7 +261,7 @@ impl fmt::Display for ProcessId {
 pub struct ProcessInfo {
     pub id: ProcessId,
     pub command: String,
-    /// The working directory at the start. Only processes in a scope are visible in that scope.
+    /// The working directory at the start. A scope shows only processes that were started in it.
     pub cwd: WsPath,
     pub started: SystemTime,
     /// How the process ended. `None` while it runs.
@@ -354,13 +354,12 @@ impl OutputChunk {
 pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
-    /// Closes standard input. An owned process also gets EOF if its `stdin` is dropped. A detached
-    /// process does not, because another caller that is attached may send more.
+    /// Closes standard input. A process that is not detached also gets EOF if its `stdin` is
+    /// dropped. A detached process does not, because another attached caller may send more.
     CloseStdin,
 }
 
-/// A running process. Dropping this value ends an owned process, and detaches from a detached
-/// process.
+/// A running process. Dropping this value ends the process, unless it is detached.
 #[derive(Debug)]
 pub struct Process {
     pub id: ProcessId,
@@ -470,7 +469,7 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Why it is not known how the process ended, if there is a reason.
+    /// Why it is not known how the process ended. `None` if it is known, or if no reason was given.
     pub fn process_lost_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }

@@ -62,7 +62,7 @@ impl std::fmt::Debug for PathFilter {
     }
 }
 
-/// The filters of a handle.
+/// The filters that a handle applies to paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathFilters {
     /// Paths that are omitted from listings and search results. Other calls on them are refused by

@@ -76,7 +76,7 @@ fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
     Err(TarError(why.into()))
 }
 
-/// The state of the decoder.
+/// Decodes an archive that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct TarDecoder {
     input: BytesMut,
@@ -328,7 +328,7 @@ impl TarDecoder {
     }
 }
 
-/// The first bytes of compressed files.
+/// The formats of compressed files, which are not decoded, with the bytes at their start.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "bzip2"),

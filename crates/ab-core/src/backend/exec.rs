@@ -1,5 +1,5 @@
-//! Runs commands through the handle: wait for a command, hold a running one, or start a detached
-//! one.
+//! Runs commands through the handle: waits for a command, starts one and returns it while it runs,
+//! or starts a detached one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

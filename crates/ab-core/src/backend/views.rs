@@ -71,7 +71,7 @@ pub struct OverlayWorkspace {
 }
 
 impl OverlayWorkspace {
-    /// The handle through which the changes are seen and made.
+    /// The handle through which callers see and make the changes.
     pub fn backend(&self) -> &Backend {
         &self.backend
     }

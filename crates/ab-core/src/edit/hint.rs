@@ -10,7 +10,7 @@ use super::{Edit, quote};
 const MAX_TEXT: usize = 4 * 1024 * 1024;
 /// Maximum number of lines of the text to replace that are compared with the file.
 const MAX_LINES: usize = 2000;
-/// Maximum number of places at which the first line matches that are examined.
+/// Maximum number of places in the file that are examined because the first line matches there.
 const MAX_PLACES: usize = 64;
 /// Minimum number of characters of a new text that is unlikely to be in the file by accident.
 const TELLING: usize = 24;
@@ -126,8 +126,8 @@ fn other_lines(text: &str, old: &str) -> Option<String> {
     })
 }
 
-/// The line at which `first` matches with the largest number of matching lines after it, and this
-/// number.
+/// Of the lines at which `first` matches, the one after which the largest number of lines match
+/// too, and this number.
 fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut offset = 0;

@@ -102,7 +102,7 @@ pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
             process.cwd = part.outward(&process.cwd);
             process.id = outward(part.point, &process.id);
             // If the directory of a process is now covered by a mount, the process has no path in
-            // the view and is omitted.
+            // the tree and is omitted.
             if mounts.owner(&process.cwd).point == part.point {
                 all.push(process);
             }

@@ -94,7 +94,7 @@ impl<'a> Place<'a> {
         self.shown(self.part.driver.remove(self.path, options).await.map(drop))
     }
 
-    /// Removes a copy. An error is ignored, because an earlier error is reported.
+    /// Removes the copy at this path. An error is ignored, because an earlier error is reported.
     async fn clear(&self) {
         let options = RemoveOptions::recursive().missing_ok();
         let _ = self.part.driver.remove(self.path, options).await;

@@ -234,7 +234,7 @@ impl Overlay {
     }
 
     /// Removes the file or directory at `spot` from both layers. It is hidden in the lower layer
-    /// first, so that the one in the lower layer does not become visible in between.
+    /// first. Otherwise the one in the lower layer would be visible for a moment.
     pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
         self.hide_or_keep(spot).await?;
         if spot.upper.is_some() {

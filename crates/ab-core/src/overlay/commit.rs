@@ -105,8 +105,7 @@ impl Overlay {
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
         // A file can replace a file in one step. In all other cases the old entry must be removed
-        // first. This is also true for a directory that was removed in the overlay before this one
-        // was created.
+        // first, also if a new directory has the name of one that was removed in the overlay.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
             (Some(below), FileKind::Dir) => is_hidden || !below.kind.is_dir(),
@@ -265,7 +264,7 @@ impl Overlay {
         self.release(path, release).await
     }
 
-    /// Sets the mode of a directory in the lower layer to the mode that the view shows, if the
+    /// Sets the mode of a directory in the lower layer to the mode that the overlay shows, if the
     /// layer supports modes.
     async fn give_mode(&self, path: &WsPath, like: &Stat) -> Result<()> {
         let lower = found(self.lower.stat(path, KEEP).await)?;

@@ -17,7 +17,7 @@ use crate::path::{
 const CUT: char = '~';
 const DIGEST_DIGITS: usize = 32;
 
-/// A whiteout in the form in which it is stored.
+/// A whiteout, which is a marker file that hides a name, as it is stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whiteout {
     pub(super) name: String,

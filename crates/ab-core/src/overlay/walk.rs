@@ -38,7 +38,7 @@ impl LayeredEntry {
     }
 }
 
-/// Entries in path order.
+/// Entries of the merged tree, in path order.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) nodes: Vec<LayeredEntry>,
@@ -208,7 +208,7 @@ impl Walk<'_> {
         Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
     }
 
-    /// The entries of a directory that exists in the upper layer.
+    /// Lists a directory that exists in the upper layer.
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
         let mut nodes: BTreeMap<String, LayeredEntry> = BTreeMap::new();

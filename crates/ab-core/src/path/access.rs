@@ -154,7 +154,7 @@ fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
 }
 
 impl WsPath {
-    /// Adds rules for paths that are relative to the root.
+    /// Adds access rules that apply from the root of the workspace downwards.
     pub fn with_access_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
         if rules.sets.is_empty() {
             return self;
@@ -194,7 +194,8 @@ impl WsPath {
         self.rules_between(start, end)
     }
 
-    /// The rules at the end of the path. Empty unless the path ends at its own scope root.
+    /// The access rules whose anchor is the whole path. Empty unless the path is its own scope
+    /// root.
     pub fn access_rules_if_path_is_scope_root(&self) -> Vec<AccessRulesBelowPrefix> {
         if self.has_scope_root() && self.part_below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
@@ -237,7 +238,7 @@ impl WsPath {
         Some(self)
     }
 
-    /// Adds `sets` with the end of the path as their anchor.
+    /// Adds access rules that are relative to this path, so that their anchor is the whole path.
     pub fn add_access_rules_for_subtree(mut self, sets: Vec<AccessRulesBelowPrefix>) -> WsPath {
         if sets.iter().all(AccessRulesBelowPrefix::is_empty) {
             return self;

@@ -25,7 +25,7 @@ impl PathInput<'_> {
 }
 
 impl PathParser {
-    /// Parses the input by these rules.
+    /// Parses the path that a caller has passed.
     pub fn parse_input(&self, input: PathInput<'_>) -> Result<WsPath> {
         let path = match input {
             PathInput::Text(text) => return self.parse(text),

@@ -119,8 +119,8 @@ impl SearchFilter {
         position
     }
 
-    /// The position one directory closer to the root of the search. Used for ignore files above the
-    /// root of the search.
+    /// The position in the directory `name`, on the way from the root of the workspace to the root
+    /// of the search. Used for ignore files above the root of the search.
     pub fn descend_to_search_root(&self, mut position: WalkPosition, name: &str) -> WalkPosition {
         position.below.push(Arc::from(name));
         position
