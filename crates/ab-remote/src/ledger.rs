@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::call::RemoteCallId;
 
-/// Maximum number of calls in a book.
+/// Maximum number of calls in a book, which is the record of one connection.
 const MAX_ENTRIES: usize = 4096;
 /// Maximum number of books, which are the records of the calls of one connection.
 const MAX_BOOKS: usize = 1024;
@@ -57,8 +57,8 @@ struct Book {
     changed: Notify,
     /// The number of channels of the connection that are being served.
     seats: watch::Sender<usize>,
-    /// Whether the connection must end, because a client has asked about its calls on another
-    /// connection.
+    /// Whether the connection must end, because its client has asked, on another connection, about
+    /// the calls in this book.
     retired: watch::Sender<bool>,
 }
 
@@ -385,11 +385,11 @@ mod tests {
         };
         let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
         assert_eq!(effect, LostCallEffect::Applied);
-        // The call may arrive later than the request waits.
+        // If the call does not begin in time, its effect is unknown.
         let before = Instant::now();
         assert_eq!(ledger.outcome(call(3), Some(7)).await, LostCallEffect::Unknown);
         assert_eq!(before.elapsed(), ENTERING);
-        // When the connection has ended, no calls are running.
+        // The connection has ended, so the call will never begin.
         drop(seat);
         assert_eq!(ledger.outcome(call(3), Some(8)).await, LostCallEffect::NotApplied);
     }

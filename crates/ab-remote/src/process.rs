@@ -59,8 +59,8 @@ pub(crate) async fn serve(
 struct Begun {
     process: Process,
     room: u64,
-    /// Ends this channel if the client asks about its calls on another connection. `None` if the
-    /// client attached to a process that was already running.
+    /// Ends this channel if the client asks, on another connection, about calls on this one. `None`
+    /// if the client attached to a process that was already running.
     seat: Option<Seat>,
     /// Counts the command towards the limit. `None` if the client attached to it.
     _slot: Option<OwnedSemaphorePermit>,

@@ -65,7 +65,7 @@ const FIRST: usize = 32 * 1024;
 /// a lock.
 pub(crate) type Turn = tokio::sync::Mutex<()>;
 
-/// The state of one channel.
+/// The state of one SFTP channel.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) backend: Backend,

@@ -33,7 +33,7 @@ use crate::cut::StreamCutter;
 /// The user name of clients that authenticate with the daemon's token.
 const USER: &str = "agent";
 
-/// A connection that is logged in.
+/// A connection on which the client has logged in.
 pub(crate) struct Dialled {
     pub(crate) handle: Handle<Client>,
     /// Passes the data of each channel to its receiver.

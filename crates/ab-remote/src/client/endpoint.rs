@@ -15,7 +15,7 @@ use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::SecretText;
 
-/// The address of a workspace.
+/// The address of a workspace on another machine.
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
 pub enum RemoteEndpoint {

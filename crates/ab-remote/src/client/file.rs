@@ -51,7 +51,7 @@ impl RemoteFile {
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
-    /// Like [`read_at`](File::read_at), as part of a call.
+    /// Like [`read_at`](File::read_at), within the deadline of a call.
     pub(crate) async fn read_in(
         &self,
         context: CallContext<'_>,
@@ -61,7 +61,7 @@ impl RemoteFile {
         self.within(Verb::Read, self.stretch(context, offset, length)).await
     }
 
-    /// Like [`stat`](File::stat), as part of a call.
+    /// Like [`stat`](File::stat), within the deadline of a call.
     pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
         let call = RemoteCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await

@@ -43,7 +43,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of input in one frame.
 const PIECE: usize = 64 * 1024;
 
-/// The tasks of the processes.
+/// The tasks that handle the processes of a backend.
 #[derive(Debug)]
 pub(crate) struct Processes {
     tasks: Mutex<JoinSet<()>>,

@@ -68,7 +68,7 @@ pub(crate) enum Later {
 }
 
 impl Session {
-    /// Exchanges the first messages on a new connection.
+    /// Exchanges the first messages on a new connection, which determine the kind of the server.
     pub(crate) async fn open(
         settings: &ClientSettings,
         dialled: Dialled,

@@ -115,7 +115,7 @@ pub(super) struct Connection {
     sent_away: SentAway,
 }
 
-/// A channel of a connection.
+/// A channel of a connection, before and after something was started on it.
 enum Line {
     /// Nothing is running on the channel yet.
     Idle(Box<Idle>),
@@ -524,10 +524,10 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        // A variable that loads code is stored here. When the command starts, it is checked
-        // together with the variable, and is refused if it is not isolated. If this request were
-        // refused instead, the refusal would not be noticed, because the client of OpenSSH does not
-        // wait for the answer.
+        // A variable that loads code is stored here. When the command starts, the command and its
+        // variables are checked together, and a command without isolation is refused. If this
+        // request were refused instead, the refusal would not be noticed, because the client of
+        // OpenSSH does not wait for the answer.
         let taken = ab_core::environment::check_env_variable(
             name,
             value,

@@ -134,7 +134,7 @@ impl Drop for Share {
     }
 }
 
-/// An open handle.
+/// What a client has open: a file, a directory, or bytes that are sent in several packets.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) path: WsPath,
@@ -201,7 +201,7 @@ impl Handles {
     }
 }
 
-/// The number of a handle in its form in a packet.
+/// Decodes the number of a handle from a packet.
 pub(super) fn number(handle: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(handle.try_into().ok()?))
 }

@@ -52,7 +52,8 @@ impl Job {
         Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
     }
 
-    /// Whether the job may change the workspace. Only for requests of agent-backend clients.
+    /// Whether the job is a request of an agent-backend client that may change the workspace. The
+    /// effects of other requests are not recorded.
     pub(super) fn modifies(&self) -> bool {
         match &self.act {
             Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {

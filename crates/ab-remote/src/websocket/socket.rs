@@ -46,7 +46,7 @@ pub struct CloseFrame {
 /// A WebSocket as a byte stream.
 ///
 /// If a write was partial or pending, the next write must continue with the same bytes, as
-/// `write_all` does. It continues the frame that was begun.
+/// `write_all` does, because it continues the frame whose header was already sent.
 pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,

@@ -165,7 +165,7 @@ impl<'a> Login<'a> {
         let asking = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
             if let Some(binding) = binding {
-                // Older SSH agents do not support session binding.
+                // Ignore an error, because older SSH agents do not support session binding.
                 let _ = agent.bind_session(binding, false).await;
             }
             let identities = agent.request_identities().await?;

@@ -47,7 +47,7 @@ const CONNECT: [(Input, &[Effect]); 2] = [
     (AttemptSucceeded(Generation(1)), &[Report(Connected), AdmitWaiting]),
 ];
 
-/// The loss of a connection, and the first wait.
+/// The loss of a connection, and the effects that it must have.
 const LOSE: (Input, &[Effect]) = (
     Lost(Generation(1)),
     &[

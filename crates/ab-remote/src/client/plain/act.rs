@@ -66,7 +66,7 @@ impl<'a> Act<'a> {
         error.with_verb(self.verb).with_path(self.path.to_string())
     }
 
-    /// The error for a status of the server.
+    /// The error for a status with which the server refuses a request, with the verb and the path.
     pub(super) fn refused(&self, status: &Status) -> Error {
         self.named(refusal(self.verb, status.code, &status.message))
     }

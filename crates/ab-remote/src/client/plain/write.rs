@@ -220,8 +220,8 @@ impl<'a> Draft<'a> {
         }
         self.stays = true;
         if options.durability == Durability::Power {
-            // SFTP cannot sync a directory, so sync the file again. A journal that contains the
-            // last change of the file also contains the rename before it.
+            // SFTP cannot sync a directory, so sync the file again. A file system journal that
+            // contains the last change of the file also contains the rename before it.
             self.sync(self.act).await?;
         }
         Ok(Placed::Done)
