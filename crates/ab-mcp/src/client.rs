@@ -71,11 +71,11 @@ impl Client {
         &self.peer
     }
 
-    /// Ends the conversation. Pending calls fail.
+    /// Ends the connection to the server. Calls without an answer fail.
     pub async fn close(&self) {
         let running = self.running.lock().await.take();
         if let Some(running) = running {
-            // Ignore an error, because the conversation has ended anyway.
+            // Ignore an error, because the connection has ended anyway.
             let _ = running.cancel().await;
         }
     }

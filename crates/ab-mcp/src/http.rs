@@ -4,8 +4,9 @@
 //! Every request is independent: in all protocol revisions, a call can be made without a handshake
 //! before it. A client that wants a session requests it with `?session=true` when it initializes.
 //! The session has a stream of messages from the server, and a client that loses its connection can
-//! get its answers in the session later. A plain call is answered [directly](direct). Everything
-//! else is handled by rmcp, which supports revisions with and without a handshake.
+//! get its answers in the session later. A tool call whose client wants only the result is answered
+//! [directly](direct). Everything else is handled by rmcp, which supports revisions with and
+//! without a handshake.
 //!
 //! Before the HTTP server passes a request on, it checks Host, Origin and token, and it determines
 //! the workspace that the request is about. A request without a workspace is refused.

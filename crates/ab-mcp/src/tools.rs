@@ -103,7 +103,8 @@ impl WorkspaceTools {
         catalog::is_name(name)
     }
 
-    /// The family of a tool. `None` for a name that is not offered.
+    /// The family of a tool, which says what the tool can do. `None` for a name that is not
+    /// offered.
     pub fn family_of_tool(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
