@@ -8,13 +8,13 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::step::Step;
 
-/// What a missing package means.
+/// What it means for a run if a package is missing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Need {
     /// The tests cannot run without it.
     Required,
-    /// Only a weaker sandbox is available, or the tests that use it cannot run; both are reported
-    /// there.
+    /// Without it, a weaker sandbox is used, or the tests that need it are skipped. Both are
+    /// reported.
     Optional,
 }
 

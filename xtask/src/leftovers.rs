@@ -21,7 +21,7 @@ const MARK: &[u8] = b"AGENT_BACKEND_PROCESS=";
 const MOUNTED: &str = "agentbe-workspace";
 const GROUPS: &str = "/sys/fs/cgroup";
 const GROUP_PREFIX: &str = "agent-backend-";
-/// How often to look before something counts as left over: killed processes take a moment to
+/// How often to look before a resource counts as left over. Killed processes take a moment to
 /// disappear.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);

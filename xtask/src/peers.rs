@@ -22,8 +22,8 @@ const RUNTIMES: &[Package] = &[
     Package::peer("python3-venv", "python3").proven_by(&["-c", "import ensurepip"]),
 ];
 
-/// Written last, with a description of what is installed, so that an unfinished installation is not
-/// used.
+/// The name of a file that describes what is installed. It is written last, so that an unfinished
+/// installation is not used.
 const STAMP: &str = "installed";
 
 /// Installs all peers that are missing and returns their directory.

@@ -50,8 +50,9 @@ impl Runner {
         step.env(REQUIRE_HOST, "1")
     }
 
-    /// Builds the examples, which tests start. Nextest builds them with the tests; `cargo test` does only if no kinds of
-    /// targets are named.
+    /// Builds the examples, because some tests start them. Returns no step for nextest, which
+    /// builds them together with the tests. `cargo test` builds them only if no kinds of targets
+    /// are named.
     pub(crate) fn examples(self) -> Option<Step> {
         match self {
             Runner::Nextest => None,

@@ -1,4 +1,4 @@
-//! A temporary directory that is removed with its owner.
+//! A temporary directory that is removed when the value is dropped.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a new empty directory among the temporary ones.
+    /// Creates a new empty directory in the system's directory for temporary files.
     pub(crate) fn new(name: &str) -> Result<Scratch> {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let path = env::temp_dir().join(format!("{name}-{}-{nanos}", process::id()));

@@ -38,7 +38,7 @@ impl Sequence {
         outcome
     }
 
-    /// Runs `act` as a step called `name`.
+    /// Runs `act` and reports its time as a step called `name`.
     pub(crate) fn time(
         &mut self,
         name: &str,

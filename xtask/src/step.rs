@@ -118,7 +118,7 @@ impl Step {
     }
 }
 
-/// One shell word.
+/// Quotes a text, so that a shell reads it as one word.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

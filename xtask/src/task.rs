@@ -112,7 +112,7 @@ fn parse_bench(rest: &[String]) -> Result<Task, Failure> {
 }
 
 fn parse_fuzz(rest: &[String]) -> Result<Task, Failure> {
-    // A number alone is the time for all targets; no target has a number as its name.
+    // A single number is the time for all targets, because no target has a number as its name.
     let (name, seconds) = match rest {
         [] => (None, None),
         [only] if only.parse::<u64>().is_ok() => (None, Some(only)),

@@ -400,7 +400,7 @@ pub fn existing_login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -
         .collect()
 }
 
-/// Replaces the placeholders in an argument.
+/// Replaces the placeholders (`{agent}`, `{node}` and `{platform}`) in an argument.
 pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> String {
     let node = node.map(|node| node.to_string_lossy().into_owned());
     argument
@@ -436,7 +436,7 @@ mod tests {
         HostEnvironment { variables, home: Some(home.to_owned()), ..HostEnvironment::default() }
     }
 
-    /// A catalog whose agent needs a key but no installation.
+    /// A catalog with one agent, which needs a key but no installation.
     fn catalog() -> AgentCatalog {
         let mut catalog = AgentCatalog::default();
         let entry = AgentCatalogEntry {

@@ -70,7 +70,8 @@ pub struct AgentCatalogEntry {
     /// How the vendor's own sandbox is turned off inside ours, as text for people.
     #[serde(default)]
     pub own_sandbox: Option<String>,
-    /// What the tokens in the answer to a prompt are for; of the turn by default.
+    /// Which turns the token counts in the answer to a prompt cover. By default only the turn that
+    /// ended.
     #[serde(default)]
     pub token_reports: Option<AgentTokenReports>,
     /// What a prompt may contain besides text, as far as this is known.
@@ -81,7 +82,8 @@ pub struct AgentCatalogEntry {
     pub tested: bool,
 }
 
-/// What the tokens are for that an agent reports at the end of a turn. Version 1 of ACP says both.
+/// Which turns the token counts cover that an agent reports at the end of a turn. Version 1 of ACP
+/// allows both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentTokenReports {
@@ -96,7 +98,7 @@ pub enum AgentTokenReports {
 #[serde(rename_all = "kebab-case")]
 pub enum AgentPromptContent {
     Images,
-    /// Files with their content.
+    /// Files whose content is part of the prompt.
     Files,
 }
 
@@ -113,7 +115,8 @@ pub struct AgentPackage {
     pub platforms: Vec<String>,
 }
 
-/// The program name that is replaced by the path of the running binary.
+/// The placeholder for the path of the running `agent-backend` binary, used as the program of an
+/// entry.
 pub const OWN_EXECUTABLE_PLACEHOLDER: &str = "{self}";
 
 /// The agents of a server, by id and alias.
@@ -236,7 +239,7 @@ impl AgentCatalogEntry {
         self.title.as_deref().unwrap_or(&self.id)
     }
 
-    /// Applies the fields that `change` sets.
+    /// Replaces or extends the fields that `change` sets.
     fn change(&mut self, change: AgentCatalogEntry) {
         let replace = |mine: &mut Vec<String>, theirs: Vec<String>| {
             if !theirs.is_empty() {

@@ -145,8 +145,8 @@ pub enum StopReason {
     Other(String),
 }
 
-/// The tokens that an agent reports at the end of a turn: see
-/// [`AgentTokenReports`](crate::catalog::AgentTokenReports).
+/// The token counts that an agent reports at the end of a turn.
+/// [`AgentTokenReports`](crate::catalog::AgentTokenReports) says which turns they cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     pub total: u64,
@@ -190,7 +190,7 @@ struct State {
 struct Turn {
     /// The id of the prompt request.
     request: u64,
-    /// The deadline of the cancelled turn. `None` until it is cancelled.
+    /// When a cancelled turn ends with an error. `None` until the turn is cancelled.
     deadline: Option<CancelDeadline>,
 }
 
@@ -445,7 +445,8 @@ impl AgentEventStream {
         AcpError::RequestFailed { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
-    /// The end of a turn that was interrupted by the end of the connection. `None` if no turn is
+    /// If a turn was running when the connection ended, removes it and returns its end with an
+    /// error. Returns the turns one by one, and `None` when no turn is left.
     /// left.
     fn interrupted_turn(&self) -> Option<AgentEvent> {
         let mut turns = lock(&self.state.turns);
@@ -456,7 +457,8 @@ impl AgentEventStream {
         Some(AgentEvent::TurnEnded { session, result: Err(error) })
     }
 
-    /// The end of a turn that was cancelled and did not end before its deadline.
+    /// If a cancelled turn did not end before its deadline, removes it and returns its end with an
+    /// error.
     fn expired_turn(&self) -> Option<AgentEvent> {
         let now = Instant::now();
         let mut turns = lock(&self.state.turns);
@@ -501,7 +503,8 @@ impl State {
         turns.values().filter_map(|turn| turn.deadline).map(|deadline| deadline.at).min()
     }
 
-    /// Ends the turn that the prompt request started, if it has not ended yet.
+    /// Removes the turn that the prompt request `request` started, and returns its session. `None`
+    /// if the turn has already ended.
     fn end_turn(&self, request: u64) -> Option<AcpSessionId> {
         let mut turns = lock(&self.turns);
         let session = turns.iter().find(|(_, turn)| turn.request == request)?.0.clone();
@@ -526,7 +529,7 @@ impl State {
     }
 }
 
-/// Withdraws the turn of a prompt if sending the prompt fails or is cancelled.
+/// Removes the turn of a prompt on drop, unless the prompt was sent.
 struct Unsent<'a> {
     client: &'a AcpClient,
     session: &'a AcpSessionId,

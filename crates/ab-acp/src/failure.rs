@@ -39,7 +39,8 @@ impl AcpError {
         AcpError::Closed { reason: reason.into() }
     }
 
-    /// Whether the connection has ended.
+    /// Whether this error means that the connection has ended, so that no further request can
+    /// succeed.
     pub fn ends_connection(&self) -> bool {
         matches!(
             self,

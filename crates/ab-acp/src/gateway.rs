@@ -80,7 +80,7 @@ pub enum PostMessageOutcome {
     Accepted,
 }
 
-/// The status of one server.
+/// An agent server as `list_servers` reports it.
 #[derive(Clone, Debug)]
 pub struct AgentServerStatus {
     pub id: String,
@@ -90,7 +90,7 @@ pub struct AgentServerStatus {
     pub state: AgentServerState,
 }
 
-/// The state of a server's process.
+/// Whether the process of an agent server is starting, running, or has ended.
 #[derive(Clone, Debug)]
 pub enum AgentServerState {
     Starting,
@@ -98,7 +98,7 @@ pub enum AgentServerState {
     Exited(Arc<AgentExit>),
 }
 
-/// All agent servers. Cheap to clone.
+/// All agent servers of a gateway, by the id that clients chose. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AgentGateway {
     inner: Arc<Inner>,

@@ -358,7 +358,7 @@ impl AgentInstallDir {
     }
 }
 
-/// A package to install.
+/// What to install: a package of an agent, or Node.js.
 struct Wanted<'a> {
     id: &'a str,
     version: &'a str,
@@ -389,7 +389,7 @@ fn lock_file(id: &str) -> Option<&'static str> {
     LOCKS.iter().find(|(known, _)| *known == id).map(|(_, lock)| *lock)
 }
 
-/// Makes the manifest that belongs to a lock file: its root package.
+/// Makes the `package.json` that belongs to a lock file, from the root package in the lock file.
 fn manifest(lock: &str) -> String {
     let lock: Value = serde_json::from_str(lock).unwrap_or_default();
     let root = &lock["packages"][""];
@@ -512,7 +512,7 @@ mod tests {
     use super::*;
     use crate::catalog::AgentCatalog;
 
-    /// A directory for agents, and a machine whose npm is a shell script.
+    /// A temporary installation directory, and a search path on which npm is a shell script.
     struct Machine {
         keep: tempfile::TempDir,
         host: HostEnvironment,

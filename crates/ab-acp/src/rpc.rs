@@ -35,7 +35,7 @@ pub(crate) use message::{
     RESOURCE_NOT_FOUND,
 };
 
-/// What kind of message the peer sent on its own initiative.
+/// The kinds of messages that the peer sends by itself. Responses are not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Request,
@@ -101,7 +101,8 @@ pub(crate) enum AtInputEnd {
     KeepWriting,
 }
 
-/// A queued message, and its part of the byte limit of the queue.
+/// A queued message. It holds permits for its length, which count towards the byte limit of the
+/// queue.
 #[derive(Debug)]
 struct Queued {
     incoming: Incoming,
@@ -286,7 +287,7 @@ impl Rpc {
         self.send(message::notification(method, params)).await
     }
 
-    /// Sends a line unchanged.
+    /// Sends a line that already is a complete message, without changing it.
     pub(crate) async fn send(&self, line: Vec<u8>) -> Result<(), AcpError> {
         self.shared.outgoing.send(Outgoing::Line(line)).await.map_err(|_| self.shared.why())
     }
@@ -408,7 +409,7 @@ async fn reading<R: AsyncRead + Unpin>(
                 let waiter = shared.waiting().callers.remove(&id);
                 match waiter {
                     Some(Waiter::Caller(caller)) => {
-                        // The caller may have stopped waiting.
+                        // Sending fails if the caller has stopped waiting. That is no error.
                         let _ = caller.send(result);
                         continue;
                     }

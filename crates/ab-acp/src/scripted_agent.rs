@@ -148,7 +148,7 @@ impl ScriptedAgent {
                         self.notification(&method, &params);
                     }
                     Some(Incoming::Noise(line)) => self.refuse(&line).await,
-                    // A response to no known request.
+                    // Drop a response that belongs to no request.
                     Some(Incoming::Answer { .. }) => {}
                 },
                 Some(ended) = self.turns.join_next() => {

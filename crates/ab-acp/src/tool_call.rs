@@ -388,7 +388,7 @@ impl ToolCallTracker {
         MergedToolCall { call, is_new, ended: call.status.has_ended() && !had_ended }
     }
 
-    /// Notes that a turn has ended.
+    /// Counts the end of a turn, so that a tool call of a later turn with a known id is a new call.
     pub fn end_turn(&mut self) {
         self.turn += 1;
     }

@@ -198,12 +198,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The value that `choices` gives to `text`.
+/// Returns the value of the choice with the name `text`. `None` if there is no such choice.
 pub(crate) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Option<T> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
 }
 
-/// The message for a text that is not one of `choices`.
+/// The error message for a text that is the name of none of the choices.
 pub(crate) fn not_one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     format!("must be one of: {}", names.join(", "))

@@ -202,7 +202,8 @@ fn with_list_command(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Flags of other programs and ours for the same. One that the command does not have is skipped.
+/// Flags of other programs, each with our flags of the same meaning. The first of these that the
+/// command has is suggested.
 const OTHER_FLAGS: &[(&str, &[&str])] = &[
     ("address", &["host"]),
     ("background", &["detach"]),
@@ -237,7 +238,7 @@ const OTHER_FLAGS: &[(&str, &[&str])] = &[
     ("workspace", &["root"]),
 ];
 
-/// Names the flag that the user may mean.
+/// Suggests one of our flags if the user typed the flag of another program.
 fn with_other_flag(error: &mut clap::Error, command: &clap::Command) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let given = given.trim_start_matches('-');

@@ -50,7 +50,7 @@ pub(crate) struct BackupReport {
     pub(crate) path: String,
     pub(crate) sessions: u64,
     pub(crate) workspaces: u64,
-    /// One sentence about each item that could not be copied.
+    /// Problems with items that could not be copied, one sentence each.
     pub(crate) problems: Vec<String>,
 }
 

@@ -118,8 +118,9 @@ pub(crate) struct AddressFile {
 }
 
 impl AddressFile {
-    /// Writes the address, so that clients on this machine can find the server. On a full disk it replaces the text of
-    /// the file that a killed server left. If there is none, the server runs without the file.
+    /// Writes the address, so that clients on this machine can find the server. On a full disk,
+    /// overwrites the file that a killed server left. If there is no such file, logs a warning, and
+    /// the server runs without the file.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl AddressFile {
         let text = format!("{text}\n");
         match fs::write(&beside, &text).and_then(|()| fs::rename(&beside, &path)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                // An empty file; clients do not read it.
+                // Remove the new file, which is empty or incomplete. Clients do not read it.
                 let _ = fs::remove_file(&beside);
                 if overwrite(&path, &text).is_err() {
                     let path = path.display();
@@ -153,7 +154,7 @@ impl Drop for AddressFile {
     }
 }
 
-/// Replaces the text of an existing file in its place, which needs no further room.
+/// Overwrites an existing file without allocating more disk space.
 fn overwrite(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     file.write_all(text.as_bytes())?;

@@ -202,7 +202,7 @@ const KNOWN: &[Known] = &[
 /// read them.
 const ELSEWHERE: &[(&str, &str)] = &[("go", "/usr/local/go/bin"), ("cuda", "/usr/local/cuda/bin")];
 
-/// Maximum number of names that a star matches.
+/// Maximum number of names that the star in a path may match.
 const MOST_VERSIONS: usize = 64;
 
 impl Surroundings {

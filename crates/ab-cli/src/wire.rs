@@ -50,11 +50,11 @@ pub(crate) const NO_AGENTS_IN_ROOT: &str =
 /// The parts that `serve` runs.
 pub(crate) struct Parts {
     pub(crate) app: HttpApp,
-    /// Must be shut down after the port is closed.
+    /// The owner must shut this down after the port is closed.
     pub(crate) control: ControlPlane,
-    /// Must be shut down after the port is closed.
+    /// The owner must shut this down after the port is closed.
     pub(crate) spaces: Spaces,
-    /// Must be closed after the control plane.
+    /// The owner must close this after the control plane.
     pub(crate) traces: Option<TraceExporter>,
 }
 

@@ -30,7 +30,7 @@ use crate::observation::{Observer, SessionMetrics};
 use crate::session_machine::{self, IllegalSessionInput, SessionInput, SessionState};
 use crate::settings::ControlPlaneSettings;
 
-/// Maximum number of queued commands for one driver.
+/// Maximum number of queued commands for one driver, which is the task that runs a session.
 const COMMANDS: usize = 16;
 /// Delays before further attempts to remove the resources of a session.
 const CLEANUP_RETRIES: [Duration; 4] = [
@@ -542,8 +542,8 @@ impl ControlPlane {
         }
     }
 
-    /// Resumes a session that an earlier server process ran. On a full disk the session waits until that can be stored, and
-    /// can be cancelled.
+    /// Resumes a session that an earlier server process ran. On a full disk, the resumption cannot
+    /// be stored. The session then waits until it can be stored, and can be cancelled meanwhile.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let (session, state, start) =
             match self.plane.begin_again(record.clone(), "The server restarted.").await {

@@ -62,13 +62,13 @@ pub(crate) enum SessionRequest {
     },
 }
 
-/// How a driver begins.
+/// How a driver (the task that runs a session) begins.
 #[derive(Debug)]
 pub(crate) enum DriverStart {
     New,
-    /// With a session of an earlier server process, whose restart is stored.
+    /// With a session of an earlier server process. The store records that the session restarts.
     TakenUp,
-    /// With a session of an earlier server process, whose restart could not be stored.
+    /// With a session of an earlier server process. The store could not record that it restarts.
     Unstored(StoreError),
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Driver {
     recovery: Recovery,
 }
 
-/// The reason why the driver woke up.
+/// What the driver waited for and must now handle.
 enum Wake {
     Shutdown,
     Report(Option<AgentReport>),

@@ -15,7 +15,8 @@ use crate::retention::{MeasuredWorkspace, Removals, RetentionSettings, Stock, ch
 
 /// Maximum number of callers that can wait for a cleanup at the same time.
 pub(crate) const CLEANUP_REQUESTS: usize = 16;
-/// Sessions and runs that ended less than this long ago are kept, even if the database is too large.
+/// Sessions and runs that ended less than this time ago are kept, even if the database is too
+/// large.
 const RECENT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
 /// How many sessions and runs are removed before they are listed again.
 const RECORDS_AT_ONCE: usize = 500;

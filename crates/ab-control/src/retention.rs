@@ -56,7 +56,7 @@ pub(crate) struct MeasuredWorkspace {
     pub(crate) bytes: u64,
 }
 
-/// The workspaces and caches that exist now.
+/// Everything that occupies disk space now: the workspaces and the caches.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stock {
     /// Workspaces of ended sessions. The session that ended first comes first.
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// A workspace of this size whose session ended this many days ago.
+    /// Makes a workspace of this size, whose session ended this many days ago.
     fn workspace(days: u32, bytes: u64) -> MeasuredWorkspace {
         let workspace = EndedWorkspace {
             token: format!("w{days}"),

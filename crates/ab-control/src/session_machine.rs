@@ -14,7 +14,7 @@ use ab_store::StoredSessionEnd;
 pub use state::{ProvisioningStep, RunningSessionPhase, SessionPhase, SessionState};
 pub use table::{example_session_states, transition_table_markdown};
 
-/// An event in a session, or a request from a person.
+/// An input of the state machine: something that happened in a session, or a request from a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionInput {
     /// The session has a place on an executor.

@@ -8,7 +8,7 @@ use crate::crash::CrashTestHook;
 use crate::observation::EndedSessionTraceSender;
 use crate::retention::RetentionSettings;
 
-/// Settings with their defaults.
+/// The limits and timeouts that the operator can set.
 #[derive(Debug, Clone)]
 pub struct ControlPlaneSettings {
     /// Maximum number of sessions that run at the same time. Others stay queued.

@@ -54,7 +54,7 @@ pub struct SessionTrace {
 /// many.
 const MAX_SPANS: usize = 200;
 
-/// The phases of a session that has not ended.
+/// The phases so far of a session that has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
     session: SessionId,

@@ -227,7 +227,7 @@ pub enum ErrorCause {
     NotTls,
     /// The peer does not speak the WebSocket protocol.
     NotWebSocket,
-    /// The connection ended before the WebSocket was open.
+    /// The connection ended before the WebSocket handshake was complete.
     HandshakeInterrupted,
     /// The SSH handshake with the program at the other end failed.
     SshHandshakeFailed,
@@ -265,7 +265,8 @@ struct Parts {
 }
 
 impl Error {
-    /// Creates an error whose code is not determined by a file operation.
+    /// Creates an error with this code. For an operation on a path, see
+    /// [`for_path`](Self::for_path).
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
@@ -303,7 +304,7 @@ impl Error {
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
-    /// The error if the driver does not support this operation.
+    /// The error if the driver does not support the operation of `verb`.
     pub fn for_unsupported_verb(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
         Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
@@ -382,8 +383,8 @@ impl Error {
         self
     }
 
-    /// Sets what is known about the effect of a call whose answer was lost, and the id with which
-    /// the caller can ask for more.
+    /// Sets what is known about the effect of a call whose answer was lost. With `id` the caller
+    /// can ask for the effect later.
     pub fn with_lost_call_effect(mut self, effect: LostCallEffect, id: Option<LostCallId>) -> Self {
         self.0.fate = Some((effect, id));
         self
@@ -443,7 +444,8 @@ impl Error {
         self.0.approval.as_ref()
     }
 
-    /// The effect of the call, if its answer was lost with the connection.
+    /// What is known about the effect of the call, if the connection broke before its answer
+    /// arrived. Otherwise `None`.
     pub fn lost_call_effect(&self) -> Option<LostCallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
@@ -475,7 +477,7 @@ impl Error {
     }
 }
 
-/// The published code of a file operation that failed with `kind`.
+/// The published code for an operation on a file that failed with `kind`.
 fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::PathEscape => ErrorCode::PathEscapeAttempt,

@@ -154,7 +154,7 @@ pub struct StoredResources {
     pub caches: Vec<StoredRepoCache>,
 }
 
-/// A cached repository.
+/// A repository that is cached on the executor's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRepoCache {
     pub name: String,

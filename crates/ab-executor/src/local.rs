@@ -334,8 +334,8 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
     ))
 }
 
-/// How the backend of a session is made. With the default, questions of the policy are answered
-/// with a refusal and nothing is recorded in the audit log.
+/// How the backend of a session is made. With the default, the policy refuses commands that it
+/// would ask a person about, and nothing is recorded in the audit log.
 #[derive(Default)]
 struct HandleSetup {
     policy: CommandPolicySettings,
@@ -362,7 +362,8 @@ impl HandleSetup {
     }
 }
 
-/// The changes of a session, copied out of its sandbox.
+/// The changes of a session after they were copied out of its sandbox, and the workspace that they
+/// come from.
 struct Brought {
     workspace: PreparedWorkspace,
     collected: CollectChangesOutcome,

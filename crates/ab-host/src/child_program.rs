@@ -105,7 +105,7 @@ impl ChildProcess {
     }
 }
 
-/// One of our programs that continues when this process ends. It has no standard input.
+/// A program that keeps running when this process ends. It has no standard input.
 #[derive(Debug)]
 pub struct DetachedChildProgram {
     pub child: Child,

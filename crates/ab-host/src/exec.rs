@@ -71,7 +71,7 @@ pub(crate) struct Runner {
     privates: private::Privates,
 }
 
-/// A process that was just started, with our ends of its channels.
+/// A process that was just started, with our ends of its pipes or terminal.
 struct Launched {
     running: Running,
     channels: Channels,
@@ -80,7 +80,8 @@ struct Launched {
     strays: Strays,
 }
 
-/// Resources that a command needs until its end. They are released after that.
+/// Resources that a command needs while it runs, such as its control group. They are released when
+/// it has ended.
 #[derive(Debug)]
 struct HeldResources {
     placeholders: Vec<Placeholder>,
@@ -231,8 +232,9 @@ impl Runner {
         Ok(Launched { running, channels, held, wall, strays })
     }
 
-    /// Returns the private directories of the workspace or scope that a command runs in. Returns
-    /// `None` if there is no place for them and the isolation works without them.
+    /// Returns the private directories (`/tmp` and caches) of the workspace or scope that a command
+    /// runs in. Returns `None` if they cannot be made outside of the workspace and the isolation
+    /// works without them.
     async fn private(
         &self,
         shared: &Arc<Shared>,
@@ -359,7 +361,7 @@ impl Drop for Staying {
 }
 
 impl Drop for Runner {
-    /// Ends all processes of the driver.
+    /// Ends all processes of the driver, without waiting for their end.
     fn drop(&mut self) {
         self.table.abandon();
     }

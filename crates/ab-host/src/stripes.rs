@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long no writer tries to lock a directory after it was found locked for longer than
 /// [`TIMEOUT`].
 const DISTRUST: Duration = Duration::from_secs(10);
-/// Maximum number of such directories that are remembered.
+/// Maximum number of directories that are remembered as locked for too long.
 const MAX_DISTRUSTED: usize = 1024;
 
 /// Directories, by device and inode, that another process has kept locked for too long. The value
@@ -43,7 +43,8 @@ pub(crate) fn lock(dir: impl AsFd, name: &str) -> Result<Held, Errno> {
     Ok(take(index(dir, name)?))
 }
 
-/// Waits for the locks on two names. They are taken in an order in which no deadlock is possible.
+/// Waits for the locks on two names. They are taken in a fixed order, so that two callers cannot
+/// cause a deadlock.
 pub(crate) fn lock_two(
     first: (impl AsFd, &str),
     second: (impl AsFd, &str),

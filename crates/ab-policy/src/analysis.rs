@@ -29,7 +29,7 @@ pub(crate) const MAX_COMMANDS_PER_LINE: usize = 20_000;
 /// Maximum length of a finding's detail, in characters.
 const MAX_DETAIL: usize = 200;
 
-/// The result of an analysis.
+/// The commands of a command line, and everything that rules need to know about them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CommandAnalysis {
     /// All simple commands, in the order of the text. If a wrapper such as `env` starts a command,
@@ -54,7 +54,7 @@ pub struct AnalysedCommand {
     pub paths: Vec<CommandPathUse>,
 }
 
-/// A word after expansion.
+/// A word in the form in which a program receives it, after the shell has expanded it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpandedShellWord {
     /// The text of the word. If its value is not known, the source text.

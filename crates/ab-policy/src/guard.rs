@@ -35,7 +35,8 @@ pub struct CommandGuard {
     /// A cache of commands that the rules allow, with their directory and variables. Entries stay
     /// valid, because neither the rules nor the context change.
     allowed: PassedCheckCache,
-    /// The driver, which knows which controls the isolation of commands enforces.
+    /// The driver. It knows which controls (such as the isolation of files) the sandbox of commands
+    /// enforces.
     driver: Option<Arc<dyn Driver>>,
     /// The controls that are enforced, once they are known.
     enforced: OnceCell<EnforcedControls>,

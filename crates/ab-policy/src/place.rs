@@ -11,7 +11,7 @@ use ab_core::EnforcedControls;
 /// The context in which a command is judged.
 #[derive(Clone, Debug, Default)]
 pub struct CommandCheckContext {
-    /// Absolute paths of the root of the area that the command may use.
+    /// The absolute paths that name the root, which is the directory that the command may use.
     aliases: Vec<String>,
     /// If the command runs in a scope, the absolute paths of the whole workspace around the scope.
     around: Vec<String>,
@@ -132,7 +132,7 @@ impl CommandCheckContext {
         &self.input
     }
 
-    /// The same context with another working directory.
+    /// Returns the same context, but with another working directory.
     pub fn in_directory(&self, cwd: &str) -> Self {
         Self { cwd: cwd.trim_matches('/').to_owned(), ..self.clone() }
     }

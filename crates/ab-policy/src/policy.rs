@@ -39,9 +39,9 @@ struct Index {
     entries: Vec<Entry>,
     /// Rules that name programs.
     by_program: HashMap<String, Vec<usize>>,
-    /// Rules that must be checked for every command.
+    /// Rules without a program name. They must be checked for every command.
     on_any: Vec<usize>,
-    /// Rules that depend only on effects.
+    /// For each effect, the rules that depend only on effects.
     by_effect: Vec<Vec<usize>>,
 }
 
@@ -272,7 +272,8 @@ impl Index {
         hits
     }
 
-    /// Checks rules against their own examples.
+    /// Fails if a rule does not match its own examples (`matches`), or matches an example that it
+    /// must not match.
     fn prove(&self, rules: &[PolicyRule]) -> Result<()> {
         let scene = context_for_rule_examples();
         for rule in rules {

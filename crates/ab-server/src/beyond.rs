@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::watched::Watched;
 
-/// A connection after an upgrade.
+/// A connection after an HTTP upgrade, such as to a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Beyond {
     /// Bytes that the peer sent together with its request or right after it.
@@ -48,12 +48,12 @@ impl Beyond {
         }
     }
 
-    /// Registers the socket with the calling runtime.
+    /// Moves the connection to the runtime of the calling thread.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         match &mut self.stream {
             Stream::Plain(socket) => socket.settle(),
             Stream::Encrypted(stream) => stream.get_mut().0.settle(),
-            // Such a stream works in any runtime, but more slowly.
+            // A stream of another type cannot be moved. It works in any runtime, but more slowly.
             Stream::Foreign(_) => Ok(()),
         }
     }

@@ -90,8 +90,8 @@ fn turn_away(stream: &TcpStream, encrypted: bool) {
 struct Answering {
     router: Router,
     peer: Peer,
-    /// The connection's place in the limits. It is held until the connection has ended. An upgraded
-    /// WebSocket takes it over.
+    /// Counts the connection towards the limits until it has ended. An upgraded WebSocket takes
+    /// this value over.
     place: Place,
 }
 

@@ -22,7 +22,7 @@ const LONGEST_ID: usize = 128;
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that [`logged`] assigned.
+    /// Returns the id that [`logged`] assigned to the request.
     pub(crate) fn of(extensions: &Extensions) -> RequestId {
         let missing = || RequestId(HeaderValue::from_static("-"));
         extensions.get::<RequestId>().cloned().unwrap_or_else(missing)

@@ -1,6 +1,7 @@
 //! Limits the number of connections, in total and for each address.
 //!
-//! A connection holds its place until it has ended, also after an upgrade to a WebSocket.
+//! A connection counts towards these limits (it holds a *place*) until it has ended, also after an
+//! upgrade to a WebSocket.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,13 +27,13 @@ struct Shared {
     refused: AtomicU64,
 }
 
-/// A place in the total limit that is not assigned to an address yet.
+/// One connection of the total limit that is reserved, but not yet counted for an address.
 #[derive(Debug)]
 pub(crate) struct FreePlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The place of one connection. It is released when the last clone is dropped.
+/// Counts one connection towards both limits, until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     _taken: Arc<Taken>,

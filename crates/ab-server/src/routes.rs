@@ -187,7 +187,7 @@ impl Peer {
     }
 }
 
-/// The state of the gate.
+/// What the check in front of every route needs.
 #[derive(Debug)]
 struct Door {
     app: HttpApp,
@@ -225,7 +225,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     };
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let access = door.access.of(template, request.method());
-    // Only an agent is admitted by what the path names.
+    // Only agents need this: they may use a route if the session, space or run in the path is
+    // theirs.
     let is_agent = caller.principal().is_some() && !caller.is_admin();
     let agent = if is_agent { agent_of_path(&door.app, access, &mut request).await } else { None };
     let admitted = identity.admit(&caller, access, agent.as_ref());

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// The socket, for reading and writing.
+/// The socket of a connection. Writes fail if the peer reads nothing for too long.
 #[derive(Debug)]
 pub(crate) struct Watched {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ pub(crate) struct Watched {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-/// The same socket, for the watch.
+/// A second handle on the socket, which detects whether the peer has disconnected.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Arc<Shared>);
 
@@ -61,7 +61,8 @@ impl Watched {
         Ok(())
     }
 
-    /// Counts written bytes. While nothing can be written, checks the timeout.
+    /// Counts the bytes of a successful write. Otherwise fails if nothing could be written for
+    /// `time_limit`.
     fn judged(
         &mut self,
         context: &mut Context<'_>,

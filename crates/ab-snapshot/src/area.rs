@@ -1,4 +1,5 @@
-//! The data directory of this crate. Only this module accesses the disk itself.
+//! The data directory of this crate. Only this module opens files directly. The other modules use
+//! it and ab-host.
 //!
 //! ```text
 //! cache/KEY.git    one bare repository for each source      cache/KEY.lock
@@ -64,7 +65,7 @@ impl Area {
         Ok(area)
     }
 
-    /// The data directory of another process. Does not change anything in it.
+    /// Gives access to a data directory that another process may use. Creates nothing in it.
     pub(crate) fn existing(root: &Path) -> Area {
         Area { root: root.to_owned() }
     }

@@ -47,7 +47,7 @@ pub(crate) struct SourceRefs {
     pub(crate) branches: BTreeMap<String, CommitId>,
 }
 
-/// The reference that a workspace starts from.
+/// The commit and the reference that a workspace starts from, and the branch to create.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     commit: CommitId,

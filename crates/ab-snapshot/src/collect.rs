@@ -30,9 +30,10 @@ const DELIVERY: &str = "refs/agent-backend/delivery";
 /// The name of the delivered reference in our repository.
 pub(crate) const IMPORTED: &str = "refs/heads/delivery";
 const BUNDLE: &str = "work.bundle";
-/// The repository beside the bundle: see [`Repository::Rescue`].
+/// The name of the bare repository that git makes beside the bundle if the session's own repository
+/// cannot be used, see [`Repository::Rescue`].
 const RESCUE: &str = "rescue.git";
-/// Our repository, and our copy of the bundle.
+/// The names of our own repository and of our copy of the bundle.
 const IMPORT: &str = "import.git";
 const IMPORT_BUNDLE: &str = "import.bundle";
 /// Maximum size of a bundle in bytes.
@@ -144,7 +145,8 @@ impl SessionWorkspaceStore {
             partial.push(rescue);
         }
         for path in partial {
-            // The error of the collection matters more; the end of the workspace removes the rest.
+            // Ignore the error: the error of the collection is more useful. What remains is removed
+            // together with the workspace.
             let _ = remove_directory(&path).await;
         }
     }
@@ -192,10 +194,8 @@ impl SessionWorkspaceStore {
         remove_directory(&repository).await?;
         remove_directory(&bundle).await?;
         copy_file(&workspace.bundle_dir, BUNDLE, &bundle, MAX_BUNDLE).await?;
-        let init = self.git.at(&root, Authority::Clean);
         let format = format!("--object-format={}", base.object_format());
-        let init = init.args(["init", "--quiet", "--bare", "--template=", format.as_str()]);
-        init.args([repository.as_os_str()]).stdout().await?;
+        self.git.init(&repository, &["--bare", &format]).await?;
         let info = repository.join("objects/info");
         if !area::exists(&info) {
             area::make_dir(&info)?;
@@ -234,8 +234,8 @@ impl SessionWorkspaceStore {
                 "git did not print the imported commit",
             ));
         };
-        // An empty tree as the source of attributes: the agent's attributes must not affect the
-        // diff that people see.
+        // Use an empty tree as the source of git attributes, because the agent's attributes must
+        // not affect the diff that people see.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
         let nothing = nothing.stdout().await?.trim().to_owned();
         // Before version 2.41, git ignores `GIT_ATTR_SOURCE`, so our attributes are in a file.
@@ -384,21 +384,22 @@ impl Inside<'_> {
         Ok(printed.trim_end_matches('\n').to_owned())
     }
 
-    /// Runs git in the repository of a directory of the tree.
+    /// Runs git in the repository that lies in a subdirectory of the tree.
     async fn git_of_nested(&self, directory: &str, words: &[&str]) -> Result<String> {
         let words = [&["-C", directory][..], words].concat();
         let command = self.command(Repository::Session, &words);
         self.output(command, &format!("git in {directory}")).await
     }
 
-    /// Runs a program with the environment of git in the tree, and returns its output.
+    /// Runs a program in the tree, with the environment that git gets, and returns its output.
     async fn program(&self, repository: Repository, words: &[&str]) -> Result<String> {
         let argv = words.iter().map(|&word| word.to_owned()).collect();
         let command = SandboxedGitCommand { argv, ..self.command(repository, &[]) };
         self.output(command, words.first().copied().unwrap_or_default()).await
     }
 
-    /// The same, without output if the program says by its exit status that it found nothing.
+    /// Like [`program`](Self::program), but does not fail if the exit status is not 0. Some
+    /// programs report in this way that they found nothing.
     async fn program_or_empty(
         &self,
         repository: Repository,

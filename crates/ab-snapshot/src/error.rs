@@ -56,7 +56,7 @@ impl SnapshotError {
         Self { field: None, error: Error::new(ErrorCode::ExecFailed, kind, message) }
     }
 
-    /// The same error, with `field` as its cause.
+    /// Returns the same error, but with `field` as the field that caused it.
     pub(crate) fn about(self, field: GitTaskField) -> Self {
         Self { field: Some(field), ..self }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ab_core::ErrorKind;
 use ab_host::host_program::{HostProgram, HostProgramOutput, HostProgramRequest};
 
+use crate::area;
 use crate::error::{Result, SnapshotError};
 
 /// The environment variables that git uses to reach other hosts. The caller passes the ones that
@@ -64,7 +65,8 @@ const OVERRIDES: &[&str] = &[
 /// Additional settings for commands that must not use anything of the operator.
 const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
 
-/// The variables of the operator for [`Git::anonymous`]: they say how to reach the network.
+/// The operator's variables that [`Git::anonymous`] keeps. Git needs them to find programs and to
+/// reach the network.
 const KEPT_WITHOUT_CREDENTIALS: &[&str] = &[
     "PATH",
     "HTTP_PROXY",
@@ -159,8 +161,8 @@ impl Git {
         GitRun { git: self, run, what: String::new() }
     }
 
-    /// The same program without the configuration and the credentials of the operator. For addresses
-    /// that the operator did not choose.
+    /// Returns the same program without the configuration and the credentials of the operator. It
+    /// is used for addresses that the operator did not choose.
     pub(crate) fn anonymous(&self) -> Git {
         let is_kept = |name: &OsString| KEPT_WITHOUT_CREDENTIALS.iter().any(|kept| name == kept);
         let kept = self.operator.iter().filter(|(name, _)| is_kept(name)).cloned();
@@ -171,6 +173,18 @@ impl Git {
         ];
         let operator = kept.chain(own.map(|(name, value)| (name.into(), value))).collect();
         Git { operator, ..self.clone() }
+    }
+
+    /// Makes a repository in a directory of a workspace. Makes the directory first if it is missing,
+    /// but not its parents: git runs inside the directory, so a run that is cancelled too late
+    /// cannot make a workspace again that was removed in the meantime.
+    pub(crate) async fn init(&self, directory: &Path, arguments: &[&str]) -> Result<()> {
+        if !area::exists(directory) {
+            area::make_dir(directory)?;
+        }
+        let init = self.at(directory, Authority::Clean).args(["init", "--quiet", "--template="]);
+        init.args(arguments).stdout().await?;
+        Ok(())
     }
 
     /// Prepares a git command on one of our own repositories.

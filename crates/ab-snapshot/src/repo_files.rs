@@ -1,4 +1,5 @@
-//! Reads files of a repository without a workspace: from the cache, and without a checkout.
+//! Reads files of a repository without making a workspace. They are read from a cache, without a
+//! checkout.
 
 use std::time::Duration;
 
@@ -14,29 +15,30 @@ use crate::git::{Authority, Git};
 use crate::source::RepoSource;
 use crate::workspaces::SessionWorkspaceStore;
 
-/// The files to read.
+/// Which files to read, and from where.
 #[derive(Clone, Debug)]
 pub struct RepoFilesRequest {
     pub source: RepoSource,
-    /// A branch, a tag or a whole commit id; `None` is the commit of HEAD.
+    /// A branch, a tag or a complete commit id. `None` means the commit of HEAD.
     pub reference: Option<String>,
-    /// The directory in the repository; empty for its top.
+    /// The directory in the repository. Empty for its root.
     pub directory: String,
-    /// The time for everything that reaches the source.
+    /// Time limit for all requests to the source together.
     pub timeout: Duration,
 }
 
 /// A file of the repository. Links and submodules are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoFile {
-    /// Relative to the directory of the request. Without `.`, `..`, `.git` and empty parts.
+    /// The path relative to the directory of the request. It contains no `.`, `..`, `.git` or empty
+    /// components.
     pub path: String,
     pub is_executable: bool,
     pub size: u64,
     blob: String,
 }
 
-/// The files of one commit. As long as this exists, their cache is not removed.
+/// The files of one commit. While this value exists, their cache is locked and not removed.
 #[derive(Debug)]
 pub struct RepoFiles<'a> {
     git: &'a Git,
@@ -47,11 +49,12 @@ pub struct RepoFiles<'a> {
 
 impl SessionWorkspaceStore {
     /// Fetches a commit into a cache and lists the files below a directory. The operator's
-    /// credentials are not used, and the cache is not that of sessions, which may have used them.
+    /// credentials are not used. The caches of sessions are not used either, because they may
+    /// contain objects that were fetched with credentials.
     ///
     /// # Errors
-    /// The source cannot be read within the time without credentials, or has no such reference or
-    /// directory.
+    /// Fails if the source cannot be read without credentials within the time limit, or if it has
+    /// no such reference or directory.
     pub async fn repo_files(&self, request: &RepoFilesRequest) -> Result<RepoFiles<'_>> {
         let RepoFilesRequest { source, reference, timeout, .. } = request;
         let directory = directory(&request.directory)?;
@@ -70,7 +73,7 @@ impl SessionWorkspaceStore {
         let mut commit = wanted.commit;
         if !cache::has(&self.git, &cache, &commit).await? {
             let fetched = open.fetch(&cache, &wanted.name, left()).await?;
-            // A branch may have moved since it was looked up.
+            // A branch may have moved since it was looked up, so use the commit that was fetched.
             commit = if wanted.is_fixed { commit } else { fetched };
         }
         let files = list(&self.git, &cache, &commit, &directory).await?;
@@ -78,11 +81,11 @@ impl SessionWorkspaceStore {
     }
 }
 
-/// A step is not begun without any time.
+/// Minimum time limit of one step. It is used when the time of the request is already over.
 const LEAST_TIME: Duration = Duration::from_millis(1);
 /// Maximum size of a list of files in bytes.
 const MAX_LIST: usize = 8 * 1024 * 1024;
-/// What git prints before and after each file.
+/// Maximum number of bytes that git prints around the content of each file.
 const HEADER: usize = 128;
 
 impl RepoFiles<'_> {
@@ -90,10 +93,11 @@ impl RepoFiles<'_> {
         &self.files
     }
 
-    /// The contents of files, in their order. The caller bounds their sizes.
+    /// Returns the contents of these files, in the same order. The caller must limit their total
+    /// size.
     ///
     /// # Errors
-    /// Git fails, or an object is damaged.
+    /// Fails if git fails or an object is damaged.
     pub async fn read(&self, files: &[&RepoFile]) -> Result<Vec<Vec<u8>>> {
         let ids: String = files.iter().map(|file| format!("{}\n", file.blob)).collect();
         let size = |file: &&RepoFile| usize::try_from(file.size).unwrap_or(usize::MAX);
@@ -116,7 +120,7 @@ impl RepoFiles<'_> {
     }
 }
 
-/// Takes one file from the output of `cat-file --batch`.
+/// Takes the content of one file from the output of `git cat-file --batch`.
 fn next_content(rest: &mut &[u8], file: &RepoFile) -> Option<Vec<u8>> {
     let line = rest.iter().position(|byte| *byte == b'\n')?;
     let header = std::str::from_utf8(&rest[..line]).ok()?;
@@ -127,12 +131,12 @@ fn next_content(rest: &mut &[u8], file: &RepoFile) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// The commit that a request names.
+/// The commit that a request names, and how to fetch it.
 struct Wanted {
     commit: CommitId,
-    /// The argument for a fetch.
+    /// The name of the reference, or the commit id, to fetch.
     name: String,
-    /// Whether the commit itself was named.
+    /// Whether the request named the commit by its id, so that it cannot move.
     is_fixed: bool,
 }
 
@@ -147,10 +151,10 @@ impl Wanted {
         if let Some(commit) = CommitId::read(reference) {
             return Ok(Wanted { commit, name: reference.to_owned(), is_fixed: true });
         }
-        // Branches and tags have the same rules.
+        // The rules for the names of tags are the same as those for branches.
         BranchName::parse(reference, GitTaskField::RepoBranch)?;
         let (branch, tag) = (format!("refs/heads/{reference}"), format!("refs/tags/{reference}"));
-        // A tag with a message is an object of its own.
+        // A tag with a message is an object of its own. This name refers to the commit of the tag.
         let commit_of_tag = format!("{tag}^{{}}");
         let names = [branch.clone(), tag.clone(), commit_of_tag.clone()];
         let text = source.list(&names, most).await?;
@@ -173,7 +177,8 @@ fn absent(message: String) -> SnapshotError {
     SnapshotError::failed(ErrorKind::NotFound, message)
 }
 
-/// The path of a directory in the form that git uses. It cannot leave the repository.
+/// Normalizes the path of a directory to the form that git uses. Fails if the path is absolute or
+/// contains `..`.
 fn directory(text: &str) -> Result<String> {
     let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if text.starts_with('/') || !parts.iter().all(|part| is_plain(part)) {
@@ -184,7 +189,8 @@ fn directory(text: &str) -> Result<String> {
     Ok(parts.join("/"))
 }
 
-/// Whether a part of a path names a file on every system.
+/// Whether a path component is an ordinary file name: not `.`, `..` or `.git`, and without control
+/// characters and backslashes.
 fn is_plain(part: &str) -> bool {
     let is_reserved = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
     !is_reserved && !part.chars().any(|c| c.is_control() || c == '\\')
@@ -212,7 +218,8 @@ async fn list(
     Ok(lines.filter_map(file).collect())
 }
 
-/// Parses an entry of `ls-tree`. `None` for links, submodules, and names that are not plain.
+/// Parses one line of `git ls-tree`. Returns `None` for links, for submodules, and for paths with
+/// components that are not plain names.
 fn file(entry: &str) -> Option<RepoFile> {
     let (head, path) = entry.split_once('\t')?;
     let [mode, "blob", blob, size] = head.split_whitespace().collect::<Vec<_>>()[..] else {

@@ -82,7 +82,7 @@ impl RepoSource {
         digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns the name of the cache of what can be read without credentials.
+    /// Returns the name of a separate cache for objects that were fetched without credentials.
     pub(crate) fn anonymous_key(&self) -> String {
         match self {
             RepoSource::Local(_) => self.key(),
@@ -90,7 +90,7 @@ impl RepoSource {
         }
     }
 
-    /// Whether the source is a URL that can be read without credentials of this host.
+    /// Whether the source is an HTTP URL, which git can read without credentials of this host.
     pub fn is_http(&self) -> bool {
         let schemes = ["https://", "http://"];
         matches!(self, RepoSource::Remote(url) if schemes.iter().any(|it| url.starts_with(it)))

@@ -117,7 +117,7 @@ pub fn replace_path_prefix_in_records(
 /// The name of the directory with the objects of a repository.
 const OBJECTS: &str = "objects";
 
-/// The object directories that the workspaces use.
+/// The object directories of caches that the existing workspaces borrow from.
 struct Borrowed {
     objects: Vec<PathBuf>,
     /// Whether a workspace is being made. Such a workspace may use any cache.

@@ -14,7 +14,8 @@ use crate::service::is_yes;
 /// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
-/// Stores questions, and uses each decision once.
+/// Asks a person about calls of a space: stores each question as an approval, and uses its decision
+/// once.
 pub(crate) struct SpaceApprover {
     store: Store,
     space: SpaceId,

@@ -14,7 +14,8 @@ pub enum SpaceCrashTestPoint {
     OperationStarted,
     /// An operation was performed; its event is not stored yet.
     OperationPerformed,
-    /// The question is stored; nothing waits for the decision yet.
+    /// The question is stored, and the run is recorded as waiting; nothing waits for the decision
+    /// yet.
     ApprovalStored,
     /// The decision is stored; the run does not have it yet.
     DecisionStored,

@@ -1,9 +1,9 @@
-//! The gate of a space: it answers the questions of the policy, and records when an operation
-//! starts.
+//! The gate of a space: the guard that every call of an operation passes last. It answers the
+//! questions of the policy, and records when an operation starts.
 //!
 //! Every operation of a run acts under its own name, so that its question and its start can be
-//! distinguished from those of other callers. The gate is the last guard of the backend: a call
-//! that passes the gate was allowed by the policy and is performed next.
+//! distinguished from those of other callers. A call that reaches the gate was allowed by the
+//! policy and is performed next.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,11 +23,11 @@ pub(crate) type StartRecord = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>>
 /// Answers the questions of a space's policy, and records the start of operations.
 pub(crate) struct RunGate {
     operations: Mutex<HashMap<String, OpenOperation>>,
-    /// Answers for callers that are not operations, such as a tool of the MCP endpoint.
+    /// Answers questions about callers that are not operations, such as a tool of the MCP endpoint.
     others: Arc<dyn Approver>,
 }
 
-/// An operation that is being performed.
+/// What the gate knows about an operation that is being performed.
 struct OpenOperation {
     /// The digest of the operation that a person approved, if a person was asked.
     granted: Option<String>,
@@ -57,8 +57,8 @@ impl RunGate {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the start record of the operation that makes this call, if the record is not written
-    /// yet.
+    /// Takes the function that stores the start of the operation that makes this call. `None` if
+    /// the start is already stored, or if the caller is not an operation.
     fn take_start(&self, call: &Call<'_>) -> Option<StartRecord> {
         let principal = call.actor.principal();
         if principal.kind() != PrincipalKind::Process {
@@ -68,7 +68,7 @@ impl RunGate {
     }
 }
 
-/// An operation for which the gate is open.
+/// Keeps the gate open for one operation until it is dropped.
 pub(crate) struct OpenGate {
     gate: Arc<RunGate>,
     name: String,
@@ -97,7 +97,8 @@ impl Approver for RunGate {
                 return ApprovalAnswer::Yes(asked.principal.clone());
             }
             open.asked = Some(asked.clone());
-            // The runner parks the operation and stores the question in the same transaction.
+            // The task that performs the run stores the question, together with the fact that the
+            // run now waits for the decision.
             return ApprovalAnswer::Pending(ab_core::ApprovalId::new(asked.digest.to_string()));
         }
         self.others.ask(asked).await

@@ -24,7 +24,8 @@ use crate::workspace::SpaceWorkspace;
 
 /// Maximum number of bytes of each output channel in an event.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-/// The exit code of a command that exceeded its timeout.
+/// The exit code that is reported for a command that exceeded its timeout. The program `timeout`
+/// uses the same.
 const TIMED_OUT: i32 = 124;
 /// Maximum number of characters that an error message quotes from a text.
 const QUOTED_CHARS: usize = 50;
@@ -326,7 +327,7 @@ fn exit_code(exit: &ProcessExit) -> i32 {
     exit.code.or(exit.signal.map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// The output of a command and its exit status.
+/// The output of a command that has ended, and its exit status.
 struct Said {
     stdout: KeptOutput,
     stderr: KeptOutput,
@@ -434,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    /// An approval does not cover another command, directory or set of variables.
+    /// The approval of an operation must not cover another command, directory or set of variables.
     #[tokio::test]
     async fn a_changed_operation_is_not_covered_by_the_yes() {
         let root = tempfile::tempdir().expect("a directory");

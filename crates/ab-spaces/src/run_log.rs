@@ -49,7 +49,7 @@ struct Unstored {
     queued: Option<QueuedStep>,
 }
 
-/// A step whose outcome is not known yet.
+/// A step that was given to the store, and whose outcome is not known yet.
 struct QueuedStep {
     outcome: QueuedRunUpdate,
     /// The run as it is after the step.
@@ -92,7 +92,7 @@ impl RunLog {
         self.lock().run.clone()
     }
 
-    /// The approval that the run waits for.
+    /// The approval that the run waits for, or `None` if it waits for none.
     pub(crate) fn pending(&self) -> Option<PendingApproval> {
         self.lock().run.pending_approval.clone()
     }
@@ -128,8 +128,8 @@ impl RunLog {
         stored.is_ok()
     }
 
-    /// Marks the run as running and no longer waiting for an approval. The run's next step stores
-    /// this change.
+    /// Marks the run as running and no longer waiting for an approval. Nothing is stored here: the
+    /// run's next step stores this change.
     pub(crate) fn unpark(&self) {
         let mut state = self.lock();
         state.run.pending_approval = None;

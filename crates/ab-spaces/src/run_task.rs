@@ -1,6 +1,7 @@
 //! The task of a space: performs its runs one after the other.
 //!
-//! An operation is judged, parked if a person must decide, recorded as started, and performed. Its
+//! The policy judges an operation. If a person must decide, the run stores the question and waits
+//! (it is *parked*). Then the start of the operation is stored, and the operation is performed. Its
 //! event is stored together with the next step. A started operation without an event was
 //! interrupted and is never performed again.
 
@@ -79,7 +80,7 @@ async fn perform_to_the_end(
     }
 }
 
-/// Ends a run whose space no longer exists.
+/// Ends a run whose space no longer exists. `why` becomes its error event.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
     let log = RunLog::new(spaces, run);
     log.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
@@ -262,7 +263,7 @@ impl RunDriver<'_> {
         })
     }
 
-    /// Stores the question together with the state of the run.
+    /// Stores the question, and that the run waits for its decision.
     async fn park(
         &self,
         number: u32,

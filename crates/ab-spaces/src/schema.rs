@@ -34,7 +34,8 @@ fn document<T: PartialSchema + ToSchema>() -> Value {
     Value::Object(root)
 }
 
-/// Rewrites all references in a schema to point to `$defs`.
+/// Rewrites all references in a schema, so that they point to `$defs` instead of the `components`
+/// of an OpenAPI description.
 fn moved(value: Value) -> Value {
     match value {
         Value::Object(members) => {

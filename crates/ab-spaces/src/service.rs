@@ -81,7 +81,7 @@ pub enum SpacesError {
     QueueFull,
     /// The server is shutting down.
     ShuttingDown,
-    /// The workspace failed.
+    /// The workspace of the space failed.
     Workspace(Error),
     Store(StoreError),
 }
@@ -115,9 +115,9 @@ pub(crate) struct SpacesState {
 /// A run that has not ended.
 struct LiveRun {
     cancel: CancellationToken,
-    /// Whether a task performs or ends the run. At most one task claims a run.
+    /// Whether a task has begun to perform or end the run. Only one task can claim a run.
     is_claimed: bool,
-    /// The error with which the run currently cannot be stored. `None` if it can be stored.
+    /// The error of the latest attempt to store the run. `None` if the run can be stored.
     trouble: watch::Sender<Option<StoreError>>,
 }
 
@@ -591,7 +591,7 @@ impl Spaces {
         Ok(open)
     }
 
-    /// Closes a space and removes its files.
+    /// Closes a space, which ends its task, and removes its files.
     async fn forget(&self, id: SpaceId) {
         let open = self.open_spaces().remove(&id);
         if let Some(open) = open {

@@ -444,7 +444,7 @@ impl Reader {
     }
 }
 
-/// A JSON object and its position in the message. A member that is `null` counts as absent.
+/// A JSON object and its JSON pointer in the message. A member that is `null` counts as absent.
 struct Fields<'a> {
     at: &'a str,
     object: &'a Map<String, Value>,
@@ -460,7 +460,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The problem of a path according to the rules of the protocol.
+/// Returns what is wrong with a path according to the rules of the protocol. `None` if it is valid.
 pub(crate) fn path_problem(path: &str) -> Option<String> {
     if path.starts_with('/') {
         return Some("must be relative, but starts with /".to_owned());

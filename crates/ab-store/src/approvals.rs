@@ -86,7 +86,7 @@ pub struct UnansweredApproval {
     pub is_decision_told: bool,
 }
 
-/// The state of an approval after a change.
+/// An approval in its state after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalChange {
     /// The number of this change among the changes of all approvals. Readers use it as their
@@ -576,7 +576,8 @@ async fn pending(writing: &mut Writing, id: ApprovalId) -> Result<Approval, Stor
     }
 }
 
-/// Whether the expiry time of an approval has passed.
+/// Whether the time at which an approval expires has passed, so that its decision is no longer
+/// valid.
 fn is_over(approval: &Approval) -> bool {
     approval.expires_at.is_some_and(|expires| expires <= Time::now())
 }
@@ -633,7 +634,8 @@ pub(crate) async fn expire_of_run(
     Ok(())
 }
 
-/// Marks the decision of an approval as used, if it may be used for this digest.
+/// Marks the decision of an approval as used. Fails if it may not be used for the operation with
+/// this digest.
 async fn answer(
     writing: &mut Writing,
     mut approval: Approval,

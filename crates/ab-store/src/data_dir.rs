@@ -77,7 +77,8 @@ impl DataDir {
 #[derive(Debug, PartialEq, Eq)]
 enum Prepared {
     Private,
-    /// Other users can enter it, and it is not ours to change.
+    /// Other users can enter the directory. Its mode is not changed, because the directory contains
+    /// files that are not ours.
     OpenToOthers,
 }
 

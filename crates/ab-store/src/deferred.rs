@@ -52,7 +52,7 @@ impl DeferredStatements {
         self.statements.len() >= MAX_TOGETHER
     }
 
-    /// Whether `sql` is the first statement that is not executed yet.
+    /// Whether `sql` is the first of the statements that are not executed yet.
     pub(crate) fn starts_with(&self, sql: &str) -> bool {
         self.statements.first().is_some_and(|statement| statement.sql == sql)
     }
@@ -84,7 +84,8 @@ impl DeferredStatements {
                 added.map_err(sqlx::Error::Encode)?;
             }
         }
-        // Safe: the text consists only of statements that are constants of the program.
+        // This is safe, because the text consists only of statements that are constants of the
+        // program. All values are parameters.
         let text = sqlx::AssertSqlSafe(text);
         sqlx::query_with(text, arguments).execute(connection).await?;
         Ok(())

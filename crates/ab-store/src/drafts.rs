@@ -83,7 +83,7 @@ impl Store {
         Ok((rows.iter().map(draft).collect::<Result<_, _>>()?, unsigned(total)))
     }
 
-    /// One draft of `owner`.
+    /// Returns the draft with this id, if it belongs to `owner`.
     ///
     /// # Errors
     ///

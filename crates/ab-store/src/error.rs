@@ -169,7 +169,7 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the store itself failed, as opposed to a request that it refuses.
+    /// Whether the store itself failed. `false` if it works and refuses this request.
     pub fn is_server_fault(&self) -> bool {
         match self {
             Self::NotFound

@@ -1,4 +1,5 @@
-//! The part of a session's state, in addition to its status, that its driver needs after a restart.
+//! The part of a session's state, in addition to its status, that the task that runs the session
+//! (its driver) needs after a restart.
 
 use ab_api::{SessionEndReason, SessionStatus};
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub struct StoredSessionProgress {
     pub ending: Option<StoredSessionEnd>,
 }
 
-/// What a session does while it runs.
+/// The step that a session has reached while it runs. A restarted server continues at this step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StoredSessionStage {

@@ -101,7 +101,7 @@ impl Store {
         read(&row)
     }
 
-    /// One prompt of a session.
+    /// Returns the prompt of a session with this number.
     ///
     /// # Errors
     ///

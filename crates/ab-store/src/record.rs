@@ -22,7 +22,7 @@ pub const MAX_RUN_EVENT_BYTES: usize = 16 * 1024 * 1024;
 pub enum EventStreamId {
     Session(SessionId),
     Run(RunId),
-    /// The approvals of a space.
+    /// The stream of a space, which contains the events of its approvals.
     Space(SpaceId),
 }
 

@@ -55,7 +55,7 @@ pub struct DatabaseSize {
 }
 
 impl DatabaseSize {
-    /// The number of bytes that hold data.
+    /// The size of the file without its unused bytes.
     pub fn used_bytes(self) -> u64 {
         self.bytes.saturating_sub(self.free_bytes)
     }
@@ -89,8 +89,10 @@ impl Store {
     /// continue in the workspace. Returns `false` if another session already has the workspace, or
     /// if the session has not ended.
     ///
-    /// On a full disk the beginning is only noted in memory: the removal makes the room to store it. A server that is
-    /// killed meanwhile finds the workspace in [`ended_workspaces`](Store::ended_workspaces) again.
+    /// On a full disk, the beginning of the removal is recorded only in memory, because the removal
+    /// itself frees the space that is needed to store it. If the server is killed meanwhile, the
+    /// next server process finds the workspace in [`ended_workspaces`](Store::ended_workspaces)
+    /// again.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::writer::{Writing, from_json, to_json};
 /// How long an idempotency key is valid.
 const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// A session with the state of its driver.
+/// A session with the stored state of the task that runs it (its driver).
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRecord {
     pub session: Session,
@@ -166,7 +166,8 @@ impl Store {
         .await
     }
 
-    /// A session with the state of its driver, as the driver stored them.
+    /// Reads a session together with the state that its driver stored, without the additions that
+    /// clients see.
     ///
     /// # Errors
     ///

@@ -60,12 +60,12 @@ pub struct RunUpdate {
     pub started_operation: Option<(u32, String)>,
     /// The approval that the run now waits for.
     pub requested_approval: Option<Approval>,
-    /// The granted approval that the operation uses.
+    /// The granted approval that permits the operation. It is marked as used.
     pub used_approval: Option<ApprovalId>,
 }
 
 impl RunUpdate {
-    /// A step that only stores the run.
+    /// Creates a step that stores the run and nothing else.
     pub fn new(run: Run) -> Self {
         let (is_run_changed, events) = (true, Vec::new());
         Self {
@@ -128,7 +128,7 @@ impl Store {
         .await
     }
 
-    /// A space that is not destroyed.
+    /// Returns the space with this id, unless it is destroyed.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ struct Shared {
     readers: Arc<Readers>,
     closed: watch::Sender<bool>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// Counts the readers of the log: each of them holds a clone.
+    /// A value of which every reader of the log holds a clone, so that the clones can be counted.
     alive: Arc<()>,
     /// Holds the lock of the data directory as long as the store exists.
     data_dir: DataDir,
@@ -152,7 +152,8 @@ impl Store {
         &self.shared.uploads
     }
 
-    /// A token that every reader of the log holds, so that the readers can be counted.
+    /// Returns a clone that a reader of the log keeps as long as it exists, so that readers can be
+    /// counted.
     pub(crate) fn reader_token(&self) -> Arc<()> {
         Arc::clone(&self.shared.alive)
     }

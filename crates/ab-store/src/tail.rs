@@ -1,5 +1,5 @@
-//! Keeps the latest records of the log in memory for all readers, and wakes readers that wait for
-//! new records.
+//! Keeps the latest records of the log in memory for all readers (the *tail* of the log), and wakes
+//! readers that wait for new records.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -37,11 +37,11 @@ struct Ring {
     bytes: usize,
 }
 
-/// The records after a cursor, as far as a tail has them.
+/// The result of looking for the records after a cursor in a tail.
 pub(crate) enum Known {
     /// The next records. Empty if there are no newer records.
     Next(Records),
-    /// The tail starts later. The requested records must be read from the database.
+    /// The tail no longer contains the next record. It must be read from the database.
     Older,
 }
 
@@ -85,7 +85,7 @@ impl Tail {
         Self { ring: Mutex::default(), newest: watch::Sender::new(0), cursor }
     }
 
-    /// A receiver that is woken by every new record.
+    /// Returns a receiver that is notified of every new record.
     pub(crate) fn wake_up(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }

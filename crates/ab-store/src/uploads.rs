@@ -84,7 +84,8 @@ pub(crate) struct UploadState {
     files: UploadFiles,
     busy: BusyUploads,
     key: OnceCell<hmac::Key>,
-    /// Notifies the sweep that it may have something to remove.
+    /// Notifies the task that removes old uploads (the sweep) that there may be something to
+    /// remove.
     released: Notify,
 }
 
@@ -143,12 +144,13 @@ impl Store {
                 })
             })
             .await?;
-        // Wake the sweep, because it waits for the earliest expiry that it knows.
+        // Wake the task that removes old uploads, because it waits for the earliest expiry that it
+        // knows.
         self.wake_upload_sweep();
         self.get_upload(id).await
     }
 
-    /// An upload that has not expired.
+    /// Returns an upload, unless it has expired.
     ///
     /// # Errors
     ///
@@ -285,12 +287,13 @@ impl Store {
         Ok(next.map(Time::from_millis))
     }
 
-    /// Wakes the sweep, so that it runs now.
+    /// Wakes the task that removes old uploads (the sweep), so that it runs now.
     pub(crate) fn wake_upload_sweep(&self) {
         self.uploads_state().released.notify_one();
     }
 
-    /// Waits until a sweep may have something to do.
+    /// Waits until [`remove_expired_uploads`](Store::remove_expired_uploads) may have something to
+    /// remove.
     pub async fn wait_until_uploads_released(&self) {
         self.uploads_state().released.notified().await;
     }
@@ -388,8 +391,8 @@ impl Store {
     }
 }
 
-/// Claims the uploads of a new session. If a task has several sessions, the first session claims
-/// its uploads for all of them.
+/// Reserves the uploads that a new session uses, so that no other task can use them. If a task has
+/// several sessions, the first session reserves its uploads for all of them.
 pub(crate) async fn claim(
     writing: &mut Writing,
     session: &ab_api::Session,
@@ -446,7 +449,8 @@ async fn check_limits(
     Ok(())
 }
 
-/// Stores how far an upload has arrived, when its writer ends.
+/// Stores whether an upload is complete and when it expires. Called when a request that sends its
+/// content has ended.
 async fn finish(
     store: &Store,
     id: UploadId,

@@ -20,7 +20,7 @@ const GROUP: usize = 128;
 /// Maximum number of streams whose last sequence number is kept in memory.
 const MAX_KNOWN_STREAMS: usize = 1024;
 const BEGIN: &str = "BEGIN IMMEDIATE";
-/// The names of the stored counters.
+/// The names of the counters in the database.
 const POSITION: &str = "position";
 const REVISION: &str = "revision";
 
@@ -33,7 +33,7 @@ pub(crate) trait Change: Send {
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-/// A change and its outcome.
+/// A performed change and its outcome, which its caller receives after the commit.
 type Performed = (Box<dyn Change>, Result<(), StoreError>);
 
 /// A message for the writer.
@@ -88,7 +88,7 @@ pub(crate) struct NewRecord {
     pub(crate) json: String,
 }
 
-/// The open transaction, as a [`Change`] uses it.
+/// The open transaction of the writer task, which each [`Change`] uses.
 pub(crate) struct Writing {
     connection: SqliteConnection,
     /// Statements of the transaction that are not executed yet.
@@ -99,7 +99,7 @@ pub(crate) struct Writing {
     last_seqs: HashMap<EventStreamId, u64>,
     appended: Records,
     decided: Vec<ApprovalId>,
-    /// The number of the last change of any approval.
+    /// The number of the last change of any approval (the cursor of readers of approvals).
     revision: u64,
     /// Sessions whose workspaces are being removed although the disk had no room to store that.
     leaving: HashSet<SessionId>,
@@ -428,7 +428,7 @@ async fn last_revision(connection: &mut SqliteConnection) -> Result<u64, StoreEr
     Ok(unsigned(last.unwrap_or_default()).max(stored))
 }
 
-/// The counter that [`Writing::keep_counters`] stored. Zero if it was never stored.
+/// Reads a counter that [`Writing::keep_counters`] stored. Zero if it was never stored.
 async fn kept(connection: &mut SqliteConnection, name: &str) -> Result<u64, StoreError> {
     let query = sqlx::query_scalar("SELECT value FROM counters WHERE name = $1").bind(name);
     let value: Option<i64> = query.fetch_optional(connection).await?;

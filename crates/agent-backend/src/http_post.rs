@@ -13,7 +13,7 @@ use crate::exchange;
 
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit for the whole exchange.
+/// Time limit for the whole request, including its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 * 1024;

@@ -128,7 +128,7 @@ pub fn memory_with(
     Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), backend_options))
 }
 
-/// Compiles the code of the page.
+/// Compiles the code in `docs/agent-library.md` as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agent-library.md")]
 struct AgentLibraryPage;

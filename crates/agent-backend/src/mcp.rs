@@ -78,7 +78,7 @@ pub trait BackendMcpExt {
         options: McpOptions,
     ) -> impl Future<Output = Result<McpTransport>> + Send;
 
-    /// Opens a client that is connected to such a server.
+    /// Opens a client that is connected to an MCP server for this workspace.
     fn mcp_client(&self, options: McpOptions) -> impl Future<Output = Result<McpClient>> + Send;
 }
 
@@ -164,7 +164,7 @@ impl Closeable for TrackedClient {
     }
 }
 
-/// Keeps the server running, and ends it on drop.
+/// Keeps the server running until it is dropped.
 struct Held {
     backend: Backend,
     id: CloseableId,

@@ -70,7 +70,7 @@ impl RemoteConfig {
         })
     }
 
-    /// Sets the directory on the server.
+    /// Sets the directory on the server that becomes the root of the workspace.
     pub fn root(mut self, root: impl Into<String>) -> Self {
         self.settings.root = Some(root.into());
         self

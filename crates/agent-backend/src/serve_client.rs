@@ -24,8 +24,8 @@
 //! # }
 //! ```
 //!
-//! Every request has a connection of its own. Errors carry what the server's problem document says, with the
-//! messages of its fields.
+//! Every request has a connection of its own. An error contains the text of the server's problem
+//! document, with the messages about single fields.
 
 mod api_keys;
 mod approvals;
@@ -196,7 +196,7 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/tasks", body(task)?).await
     }
 
-    /// One page of the sessions, newest first.
+    /// Returns one page of the sessions that match the query, newest first.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One session.
+    /// Returns the session with this id.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl ServeClient {
         SessionEventStream::new(self.clone(), id, after)
     }
 
-    /// The events of a session so far, oldest first.
+    /// Returns all events of a session that are stored so far, oldest first.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl ServeClient {
         }
     }
 
-    /// The last `tail` log events of a session, oldest first. At most 1000.
+    /// Returns the last `tail` log events of a session, oldest first. At most 1000.
     ///
     /// # Errors
     ///
@@ -317,7 +317,8 @@ impl ServeClient {
         self.json(Method::POST, &session_path(id, "/prompt"), body(follow_up)?).await
     }
 
-    /// One page of the prompts of a session: first the sent prompts, then the queue in its order.
+    /// Returns one page of the prompts of a session: first the sent prompts, then the queue in its
+    /// order.
     ///
     /// # Errors
     ///
@@ -407,7 +408,7 @@ impl ServeClient {
         self.json(Method::POST, &session_path(id, "/open/ide"), body(request)?).await
     }
 
-    /// The changes of a session so far, as a unified diff.
+    /// Returns the changes of a session so far, as a unified diff.
     ///
     /// # Errors
     ///
@@ -549,7 +550,7 @@ struct WholeAnswer {
     body: Bytes,
 }
 
-/// The list in a paged answer.
+/// The list in one page of an answer.
 #[derive(serde::Deserialize)]
 struct Items<T> {
     items: Vec<T>,
@@ -598,7 +599,7 @@ fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     uri
 }
 
-/// Whether repeating this request would fail in the same way.
+/// Whether the server would refuse the same request again, so that a retry is useless.
 fn is_final(status: StatusCode) -> bool {
     status.is_client_error()
         && status != StatusCode::REQUEST_TIMEOUT

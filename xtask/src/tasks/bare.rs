@@ -46,7 +46,7 @@ const FILES: &[&str] = &["/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt
 /// Where the sources are inside the root.
 const SOURCES: &str = "src/agent-backend";
 
-/// The commands for `up`: the variants that end by themselves.
+/// The commands that stand for `up`. These variants end by themselves.
 const UP: &str = "cargo xtask up --once; cargo xtask up --tour";
 
 /// Runs `cargo xtask COMMAND` for each of `commands` in a fresh root.

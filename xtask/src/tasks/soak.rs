@@ -11,7 +11,7 @@ use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
 use crate::workspace;
 
-/// A soak test and its name.
+/// A test that can be run as a soak, and its name on the command line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
@@ -20,14 +20,14 @@ pub(crate) struct Subject {
     pub(crate) extent: Extent,
 }
 
-/// How long a test runs.
+/// How often and how long a test runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
     Minutes,
     /// Once with each of these coding agents, which the test installs.
     Agents(&'static str),
-    /// Once with the program of this package outside the workspace, which is built first. The test
-    /// finds the program by the variable.
+    /// Once. The package is outside of the workspace and is built first. The test finds the built
+    /// program through the environment variable.
     Program {
         directory: &'static str,
         variable: &'static str,
@@ -100,7 +100,7 @@ fn program(directory: &str, target: &str) -> Step {
     Step::cargo("build", &arguments)
 }
 
-/// A debug build, because the programs of others take most of the time.
+/// Uses a debug build, because most of the time is spent in programs that are not built here.
 fn debug_test(subject: &Subject) -> Step {
     let filter = ["--", "--exact", "--nocapture", subject.test];
     let arguments = [&["test", "-p", subject.package, "--test", "main"], &filter[..]].concat();

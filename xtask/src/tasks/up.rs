@@ -64,7 +64,7 @@ fn once(binary: &Path, directory: &Path) -> Result<(), Failure> {
 }
 
 fn tour(binary: &Path) -> Result<(), Failure> {
-    // On a host that lacks something, the tour still runs.
+    // Show what this host lacks first. The tour runs in any case.
     let ending = Step::new("doctor", binary, &["doctor"]).run()?;
     if !ending.status.success() {
         eprintln!("doctor ended with exit code {}; see above", exit_code(ending.status));

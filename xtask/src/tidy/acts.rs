@@ -100,7 +100,8 @@ impl Act {
             Method::of_any("symlink_metadata"),
             Method::of_any("read_dir"),
             Method::of_any("try_exists"),
-            // Those of `Path` take no arguments, those of `Backend` take a path.
+            // These methods of `Path` take no arguments. Methods of `Backend` with these names take
+            // a path, and are allowed.
             Method::of_path("exists"),
             Method::of_path("metadata"),
             Method::of_path("read_link"),
@@ -164,15 +165,17 @@ impl Act {
 struct Method {
     name: &'static str,
     takes: Takes,
-    /// Last words of the receivers that count; all if empty.
+    /// The last words of receivers to which the rule applies. If empty, it applies to all
+    /// receivers.
     on: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// Any arguments, on any receiver.
+    /// The call may have any arguments and any receiver.
     Any,
-    /// No arguments, on a receiver that is not called a kind, such as `FileKind`.
+    /// The call has no arguments. It does not count on receivers such as `kind` and `file_type`,
+    /// because methods of types such as `FileKind` are no file access.
     Nothing,
 }
 
@@ -270,7 +273,7 @@ fn problems(allowed: &[Allowed], path: &str, text: &str) -> Vec<Problem> {
         .collect()
 }
 
-/// Entries that no file needs any more.
+/// Finds entries of the list that no file needs any more.
 fn stale<'a>(allowed: &[Allowed], files: impl Iterator<Item = (&'a str, String)>) -> Vec<Problem> {
     let mut needed = vec![false; allowed.len()];
     for (path, text) in files {
@@ -312,7 +315,8 @@ mod tests {
         }
     }
 
-    /// `text` in a file of a crate performs `act`, and an entry for the file permits it.
+    /// Checks that `text` in a file of a crate performs `act`, and that an entry for the file
+    /// permits it.
     #[track_caller]
     fn check(act: Act, place: &'static str, text: &str) {
         expect_one(&problems(&[], place, text), act.describe());

@@ -55,7 +55,7 @@ fn methods(text: &str, name: &str) -> Option<Vec<Method>> {
     Some(methods)
 }
 
-/// The length of the block at the start of `code`.
+/// The length of the block in braces at the start of `code`.
 fn body_length(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate() {
@@ -97,7 +97,7 @@ fn method_problems(method: &Method, suite: &Suite) -> Vec<Problem> {
     problems
 }
 
-/// The bullet lines between the heading and the next one.
+/// The list entries below the heading `# Behaviour`, up to the next heading.
 fn behaviour_bullets(method: &Method) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     method.docs.iter().filter_map(move |(number, line)| {
@@ -110,7 +110,7 @@ fn behaviour_bullets(method: &Method) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The case that a line of the exact form names.
+/// The test case that a list entry names, if the entry has the required form.
 fn parse_bullet(bullet: &str) -> Option<Case> {
     let (name, text) = bullet.strip_prefix("- `")?.split_once("`: ")?;
     if text.trim().is_empty() {

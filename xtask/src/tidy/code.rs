@@ -57,7 +57,7 @@ pub(crate) struct Item<'a> {
     pub(crate) keyword: &'a str,
     pub(crate) name: &'a str,
     pub(crate) line: usize,
-    /// What follows the name up to the end of its line.
+    /// The rest of the line after the name.
     pub(crate) rest: &'a str,
 }
 
@@ -158,7 +158,7 @@ fn quoted_end(bytes: &[u8], start: usize, quote: u8) -> usize {
     bytes.len()
 }
 
-/// A character literal, but not a lifetime or a label.
+/// The end of the character literal that starts here. `None` for a lifetime or a label.
 fn char_end(text: &str, start: usize) -> Option<usize> {
     let mut chars = text[start + 1..].chars();
     let first = chars.next()?;
@@ -168,7 +168,8 @@ fn char_end(text: &str, start: usize) -> Option<usize> {
     (chars.next() == Some('\'')).then(|| start + 1 + first.len_utf8() + 1)
 }
 
-/// `r"..."`, `r#"..."#` and their byte and C forms; a raw identifier is not one.
+/// The end of the raw string that starts here: `r"..."`, `r#"..."#`, or a byte or C string of this
+/// form. `None` for a raw identifier.
 fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     if matches!(bytes[at], b'b' | b'c') {

@@ -1,5 +1,6 @@
-//! The conformance pages, one per seed: every clause has a unique id and either an existing test or
-//! a planned step that is not finished.
+//! The conformance pages, one per seed. A seed is a document with requirements for the product.
+//! Every clause of a page has a unique id, and either an existing test or a planned step that is
+//! not finished.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +9,15 @@ use super::problem::Problem;
 use super::table::{cells, is_rule};
 use super::tree::Tree;
 
-/// The finished steps of the plan: the clauses that they promised must have a test.
+/// The finished steps of the plan. Clauses that name one of them as their proof must have a test
+/// instead.
 const FINISHED_STEPS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 14];
 
-/// How many seed documents there are; each has a page.
+/// Number of seed documents. Each has a conformance page.
 const SEEDS: usize = 5;
 
-/// `plain` is a demand that a seed states without one of these keywords.
+/// The valid levels of a clause. `plain` is for a requirement that the seed states without a
+/// keyword.
 const LEVELS: &[&str] = &["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "plain"];
 
 /// The page of the seed with this number.
@@ -63,7 +66,8 @@ fn page_problems(seed: usize, text: Option<&str>, evidence: &Evidence) -> Vec<Pr
     problems
 }
 
-/// A proof is a future step, a reason why there is no test, or a list of test names.
+/// Returns what is wrong with the proof of a clause. A valid proof is a future step, a reason why
+/// there is no test, or a list of test names.
 fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
     if let Some(subject) = proof.strip_prefix("not yet") {
         let is_named = subject.strip_prefix(": ").is_some_and(|subject| !subject.trim().is_empty());
@@ -125,7 +129,8 @@ fn looks_like_id(cell: &str) -> bool {
         && chars.next() == Some('-')
 }
 
-/// `S0-LIFE-03`: the seed, the topic, two digits.
+/// Whether the text is the id of a clause of this seed, such as `S0-LIFE-03`: the seed, the topic
+/// and two digits.
 fn is_id(text: &str, of_seed: usize) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [seed, topic, number] = parts.as_slice() else { return false };

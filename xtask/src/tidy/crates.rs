@@ -79,13 +79,13 @@ const TESTS_MAY_ALSO_USE: &[Row] = &[
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// Relative to the workspace root.
+    /// The path of the member's folder, relative to the workspace root.
     pub(crate) folder: String,
     /// The members that it depends on.
     pub(crate) uses: Vec<String>,
     /// The members that only its tests depend on.
     pub(crate) tests_use: Vec<String>,
-    /// Its integration test binaries.
+    /// The names of its integration test binaries.
     pub(crate) test_binaries: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The tests of this repository by name: what a page may give as a proof.
+//! The tests of this repository by name. Pages of the documentation name them as proofs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use super::crates;
 use super::suite::{Case, Suite};
 use super::tree::Tree;
 
-/// Where the table of escape attempts is.
+/// The directory with the table of attempts to escape from a workspace, which are tests too.
 const ATTEMPTS: &str = "crates/ab-testkit/src/escapes/";
 
-/// What can serve as a proof.
+/// All tests that a page may name as a proof.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     /// The functions of each crate that are or may be tests.
     tests: BTreeMap<String, BTreeSet<String>>,
-    /// Those that are marked as tests.
+    /// The functions of each crate that have a test attribute.
     marked: BTreeMap<String, BTreeSet<String>>,
     pub(crate) suite: Suite,
-    /// The texts of the escape table.
+    /// The source texts of the table of escape attempts.
     attempts: Vec<String>,
 }
 
@@ -45,7 +45,8 @@ impl Evidence {
         let is_test = |line| code::lines_above(text, line).any(|(_, above)| is_test_mark(above));
         for item in code::items(&code, &["fn"]) {
             let is_marked = is_test(item.line);
-            // In `src` most functions are no tests; in `tests` a macro of the suite may mark them.
+            // In `src`, only functions with a test attribute are tests. In `tests`, a macro of the
+            // suite may make any function a test.
             if is_marked || area == "tests" {
                 self.tests.entry(name.to_owned()).or_default().insert(item.name.to_owned());
             }
@@ -60,8 +61,8 @@ impl Evidence {
         self.objection_among(&self.tests, name)
     }
 
-    /// The same where a helper beside tests is no proof, and `attempt NAME` names one of the escape
-    /// table.
+    /// Like [`objection`](Self::objection), but the test must have a test attribute. `attempt NAME`
+    /// names an entry of the table of escape attempts.
     pub(crate) fn strict_objection(&self, name: &str) -> Option<String> {
         let Some(attempt) = name.strip_prefix("attempt ") else {
             return self.objection_among(&self.marked, name);

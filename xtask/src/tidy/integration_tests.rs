@@ -4,7 +4,7 @@ use super::code;
 use super::crates::Member;
 use super::problem::Problem;
 
-/// A Rust file below the `tests` folder of a crate, named from that folder.
+/// A Rust file below the `tests` folder of a crate. Its name is the path relative to that folder.
 struct TestFile {
     name: String,
     text: String,

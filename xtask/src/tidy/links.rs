@@ -68,7 +68,7 @@ fn without_code(line: &str) -> String {
     prose
 }
 
-/// `[text](target)` and `[text](target "title")`
+/// The targets of links of the form `[text](target)` or `[text](target "title")`.
 fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
     prose.split("](").skip(1).filter_map(|rest| {
         let (inside, _) = rest.split_once(')')?;
@@ -76,7 +76,7 @@ fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// `[name]: target`
+/// The target of a line of the form `[name]: target`.
 fn definition(prose: &str) -> Option<String> {
     let (name, rest) = prose.trim_start().strip_prefix('[')?.split_once("]: ")?;
     if name.starts_with('^') {

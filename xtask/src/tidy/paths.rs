@@ -81,7 +81,7 @@ pub(crate) fn reaches(path: &str, prefix: &str) -> bool {
 }
 
 struct Import {
-    /// The name in the code.
+    /// The name under which the code uses the import.
     name: String,
     path: String,
     offset: usize,
@@ -127,7 +127,7 @@ fn flatten(code: &str, start: usize, end: usize, prefix: &str, imports: &mut Vec
     }
 }
 
-/// The parts between the commas at the top level, outside of braces.
+/// Splits the code between two offsets at the commas that are outside of braces.
 fn branches(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     let mut parts = Vec::new();
     let (mut from, mut depth) = (start, 0_usize);

@@ -1,5 +1,5 @@
-//! The page on security claims nothing that no test tries: every claim has a row in the table at its
-//! end, and every row names tests that exist.
+//! The page about security must contain no claim without a test: every claim has a row in the table
+//! at the end of the page, and every row names tests that exist.
 //!
 //! A claim is a row of the table of controls, or a list entry that begins with words in bold.
 
@@ -16,7 +16,7 @@ const SECTION: &str = "Claims and their tests";
 /// The first column of the table of controls, and of the table of claims.
 const CONTROLS: &str = "Control";
 const CLAIMS: &str = "claim";
-/// Sections that only claim: each list entry must begin with words in bold, by which it is found.
+/// Sections in which every list entry is a claim, and must begin with words in bold.
 const CLAIMING: &[&str] =
     &["Three things that are not the same", "Which wall stops what", "In more words", "Over SSH"];
 
@@ -67,14 +67,15 @@ fn page_problems(text: Option<&str>, evidence: &Evidence) -> Vec<Problem> {
     problems
 }
 
-/// The page without its last section, and that section.
+/// Splits the page into the part before its last section, and that section.
 fn split(text: &str) -> Option<(&str, &str)> {
     let head = format!("\n## {SECTION}\n");
     let at = text.find(&head)? + 1;
     Some(text.split_at(at))
 }
 
-/// The claims of the page with their lines, and what is wrong with how they are made.
+/// Returns the claims of the page with their lines, and problems such as a claim without words in
+/// bold.
 fn claims(page: &str) -> (Vec<(usize, String)>, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut claims: Vec<(usize, String)> = rows_below(page, CONTROLS)

@@ -9,7 +9,7 @@ use super::tree::Tree;
 pub(crate) const LIST: &str = "crates/ab-testkit/src/behaviour.rs";
 const GROUPS: &str = "crates/ab-testkit/src/behaviour/";
 
-/// A case and its group: `read::missing_file`.
+/// A test case of the behaviour suite with its group, such as `read::missing_file`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Case {
     pub(crate) group: String,
@@ -33,7 +33,7 @@ impl Case {
     }
 }
 
-/// Every case with the line of its definition.
+/// Every case of the behaviour suite, with the line of its definition.
 #[derive(Debug, Default)]
 pub(crate) struct Suite {
     cases: BTreeMap<Case, usize>,

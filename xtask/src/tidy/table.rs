@@ -1,13 +1,13 @@
 //! Tables of markdown: their rows and cells.
 
-/// The cells of a table row; an escaped bar belongs to its cell.
+/// The cells of a table row. A bar after a backslash belongs to the text of its cell.
 pub(crate) fn cells(line: &str) -> Option<Vec<String>> {
     let inside = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let kept = inside.replace("\\|", "\u{0}");
     Some(kept.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect())
 }
 
-/// The line between the head of a table and its rows.
+/// Whether this is the line of dashes between the head of a table and its rows.
 pub(crate) fn is_rule(line: &str) -> bool {
     let line = line.trim();
     line.starts_with('|') && line.contains('-') && line.chars().all(|c| "|-: ".contains(c))

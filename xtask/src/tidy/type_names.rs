@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("ApprovalId", "ab-api has the wire form and uses no crate of ours"),
 ];
 
-/// The test crate may reuse names of ab-core.
+/// The crate with shared test code. It may reuse names of ab-core.
 const TEST_CRATE: &str = "ab-testkit";
 const CORE: &str = "ab-core";
 

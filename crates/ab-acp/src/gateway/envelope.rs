@@ -131,7 +131,7 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// The name of a member, as far as it matters here.
+/// A member of a message. Only the names `id` and `method` matter here.
 enum Name {
     Id,
     Method,
@@ -160,7 +160,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Accepts any string as the name of a method.
+/// Parses the value of `method`: any string is accepted and dropped.
 struct MethodName;
 
 impl<'de> Deserialize<'de> for MethodName {

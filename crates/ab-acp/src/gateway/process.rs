@@ -205,7 +205,7 @@ async fn write(
             broken = writing.await.err().map(|error| error.to_string().into());
         }
         if let Some(Input { written, .. }) = unwritten.take() {
-            // The caller may have stopped waiting.
+            // Sending fails if the caller has stopped waiting. That is no error.
             let _ = written.send(broken.clone().map_or(Ok(()), Err));
         }
     }

@@ -17,7 +17,7 @@ impl Default for ReplayLimits {
     }
 }
 
-/// One message of the agent.
+/// One message of the agent, with its number for readers that reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayEvent {
     /// The number of the event, counted from 1 without gaps.
@@ -26,7 +26,7 @@ pub struct ReplayEvent {
     pub data: Bytes,
 }
 
-/// The next events for a reader.
+/// The next events for a reader, and whether some before them are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayBatch {
     /// The id of the oldest remaining event, if events after the reader's cursor were evicted.

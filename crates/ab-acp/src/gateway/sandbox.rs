@@ -65,7 +65,8 @@ impl AgentSandboxSettings {
         make(area).await
     }
 
-    /// Creates the directories for a new server.
+    /// Chooses the directory for the home and the working directory of a new server. Fails if the
+    /// settings refuse to start agents.
     pub(super) fn place(&self) -> Result<ServerDirs> {
         if let Some(why) = &self.disabled_reason {
             return Err(Error::new(
@@ -146,7 +147,7 @@ impl AgentSandboxSettings {
 }
 
 impl ServerDirs {
-    /// Removes the directories.
+    /// Removes the directories of the server, if it has any.
     pub(super) async fn remove(&self) {
         if let Some(place) = &self.0 {
             // Directories that cannot be removed now are removed at the next start of the gateway.

@@ -48,7 +48,7 @@ pub(super) struct AgentServer {
     settings: Arc<AgentGatewaySettings>,
 }
 
-/// The state of the process.
+/// The state of the agent's process, and of the server around it.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Starting,
@@ -58,7 +58,7 @@ pub(super) enum Phase {
     Gone(AgentGatewayError),
 }
 
-/// A line for the agent.
+/// A line to send to the agent, and the channel that reports when it was written.
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) line: Bytes,
@@ -67,7 +67,7 @@ pub(super) struct Input {
 
 type Waiter = oneshot::Sender<Result<Bytes, AgentGatewayError>>;
 
-/// A client's request that waits for its response.
+/// The id of a client's request that was recorded as pending, and the receiver of its response.
 struct Noted {
     id: RpcId,
     answer: oneshot::Receiver<Result<Bytes, AgentGatewayError>>,
@@ -296,7 +296,7 @@ impl AgentServer {
         drop(state);
         self.last_event.send_replace(last);
         if let Some(waiter) = waiter {
-            // The caller may have stopped waiting.
+            // Sending fails if the caller has stopped waiting. That is no error.
             let _ = waiter.send(Ok(data));
         }
     }
@@ -327,7 +327,7 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        // Requests that arrived in the meantime.
+        // Also fail the requests that were recorded in the meantime.
         let late = self.state().pending.drain_client_requests();
         if let AgentGatewayError::AgentExited(end) = &error {
             for (id, _) in &late {
@@ -339,7 +339,7 @@ impl AgentServer {
             sleep(TOLD_AFTER).await;
         }
         for (_, waiter) in waiters {
-            // The caller may have stopped waiting.
+            // Sending fails if the caller has stopped waiting. That is no error.
             let _ = waiter.send(Err(error.clone()));
         }
     }

@@ -166,7 +166,8 @@ impl AgentResolver {
         Some(PathBuf::from(program))
     }
 
-    /// The catalog entry of an installed package, with its paths filled in.
+    /// The catalog entry of an installed package, with the paths of the installation instead of
+    /// placeholders.
     fn placed(&self, entry: &AgentCatalogEntry) -> Result<AgentCatalogEntry, ReadinessProblem> {
         let not_installed = || ReadinessProblem::NotInstalled {
             id: entry.id.clone(),

@@ -1,4 +1,5 @@
-//! Stores the state of the scripted agent's sessions in files below its home.
+//! Stores the state of the scripted agent's sessions in files below its home, so that it survives a
+//! restart of the agent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The name of the directory below the home.
+/// The name of the directory with the stored states, in the agent's home.
 const DIRECTORY: &str = ".agent-backend-script";
 /// Maximum number of turns of a session that are stored.
 const REMEMBERED_TURNS: usize = 200;

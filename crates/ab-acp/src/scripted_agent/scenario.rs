@@ -18,7 +18,8 @@ pub struct AgentScenario {
     pub(crate) turns: Vec<Vec<Step>>,
 }
 
-/// How the agent describes itself.
+/// What the agent tells the client about itself: its name, the features that it supports, and the
+/// protocol version.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AgentDescription {
@@ -34,8 +35,8 @@ pub(crate) struct AgentDescription {
     pub(crate) uses_mcp: bool,
     /// The login method that the agent requires, if any.
     pub(crate) login: Option<String>,
-    /// The protocol version of the agent. It answers `initialize` with this version and in its
-    /// shape.
+    /// The protocol version with which the agent answers `initialize`. The fields of the answer are
+    /// those of that version.
     pub(crate) protocol: u64,
 }
 

@@ -45,14 +45,14 @@ pub(super) struct Turn {
     /// The number of the turn, counted from 1 and continued after a restart.
     pub(super) number: usize,
     pub(super) plan: Vec<String>,
-    /// The output of the last tool.
+    /// The output of the last tool, which later steps insert with `{output}`.
     pub(super) output: String,
-    /// The answer so far.
+    /// The text of the answer that was sent so far.
     pub(super) answer: String,
     /// The id of the tool call for which permission was requested. The next tool step uses this id.
     pub(super) asked: Option<String>,
     pub(super) calls: u64,
-    /// What the end of the turn reports.
+    /// The token counts that are reported with the end of the turn.
     pub(super) tokens: Option<ReportTokens>,
     /// Whether the turn ignores cancellation.
     pub(super) deaf: Arc<AtomicBool>,
@@ -275,7 +275,7 @@ impl Turn {
         match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
             (Some("selected"), Some(option @ ("allow" | "always"))) => {
                 if option == "always" {
-                    // The choice is stored together with the end of the question.
+                    // The choice is stored when the state is saved after the question.
                     self.remembered.always.insert(ask.kind.clone());
                 }
                 self.asked = Some(id);

@@ -43,7 +43,7 @@ enum Place {
         client: Client,
         _child: Child,
     },
-    /// The working directory itself.
+    /// No MCP server: the agent uses files and commands directly in its working directory.
     Directory,
 }
 
@@ -107,7 +107,7 @@ impl Workspace {
         Ok(Workspace { place, cwd, others })
     }
 
-    /// The directory, if there is no MCP server.
+    /// The working directory, if the agent uses it directly and not through an MCP server.
     fn directory(&self) -> Option<&Path> {
         matches!(self.place, Place::Directory).then_some(self.cwd.as_path())
     }

@@ -174,7 +174,7 @@ async fn tell_what_is_in_force(
     Ok(())
 }
 
-/// An agent that takes prompts.
+/// A running agent with an open conversation, and the terminal of the user.
 struct Conversation {
     client: AcpClient,
     session: AcpSessionId,
@@ -190,7 +190,7 @@ struct Conversation {
     view: View,
 }
 
-/// Why the wait for a line is over.
+/// What ended the wait for the user's next line.
 enum Typed {
     Line(String),
     End,

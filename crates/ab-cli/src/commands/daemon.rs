@@ -304,7 +304,7 @@ async fn end_of_input() {
     while matches!(input.read(&mut ignored).await, Ok(1..)) {}
 }
 
-/// A workspace, and the part of it that callers get.
+/// A workspace, and the handle that callers use, which may be limited to a scope of it.
 struct Opened {
     root: Backend,
     handle: Backend,

@@ -83,7 +83,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         backend.destroy().await?;
         return told;
     }
-    // As for `exec`, so that both say the same of a directory.
+    // Choose the directory in the same way as `exec`, so that both describe the same policy.
     let (directory, policy) = match local_root(command.root, Starter::Person) {
         Ok(directory) => {
             let policy = in_force(&directory).await;

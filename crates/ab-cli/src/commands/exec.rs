@@ -64,7 +64,8 @@ Exit codes:
   126       the command was refused by a rule, or the program cannot be executed
   127       the program was not found";
 
-/// clap shows the command as optional, because `--explain` needs none.
+/// The usage line. The one that clap generates would show the command as optional, because
+/// `--explain` needs no command.
 const USAGE: &str = "agent-backend exec [OPTIONS] <COMMAND>...";
 
 /// Run a command in the workspace, in a sandbox

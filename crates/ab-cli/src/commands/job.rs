@@ -256,7 +256,7 @@ async fn gathered(
     }
 }
 
-/// The output of a job for JSON.
+/// The collected output of a job, which is printed as JSON.
 #[derive(Debug, Default)]
 struct GatheredOutput {
     stdout: Gathered,
@@ -272,7 +272,7 @@ impl GatheredOutput {
     }
 }
 
-/// Where the jobs run.
+/// Whether the jobs run on this machine or on a daemon.
 enum Jobs {
     Here { directory: JobDirectory, root: Option<String> },
     Daemon(Box<Opened>),

@@ -329,7 +329,7 @@ pub(super) fn policy_value(policy: &str) -> Result<Value, Failure> {
     }
 }
 
-/// The policy document of a preset or in a file.
+/// Reads a policy document: the preset of this name, or the document in this file.
 fn document(policy: &str) -> Result<PolicyDocument, Failure> {
     if let Some(document) = PolicyDocument::preset(policy) {
         return Ok(document);
@@ -378,7 +378,7 @@ fn not_valid(file: &Path, invalid: &InvalidMessage) -> Failure {
 }
 
 /// Converts a JSON pointer to the notation of JavaScript: `/operations/0/path` to
-/// `operations[0].path`. A pointer looks like the path of a file.
+/// `operations[0].path`. A user could mistake a JSON pointer for the path of a file.
 fn place(pointer: &str) -> String {
     let mut place = String::new();
     for part in pointer.split('/').skip(1) {

@@ -81,7 +81,7 @@ pub(crate) struct Variable {
     value: String,
 }
 
-/// Values of variables by name.
+/// Environment variables of commands, with their values.
 #[derive(Debug, Default)]
 pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
 

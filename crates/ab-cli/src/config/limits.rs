@@ -6,7 +6,7 @@ use super::retention::UNLIMITED;
 use super::setting::{Setting, Sources};
 use crate::failure::Failure;
 
-/// The keys of the table.
+/// The keys of the table `limits` in the configuration file.
 pub(super) const LIMIT_KEYS: &[&str] = &["tasks-per-minute"];
 
 /// Maximum value of `tasks-per-minute`.

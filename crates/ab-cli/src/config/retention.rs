@@ -8,7 +8,7 @@ use super::setting::{Setting, Sources, Words};
 use crate::commands::exec::amount;
 use crate::failure::Failure;
 
-/// The keys of the table.
+/// The keys of the table `retention` in the configuration file.
 pub(super) const RETENTION_KEYS: &[&str] =
     &["workspaces", "sessions", "cache", "grace", "disk-limit", "database-limit", "free-space"];
 

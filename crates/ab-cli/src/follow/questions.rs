@@ -31,9 +31,9 @@ const ASK_INCOMPLETE: &str = "allow it? [n/l] ";
 /// Where the titles of questions are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Titles {
-    /// In the line of the event, directly above the prompt.
+    /// The title is in the line of the event, directly above the prompt.
     InEvents,
-    /// Only in the prompt.
+    /// The title is shown only in the prompt.
     Repeated,
 }
 

@@ -1,9 +1,10 @@
 //! The files of background commands. `STATE/agent-backend/jobs/ID.json` describes a job and how it
 //! ended. `ID.out` and `ID.old` contain its output.
 //!
-//! The holder of a job locks the job's JSON file while it runs. If the file says that the job is
-//! running but it is not locked, the job was lost. The output is stored as a sequence of pieces,
-//! each with its offset. When `ID.out` is full, it replaces `ID.old`, whose content is lost.
+//! The holder of a job (the process that runs its command) locks the job's JSON file while it runs.
+//! If the file says that the job is running but it is not locked, the job was lost. The output is
+//! stored as a sequence of pieces, each with its offset. When `ID.out` is full, it replaces
+//! `ID.old`, whose content is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};

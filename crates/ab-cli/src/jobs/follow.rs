@@ -1,5 +1,6 @@
 //! Presents a background command on this machine as a [`Process`]. Its output is read from the
-//! files and its end from its record. Signals are sent to its holder.
+//! files and its end from its record. Signals are sent to its holder, which is the process that
+//! runs the command.
 
 use std::time::Duration;
 

@@ -14,14 +14,15 @@ use crate::session_machine::{
     self, RunningSessionPhase, SessionAction, SessionInput, SessionPhase, SessionState,
 };
 
-/// The action name of an approval about the budget.
+/// The name of the action in an approval that asks whether to exceed the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
-/// Maximum number of reports of the agent that are read again after a restart. Each holds the totals so far, but not all
-/// of them.
+/// Maximum number of reports that are read again after a restart. A report contains totals so far,
+/// but not every report contains all of them.
 const MAX_REPORTS: usize = 64;
 
 impl Driver {
-    /// Notes what the agent's model has used. The numbers are for the whole session.
+    /// Updates the usage of the session with an event that reports tokens or cost. The event
+    /// contains totals for the whole session.
     pub(super) fn note_usage(&mut self, kind: &EventKind) {
         note_model_usage(&mut self.session.usage, kind);
     }
@@ -109,8 +110,8 @@ impl Driver {
 }
 
 impl Plane {
-    /// Adds what the log of a session shows since its usage was stored, and the time of a turn that was cut off, up to
-    /// its last event.
+    /// Adds usage that is not stored yet: what the log of the session reports since the last stored
+    /// usage, and the time of a turn that was cut off, up to its last event.
     pub(crate) async fn count_cut_turn(
         &self,
         session: &mut Session,

@@ -1,4 +1,5 @@
-//! Effects in progress: what the executor is doing for one session.
+//! Effects in progress: the actions of the state machine that the executor is performing for one
+//! session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(super) struct Doing {
     work: BoxFuture<'static, Done>,
 }
 
-/// The result of an effect.
+/// What an effect (an action of the executor) has achieved.
 pub(super) enum Done {
     Placed(OwnedSemaphorePermit),
     Provisioned(ProvisionedWorkspace),
@@ -94,7 +95,7 @@ impl Doing {
         Self { effect, generation, work }
     }
 
-    /// An effect that is already done: the session has a permit to run.
+    /// Makes an effect that is already done, because the session has got a permit to run.
     pub(super) fn placed(generation: u32, permit: OwnedSemaphorePermit) -> Self {
         let work = Box::pin(std::future::ready(Done::Placed(permit)));
         Self { effect: SessionAction::AssignExecutor, generation, work }

@@ -1,4 +1,5 @@
-//! What a driver does while the store does not work, such as on a full disk.
+//! What a driver (the task that runs a session) does while the store does not work, such as on a
+//! full disk.
 
 use std::time::Duration;
 
@@ -13,23 +14,24 @@ use crate::session_machine::{SessionInput, SessionPhase};
 /// How long a driver waits before it retries after an error of the store.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// What is to be done when the store works again.
+/// What the driver must do once the store works again.
 #[derive(Default)]
 pub(super) struct Recovery {
-    /// Whether a person cancelled the session. Its workspace may then be removed before that is stored.
+    /// Whether a person cancelled the session. On a full disk its workspace may be removed before
+    /// the cancellation is stored.
     is_cancelled: bool,
     /// The caller that waits until the cancellation is stored.
     reply: Option<CommandReply>,
 }
 
 impl Recovery {
-    /// Notes that the session is to be cancelled.
+    /// Records that the session must be cancelled, and which caller waits for it.
     pub(super) fn cancel(&mut self, reply: CommandReply) {
         self.is_cancelled = true;
         self.reply = Some(reply);
     }
 
-    /// Answers the caller that cancelled the session.
+    /// Answers the caller that cancelled the session, if it still waits.
     fn answer(&mut self, outcome: Result<(), &StoreError>) {
         if let Some(reply) = self.reply.take() {
             // The caller may have stopped waiting for the reply.
@@ -43,12 +45,13 @@ impl Driver {
     /// server, so that the session still comes to an end after, for example, a full disk. Returns
     /// `false` if the server shuts down first. The next server process then resumes the session.
     ///
-    /// The processes of the session have ended. A session that is cancelled on a full disk loses its workspace before
-    /// its state changes, because that makes the room for the change.
+    /// The processes of the session have ended before. If the session is cancelled on a full disk,
+    /// its workspace is removed before the new state is stored, because this frees the space that
+    /// storing needs.
     pub(super) async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.cancelling = None;
-        // The time of the turn is counted from the log.
+        // The time of this turn is later counted from the events in the log.
         self.turn_since = None;
         self.budget_question = None;
         self.budget_decision = None;
@@ -59,7 +62,7 @@ impl Driver {
                 self.recovery.answer(Err(&error));
                 return false;
             }
-            // A caller that waits is not kept waiting.
+            // If a caller waits for the cancellation, try at once instead of after a pause.
             if self.recovery.reply.is_none() && !self.wait_for_retry(&error).await {
                 return false;
             }
@@ -100,7 +103,7 @@ impl Driver {
         }
     }
 
-    /// Whether the workspace is removed at the end that the session comes to.
+    /// Whether the session will end in a way that removes its workspace.
     fn needs_no_workspace(&self) -> bool {
         let is_over = match self.state.phase {
             SessionPhase::Closing { ending, .. } => Plane::removes_workspace(ending.status),
@@ -109,7 +112,7 @@ impl Driver {
         self.recovery.is_cancelled || is_over
     }
 
-    /// Stores that the session starts again, and that it is cancelled if a person asked for that.
+    /// Stores that the session restarts. If a person cancelled it, stores the cancellation too.
     async fn begin_again(&mut self, cause: &StoreError) -> Result<(), StoreError> {
         let record = self.plane.store.session_record(self.session.id).await?;
         let cause = format!("The session's events could not be stored: {cause}.");
@@ -125,8 +128,8 @@ impl Driver {
 }
 
 impl Plane {
-    /// Removes the workspace of a session. Its cleanup token stays, so that its removal is repeated at the end of the
-    /// session.
+    /// Removes the workspace of a session. The cleanup token is kept, so that the removal is
+    /// repeated when the session ends.
     async fn make_room(&self, id: SessionId) {
         let made = match self.store.pending_cleanups(Some(id)).await {
             Ok(made) => made,

@@ -32,7 +32,7 @@ pub(super) struct Inherited {
     id: ApprovalId,
     digest: Option<String>,
     describer: SubjectDescriber,
-    /// Whether the agent was told the decision.
+    /// Whether a prompt that tells the agent the decision was queued.
     is_told: bool,
 }
 

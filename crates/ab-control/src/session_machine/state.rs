@@ -19,7 +19,7 @@ pub struct SessionState {
     pub keep_open: bool,
 }
 
-/// The phase of a session.
+/// The phase of a session. More detailed than the status that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionPhase {
     Queued,
@@ -37,14 +37,14 @@ pub enum SessionPhase {
     Ended(StoredSessionEnd),
 }
 
-/// A step of provisioning.
+/// What a session in the phase `Provisioning` is preparing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProvisioningStep {
     Workspace,
     Agent,
 }
 
-/// The activity of a running session.
+/// What a session does while it runs, or before it was paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunningSessionPhase {
     /// The agent waits for a prompt.
@@ -108,7 +108,7 @@ impl SessionState {
         }
     }
 
-    /// The part of the state that is stored in addition to the status.
+    /// Returns the part of the state that is stored beside the status, see `StoredSessionProgress`.
     pub fn progress(&self) -> StoredSessionProgress {
         let (stage, ending) = match self.phase {
             SessionPhase::Queued | SessionPhase::Provisioning(ProvisioningStep::Workspace) => {

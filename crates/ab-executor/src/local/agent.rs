@@ -31,7 +31,7 @@ const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Number of bytes read from standard error at a time.
 const STDERR_PIECE: usize = 8 * 1024;
 
-/// An agent that accepts prompts.
+/// A launched agent with an open conversation, so that prompts can be sent to it.
 pub(super) struct Agent {
     pub(super) client: AcpClient,
     pub(super) session: AcpSessionId,
@@ -92,7 +92,7 @@ impl Shared {
         is_launching
     }
 
-    /// Records that the agent has ended, and returns the previous stage.
+    /// Records that the agent has ended, and returns how far the launch was before.
     fn end(&self) -> Stage {
         std::mem::replace(&mut *lock(&self.stage), Stage::Ended)
     }

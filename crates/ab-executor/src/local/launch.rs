@@ -134,7 +134,7 @@ pub(super) async fn launch(
     }
 }
 
-/// An agent whose conversation is open.
+/// What is reported about an agent whose conversation was opened.
 struct Started {
     /// The name that the agent reported.
     agent: Option<String>,
@@ -204,7 +204,7 @@ async fn start(
     Ok(Started { agent: name(&profile), notes: configured.notes })
 }
 
-/// Why no conversation could be opened.
+/// Why the agent's conversation could not be opened.
 enum Unopened {
     Acp(AcpError),
     Other(String),
@@ -216,7 +216,8 @@ impl From<AcpError> for Unopened {
     }
 }
 
-/// The ways to reach the session's MCP endpoint, in the form that is sent to the agent.
+/// The entries that tell the agent how to reach the session's MCP endpoint: over HTTP, and over a
+/// local socket. `None` if the agent cannot use that way.
 struct Offers {
     http: Option<McpServer>,
     socket: Option<McpServer>,

@@ -73,8 +73,8 @@ impl Mask {
         })
     }
 
-    /// Returns where the part of an unfinished text ends that can be shown now. The rest is a word that may become
-    /// a credential.
+    /// Returns up to which byte an unfinished text can be shown now. The rest is a word that may
+    /// become a credential when more text arrives.
     pub(super) fn end_of_complete_text(&self, text: &str) -> usize {
         let begins = self.secrets.iter().filter_map(|secret| {
             let mut ends = secret.char_indices().rev().map(|(end, _)| end).filter(|end| *end > 0);

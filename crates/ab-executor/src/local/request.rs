@@ -101,8 +101,8 @@ fn check_patch(session: &Session, because: &str, found: &mut FieldViolations) {
     }
 }
 
-/// Adds an error that concerns a field of the task. Other errors are ignored here. Provisioning
-/// meets them again and reports them.
+/// Adds the error to the violations if it concerns a field of the task. Other errors are ignored
+/// here, because making the workspace will report them.
 fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();

@@ -74,7 +74,7 @@ struct Copying<'a> {
     left: usize,
     /// How many more bytes may come from repositories.
     left_bytes: u64,
-    /// When the last repository must have been fetched.
+    /// The time at which fetching from repositories must have ended.
     deadline: Instant,
 }
 
@@ -163,7 +163,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Counts files of a repository before they are read.
+    /// Counts the files of a skill towards the limits before they are read. Fails if a limit would
+    /// be exceeded.
     fn take(&mut self, files: &[&RepoFile]) -> Result<(), String> {
         if let Some(file) = files.iter().find(|file| file.size > MOST_BYTES) {
             return Err(format!("{} has more than {MOST_BYTES} bytes", file.path));
@@ -265,8 +266,9 @@ fn github_url(source: &str) -> Result<String, String> {
     }
 }
 
-/// The skills among the files of a repository: their names, and the paths that their files begin
-/// with. That is the whole directory, which gets the name `top`, or its subdirectories.
+/// Finds the skills among the files of a repository. Returns the name of each and the prefix of its
+/// files' paths. The whole directory is one skill, with the name `top`, or each of its
+/// subdirectories may be one.
 fn skills_among(files: &[RepoFile], top: &str) -> Vec<(String, String)> {
     if files.iter().any(|file| file.path == SKILL_FILE) {
         return vec![(top.to_owned(), String::new())];
@@ -277,7 +279,8 @@ fn skills_among(files: &[RepoFile], top: &str) -> Vec<(String, String)> {
     names.map(|name| (name.to_owned(), format!("{name}/"))).collect()
 }
 
-/// The skills that a source names, or all of them. None at all is an error.
+/// Returns the skills that a source names, or all of them if it names none. Fails if there is no
+/// skill or a named one is missing.
 fn chosen(
     found: Vec<(String, String)>,
     wanted: Option<&[String]>,
@@ -294,7 +297,7 @@ fn chosen(
     Ok(chosen)
 }
 
-/// The part of `path` that is relative to `directory`.
+/// Returns the part of `path` below `directory`, or `None` if it lies elsewhere.
 fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     match directory {
         "" | "." => Some(path),

@@ -29,7 +29,7 @@ const MAX_EDITS: usize = 200;
 const MAX_PLAN: usize = 50;
 const MAX_ENTRY: usize = 150;
 
-/// The state of one agent's updates.
+/// Converts the updates of one agent to events, and keeps what later updates refer to.
 pub(super) struct Translator {
     /// Paths below this directory are shown relative to it.
     tree: PathBuf,
@@ -106,7 +106,8 @@ impl Translator {
         self.pending.as_ref().map(|pending| pending.until)
     }
 
-    /// Flushes the line that has waited long enough. A word that may become a credential waits for its rest.
+    /// Returns the incomplete line as events if it has waited long enough. A last word that may be
+    /// the beginning of a credential waits longer.
     pub(super) fn flush_due(&mut self, now: Instant) -> Vec<EventKind> {
         let Some(pending) = &mut self.pending else { return Vec::new() };
         let rest = pending.text.split_off(self.mask.end_of_complete_text(&pending.text));
@@ -304,7 +305,7 @@ fn shown(call: &ToolCall) -> Shown {
     (short(name.unwrap_or_else(|| call.kind.as_str())), input, call.status)
 }
 
-/// An update that ends a call that the agent left open.
+/// Makes an update that ends a tool call which the agent did not end.
 fn ended(id: ToolCallId) -> ToolCallUpdate {
     ToolCallUpdate {
         id,
@@ -411,7 +412,8 @@ mod tests {
             shown.extend(translator.flush_due(now));
         }
         assert_eq!(texts(&shown), ["the key is ", "sk-0123456789 of the vendor"]);
-        // A word that only begins like it is shown with its end, or when the text is over.
+        // The text ends with the first letter of the credential. It is shown only when more text
+        // follows or the text is flushed.
         assert_eq!(translator.deadline(), Some(now + TIMEOUT));
         assert_eq!(texts(&translator.flush()), ["s"]);
         let long = format!("{} sk-0123456789", "x".repeat(MAX_TEXT - 6));

@@ -1,4 +1,4 @@
-//! One lock for each session.
+//! One lock for each session, so that two operations on the same session's files take turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,26 +1,27 @@
-//! What the model of a session's agent has used so far, over all processes of the agent.
+//! Counts the tokens and the cost that a session has used so far, over all processes of its agent.
 
 use ab_acp::TokenCounts;
 use ab_acp::catalog::AgentTokenReports;
 use ab_api::SessionUsage;
 
-/// Adds the reports of one process of the agent to what was used before it.
+/// Adds the reports of one agent process to what the session used before that process.
 #[derive(Debug, Default)]
 pub(super) struct UsageCounter {
     token_reports: AgentTokenReports,
     input: RunningTotal,
     output: RunningTotal,
     cost_micros: RunningTotal,
-    /// Whether the process has reported tokens of the whole conversation.
+    /// Whether this process has already reported the tokens of the whole conversation.
     has_token_total: bool,
     has_cost: bool,
 }
 
-/// A number that only grows.
+/// A total that never decreases.
 #[derive(Debug, Default, Clone, Copy)]
 struct RunningTotal {
     so_far: u64,
-    /// What was used before the agent began to count.
+    /// The part of the total from before the agent began to count at zero. It is added to each
+    /// reported total.
     base: u64,
 }
 
@@ -45,7 +46,8 @@ impl RunningTotal {
 }
 
 impl UsageCounter {
-    /// A counter that goes on from what the session used `before` the agent's process started.
+    /// Creates a counter that starts with `before`: what the session used before this agent process
+    /// started.
     pub(super) fn new(token_reports: AgentTokenReports, before: &SessionUsage) -> Self {
         Self {
             token_reports,
@@ -57,7 +59,8 @@ impl UsageCounter {
         }
     }
 
-    /// The input and output tokens so far, after the report at the end of a turn.
+    /// Adds the report at the end of a turn. Returns the input and output tokens of the session so
+    /// far.
     pub(super) fn count_tokens(&mut self, reported: TokenCounts) -> (u64, u64) {
         let TokenCounts { input, output, .. } = reported;
         match self.token_reports {
@@ -65,7 +68,8 @@ impl UsageCounter {
             AgentTokenReports::Session => {
                 let before = self.input.so_far.saturating_add(self.output.so_far);
                 let is_first = !std::mem::replace(&mut self.has_token_total, true);
-                // An agent that was loaded again goes on counting, or begins at zero. Its first report tells which.
+                // An agent that was restarted either continues its earlier count or begins again at
+                // zero. A first report below the earlier total means that it began at zero.
                 if is_first && input.saturating_add(output) < before {
                     self.input.count_from_zero();
                     self.output.count_from_zero();
@@ -75,7 +79,7 @@ impl UsageCounter {
         }
     }
 
-    /// The cost so far, after a report of the cost of the conversation.
+    /// Adds a report of the cost of the conversation. Returns the cost of the session so far.
     pub(super) fn count_cost(&mut self, micros: u64) -> u64 {
         let is_first = !std::mem::replace(&mut self.has_cost, true);
         if is_first && micros < self.cost_micros.so_far {
@@ -98,7 +102,7 @@ mod tests {
         }
     }
 
-    /// The input tokens after each report.
+    /// Checks the input tokens of the session after each report, if `used` tokens were used before.
     fn check(reports: AgentTokenReports, used: u64, reported: &[u64], expect: &[u64]) {
         let mut counter = UsageCounter::new(reports, &before(used, used));
         let counted = reported.iter().map(|&tokens| {
@@ -115,7 +119,8 @@ mod tests {
         check(AgentTokenReports::Turn, 0, &[10, 5, 10], &[10, 15, 25]);
         check(AgentTokenReports::Turn, 100, &[10, 5], &[110, 115]);
         check(AgentTokenReports::Session, 0, &[10, 15, 25], &[10, 15, 25]);
-        // The loaded agent knows what it used before, or does not.
+        // The restarted agent continues its earlier count in the first case, and begins at zero in
+        // the second.
         check(AgentTokenReports::Session, 100, &[110, 115], &[110, 115]);
         check(AgentTokenReports::Session, 100, &[10, 15], &[110, 115]);
     }
@@ -127,7 +132,8 @@ mod tests {
             assert_eq!(reported.map(|micros| counter.count_cost(micros)), expect);
         }
         let mut counter = UsageCounter::new(AgentTokenReports::Turn, &SessionUsage::default());
-        // An estimate that is corrected does not count twice.
+        // A report below the previous one corrects an estimate. It does not count as a new
+        // beginning.
         assert_eq!([75, 74, 80].map(|micros| counter.count_cost(micros)), [75, 75, 80]);
     }
 }

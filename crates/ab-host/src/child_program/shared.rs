@@ -40,7 +40,8 @@ pub struct SharedProgramLock {
     _file: File,
 }
 
-/// One use of a program. The program ends when its last use is dropped.
+/// The right of one process to use a program. The program ends when the last `SharedProgramHandle` of all
+/// processes is dropped.
 #[derive(Debug)]
 pub struct SharedProgramHandle {
     pipe: File,
@@ -48,7 +49,7 @@ pub struct SharedProgramHandle {
     directory: PathBuf,
 }
 
-/// A program that this process has started, with its own use of the program.
+/// A program that this process has started, with the `SharedProgramHandle` of this process.
 #[derive(Debug)]
 pub struct StartedSharedProgram {
     pub process: ChildProcess,
@@ -252,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_without_a_user_is_not_joined_while_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        // The child has the lock too until it executes its program.
+        // A child that is being started also holds the lock until it executes its program.
         let take = || {
             loop {
                 match SharedProgramLock::try_acquire(directory.path()).unwrap() {

@@ -33,7 +33,7 @@ impl Default for DirectoryCopyLimits {
     }
 }
 
-/// What a copy contains.
+/// The result of a copy: what was copied, and what was left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryCopyReport {
     pub files: u64,
@@ -77,7 +77,8 @@ pub(super) fn copy(
 struct Copying<'a> {
     report: DirectoryCopyReport,
     bounds: DirectoryCopyLimits,
-    /// Device and inode of the new directory. If it is found inside the source, that is an error.
+    /// Device and inode of the new directory. If the copy meets this directory inside the source,
+    /// it fails, because it would copy the directory into itself.
     own: (u64, u64),
     /// Whether to try to share blocks. False once the file system has refused to.
     clones: bool,

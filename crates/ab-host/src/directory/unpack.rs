@@ -20,7 +20,7 @@ use crate::blocking::Cancel;
 
 /// Number of bytes that are read at a time.
 const PIECE: usize = 256 * 1024;
-/// Maximum nesting depth of directories. It is the same for a copy.
+/// Maximum nesting depth of directories. Copies of directories have the same limit.
 const MAX_DEPTH: usize = 128;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -70,7 +70,7 @@ pub(super) fn unpack(
 
 struct Unpacking {
     root: OwnedFd,
-    /// The directory of the last entry, with its path.
+    /// The directory that the last entry was written to, and its path in the archive.
     parent: Option<(String, OwnedFd)>,
     limits: DirectoryCopyLimits,
     report: DirectoryCopyReport,

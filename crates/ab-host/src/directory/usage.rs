@@ -59,7 +59,7 @@ pub(super) fn count(path: &Path, cancel: &Cancel) -> Result<DirectoryUsage> {
 struct Walk {
     root: OwnedFd,
     usage: DirectoryUsage,
-    /// The files with several names that have been counted already, by device and inode.
+    /// The files already counted that have more than one name (hard links), by device and inode.
     linked: HashSet<(u64, u64)>,
     entries: u64,
 }

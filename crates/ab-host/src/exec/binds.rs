@@ -21,7 +21,8 @@ use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
 use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
-/// A directory or file of the host that is open.
+/// A directory or file of the host that a command will see in addition to the workspace. It is
+/// already open.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) handle: OwnedFd,
@@ -114,10 +115,10 @@ fn opened(
 /// The number by which the kernel identifies the proc file system.
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// Fails if commands could use a directory to get around other restrictions. That is the case if it
-/// shows what is hidden, makes changeable what is read-only, shows the host's processes, or lies
-/// where the sandbox itself mounts something. `real` is the path of the directory with all links
-/// resolved.
+/// Fails if commands could use a directory to get around other restrictions. This is the case if a
+/// hidden path can be read through the directory, if a read-only path can be changed through it, if
+/// it is a proc file system, which shows the host's processes, or if it would cover a path that the
+/// sandbox itself mounts. `real` is the path of the directory with all links resolved.
 pub(super) fn check(
     bind: &Bound,
     real: &str,

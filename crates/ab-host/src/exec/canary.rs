@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(20);
 /// configured directory.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
 
-/// The result of a test command that could not escape.
+/// The result of a test in which the test command could not escape.
 pub(super) struct Proof {
     pub(super) text: String,
     pub(super) restores_signals: bool,

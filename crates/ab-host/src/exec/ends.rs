@@ -1,5 +1,5 @@
-//! Makes the channels of a command: the child's ends, in the order of their handle numbers, and our
-//! ends.
+//! Makes the pipes or the terminal of a command. The result holds the child's ends, in the order of
+//! their file descriptor numbers, and our ends.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,7 +12,8 @@ use crate::process::child::Terminal;
 use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, no_waiting, output_pipe};
 use crate::process::supervise::{Channels, OutputEnd};
 
-/// Both ends of a command's channels. The ends in `theirs` are in the order of the handle numbers.
+/// Both ends of a command's pipes or terminal. The ends in `theirs` belong to the child, in the
+/// order of their file descriptor numbers.
 pub(super) struct Ends {
     pub(super) theirs: Vec<OwnedFd>,
     pub(super) ours: Channels,

@@ -41,9 +41,9 @@ const LONGEST_ARGUMENT: usize = 120 * 1024;
 const LONG_TEXT: usize = 16 * 1024;
 /// Number of Landlock rulesets that are kept for later commands.
 const KEPT_RULES: usize = 64;
-/// The number of the first handle after standard input, output and error.
+/// The number of the first file descriptor after standard input, output and error.
 const FIRST_EXTRA: i32 = 3;
-/// The handle number of standard output.
+/// The file descriptor number of standard output.
 const STDOUT: usize = 1;
 /// The message that the wrapper shell prints if a directory was replaced while the command started.
 /// The shell then exits with 126.
@@ -93,7 +93,8 @@ pub(super) struct BuiltImage {
     pub(super) channels: Channels,
 }
 
-/// The input for the check of a command line.
+/// The input of the check of a command line: the line itself, its roots, directory, variables and
+/// standard input.
 struct Screened {
     line: String,
     roots: Vec<String>,
@@ -153,8 +154,8 @@ impl ImageBuilder {
             env: request.env.clone(),
             input: request.stdin_for_guards.clone(),
         };
-        // Only commands without input are cached: commands with input are rare, and the input may
-        // be long.
+        // Only results for commands without input are cached. Commands with input are rare, and the
+        // input may be long.
         if screened.input.is_none() && self.screened.has_passed(screened.texts()) {
             return Ok(());
         }
@@ -228,8 +229,8 @@ impl ImageBuilder {
         };
         let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
-        // With one more handle, the number of a handle would have two digits, which POSIX shells do
-        // not accept. So the output is not watched in that case.
+        // One more file descriptor would get a number of two digits, which POSIX shells do not
+        // accept. So the output is not watched in that case.
         let is_watched = is_watched && long.is_none();
         theirs.extend(long);
         let mut image = Image {
@@ -374,8 +375,8 @@ impl ImageBuilder {
     }
 }
 
-/// The words that start the command. If the command line is too long for a word, it is in the file
-/// `long`.
+/// The program and the arguments that start the command. A command line that is too long for one
+/// argument is passed in the file `long`.
 struct Script {
     words: Vec<String>,
     long: Option<OwnedFd>,
@@ -456,7 +457,8 @@ fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(handle)
 }
 
-/// Decides at which paths a command sees the workspace, its neighbours and other directories.
+/// Decides at which paths a command sees the workspace, the other mounted workspaces, and host
+/// directories.
 pub(super) fn place(
     settings: &LocalExecSettings,
     probed: &ProbedIsolation,
@@ -482,8 +484,8 @@ pub(super) fn place(
             at.push(visible.path.clone());
         }
         if index == 0 {
-            // If there are neighbours, the command starts at the sandbox's path, because only that
-            // tree contains the neighbours.
+            // If other workspaces are mounted beside this one, the command starts at the sandbox's
+            // path, because only the tree at that path contains them.
             let start = if visible_files.visible.len() == 1 { at.last() } else { at.first() };
             let start = start.map_or(SANDBOX_WORKSPACE_PATH, String::as_str);
             sandbox_paths.directory = bwrap::join(start, &visible_files.cwd_below);
@@ -547,7 +549,7 @@ struct Inside<'a> {
     sandbox_paths: SandboxPaths,
     private: Option<&'a Private>,
     home: &'a str,
-    /// The command's variables.
+    /// The environment variables of the command.
     environment: Vec<(String, String)>,
 }
 
@@ -647,7 +649,8 @@ fn identity(handle: &OwnedFd) -> Result<String> {
     identity_of(handle).map_err(|errno| unstarted(&errno.into()))
 }
 
-/// Returns the identity of the file that covers paths which commands must not see or create.
+/// Returns the device and inode of `/dev/null`. It is mounted over paths that commands must not see
+/// or create.
 fn null_identity() -> Result<String> {
     let null = rustix::fs::stat("/dev/null").map_err(|errno| unstarted(&errno.into()))?;
     Ok(format!("{}:{}", null.st_dev, null.st_ino))
@@ -680,7 +683,7 @@ fn watched(
             quoted(&expected.join("\n")),
         );
     }
-    // POSIX shells accept only handle numbers of one digit. This number is at most 9.
+    // POSIX shells accept only file descriptor numbers of one digit. This number is at most 9.
     let errors = output.unwrap_or(note) + 1;
     let opened = output.map(|output| format!(" >/dev/fd/{output} {output}<&-"));
     let opened = opened.unwrap_or_default();
@@ -720,7 +723,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Returns the contents of `/etc/passwd` and `/etc/group`. They name the user of the command and
-/// the overflow user.
+/// the overflow user, which is the owner that the kernel shows for files of unmapped users.
 fn names(home: &str) -> (String, String) {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let name = |id: u32| if id == 0 { "root" } else { "agent" };

@@ -384,8 +384,8 @@ impl ControlReport<'_> {
         let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
-        // Without a sandbox, a command can enter another group, or let a process without limits
-        // work for it.
+        // Without a sandbox, a command can enter another group. It can also ask a process outside
+        // of the group, which has no limits, to work for it.
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         let grouped = |held: &'static str, left: &'static str| {
             if walled {

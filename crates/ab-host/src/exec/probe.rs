@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::{LocalDriver, LocalDriverOptions};
 
-    /// A program at this path.
+    /// Creates an executable file at this path.
     fn program_at(path: PathBuf) -> PathBuf {
         fs::write(&path, "program").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -410,18 +410,18 @@ mod tests {
         let usual = settings(&bwrap, NetworkAccess::None);
         let first = key_of(one.path(), Isolation::Bwrap, &usual);
         assert_eq!(key_of(other.path(), Isolation::Bwrap, &usual), first);
-        // Another mode, network or program.
+        // With a different mode, network access or bwrap program, the result is not reused.
         assert_ne!(key_of(other.path(), Isolation::Landlock, &usual), first);
         let shared = settings(&bwrap, NetworkAccess::Shared);
         assert_ne!(key_of(other.path(), Isolation::Bwrap, &shared), first);
         let another = program_at(programs.path().join("another"));
         let another = settings(&another, NetworkAccess::None);
         assert_ne!(key_of(other.path(), Isolation::Bwrap, &another), first);
-        // A workspace whose commands could change the program.
+        // The result is not reused for a workspace whose commands could change the bwrap program.
         assert_ne!(key_of(programs.path(), Isolation::Bwrap, &usual), first);
-        // A workspace without an outside.
+        // The result is not reused for a workspace that contains the whole host.
         assert_ne!(key_of(Path::new("/"), Isolation::Bwrap, &usual), first);
-        // A program that was replaced.
+        // The result is not reused after the program was replaced.
         let file = fs::File::options().write(true).open(&bwrap).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
         assert_ne!(key_of(other.path(), Isolation::Bwrap, &usual), first);
@@ -432,7 +432,7 @@ mod tests {
         let mut known = KnownResults::default();
         let proven = |number: usize| Proven { bwrap: None, proof: Some(number.to_string()) };
         for number in 0..3 * MOST_KNOWN {
-            // Kept again, it replaces only itself.
+            // Storing a result again under the same key replaces it, and removes no other result.
             known.keep(number.to_string(), proven(number));
             known.keep(number.to_string(), proven(number));
             assert_eq!(known.0.len(), MOST_KNOWN.min(number + 1));

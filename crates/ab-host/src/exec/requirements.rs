@@ -17,9 +17,9 @@ use crate::limits::cgroup::Wanted;
 pub enum SandboxRequirement {
     /// No network: [`NetworkAccess::None`].
     NoNetwork,
-    /// Hidden paths.
+    /// Paths that the command must not see.
     HiddenPaths,
-    /// Read-only paths.
+    /// Paths that the command must not change.
     ReadOnlyPaths,
     /// A memory limit for all processes of a command together.
     MemoryLimit,

@@ -1,5 +1,5 @@
-//! Decides which directories of toolchains are shown to commands: not those that a command could
-//! redirect.
+//! Decides which paths of toolchains are shown to commands. A path is not shown if a command could
+//! redirect it to another file.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,17 +11,18 @@ use ab_core::process::HostDirectoryAccess;
 use super::mounts;
 use super::settings::LocalExecSettings;
 
-/// Maximum number of links on the way to a directory, as in the kernel.
+/// Maximum number of links that are followed to resolve a path. The kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
-/// Device and inode.
+/// The device and the inode of a file.
 type Identity = (u64, u64);
 
-/// Removes the paths that lie in the workspace or in a writable mount, or lead through one of them:
-/// a command could put a link to anywhere in the place of a directory there. What is in the
-/// workspace is visible as a part of it.
+/// Removes the paths that lie in the workspace or in a writable mount, or lead through one of them.
+/// A command could replace a directory on such a path by a link to any other directory. Commands
+/// still see the paths in the workspace, because they see the whole workspace.
 ///
-/// If the workspace is the root of the file system, no path is removed, because nothing is outside.
+/// If the workspace is the root of the file system, no path is removed, because no file lies
+/// outside of the workspace.
 pub(crate) fn remove_redirectable(settings: &mut LocalExecSettings, roots: &[PathBuf]) {
     let mounts = mounts::all(settings);
     let writable = mounts.iter().filter(|it| it.access == HostDirectoryAccess::ReadWrite);
@@ -36,12 +37,14 @@ pub(crate) fn remove_redirectable(settings: &mut LocalExecSettings, roots: &[Pat
     }
 }
 
-/// Of the file itself, not of what it links to.
+/// Returns the identity of the file at `path`. If it is a link, this is the identity of the link
+/// itself.
 fn identity(path: &Path) -> Option<Identity> {
     path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether one of the directories is met when the kernel resolves the path, link by link.
+/// Returns whether the kernel passes through one of the directories when it resolves the path,
+/// including all links in it. Also returns true if there are too many links.
 fn leads_through(path: &Path, directories: &BTreeSet<Identity>) -> bool {
     let mut at = PathBuf::from("/");
     let mut rest = Vec::new();
@@ -69,7 +72,7 @@ fn leads_through(path: &Path, directories: &BTreeSet<Identity>) -> bool {
     false
 }
 
-/// Puts the names of a path on a stack, the first one on top.
+/// Pushes the components of a path on a stack, so that the first component is on top.
 fn push(rest: &mut Vec<OsString>, path: &Path) {
     let name = |component: Component<'_>| match component {
         Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),

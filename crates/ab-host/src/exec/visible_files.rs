@@ -26,7 +26,7 @@ use crate::local::Shared;
 use crate::process::watchdog;
 use crate::sandbox::bwrap::{Cover, With};
 
-/// A directory of the host that a command sees.
+/// A directory of the host that a command sees, with the paths in it that are covered.
 #[derive(Debug)]
 pub(super) struct VisibleDirectory {
     pub(super) handle: OwnedFd,
@@ -35,11 +35,12 @@ pub(super) struct VisibleDirectory {
     /// The path of the directory in the tree that the caller sees.
     pub(super) at: WsPath,
     pub(super) covers: Vec<Cover>,
-    /// The files that determined the choice of covers. When the covers are mounted, the same files
-    /// must still be there.
+    /// The files that were examined to choose the covers (mounts over restricted paths). When the
+    /// covers are mounted, the same files must still be at these paths.
     pub(super) seen: Vec<Seen>,
     pub(super) read_only: bool,
-    /// Files at paths that commands must not create. They exist until the command has ended.
+    /// Empty files at paths that commands must not create, see [`Placeholder`]. They exist until
+    /// the command has ended.
     pub(super) placeholders: Vec<Placeholder>,
     /// Whether other processes may replace this directory, or a directory above it, while the
     /// command starts.
@@ -63,7 +64,7 @@ impl VisibleDirectory {
         self.covers.iter().any(|cover| cover.below == below.as_str())
     }
 
-    /// Returns whether `below` lies in a part of the directory that is read-only for commands.
+    /// Returns whether commands may only read `below`.
     fn is_kept(&self, below: &WsPath) -> bool {
         let above = |cover: &&Cover| {
             let rest = below.as_str().strip_prefix(cover.below.as_str());
@@ -74,7 +75,7 @@ impl VisibleDirectory {
     }
 }
 
-/// A file inside a directory, in the state in which it was found.
+/// A file inside a directory, and its identity when it was examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) below: String,
@@ -84,7 +85,8 @@ pub(super) struct Seen {
 
 #[derive(Debug)]
 pub(super) struct VisibleFiles {
-    /// The workspace or the scope, followed by its neighbours.
+    /// The workspace or scope of the command, followed by the other workspaces that are mounted
+    /// beside it.
     pub(super) visible: Vec<VisibleDirectory>,
     pub(super) cwd: OwnedFd,
     /// Host directories that are visible in addition to the workspace.
@@ -189,7 +191,8 @@ pub(super) async fn open(
     .await
 }
 
-/// Creates the `VisibleFiles` from the two directories that every command has.
+/// Creates the `VisibleFiles` from the handles of the scope root (`own`) and of the working
+/// directory.
 fn opened(
     shared: &Shared,
     request: &ExecRequest,
@@ -368,7 +371,8 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     }
 }
 
-/// Finds out what must be covered in a directory so that the restrictions hold.
+/// Chooses what must be mounted over paths of a directory (the covers) so that the restrictions
+/// hold.
 fn covered(
     handle: OwnedFd,
     root: &WsPath,
@@ -398,7 +402,8 @@ fn covered(
         let target = match pin(&mut visible, &below, root, jail, act)? {
             Way::Whole => below,
             Way::Missing(at) => at,
-            // Nothing can be created below a file, and the file's cover keeps the file in place.
+            // Nothing can be created below a file. The cover over the file prevents that a command
+            // replaces it.
             Way::File => continue,
         };
         // Two restricted paths may lie in the same missing directory, which needs only one cover.
@@ -427,7 +432,7 @@ fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     needed
 }
 
-/// How much of a restricted path exists.
+/// The result of looking for a restricted path: how much of it exists.
 enum Way {
     Whole,
     /// The path exists up to this directory, which is missing.
@@ -436,8 +441,8 @@ enum Way {
     File,
 }
 
-/// Covers each directory on the way to a restricted path with itself, as a mount. So commands
-/// cannot move the directory away and replace it.
+/// Mounts each directory on the way to a restricted path over itself. Commands cannot rename a
+/// mount point, so they cannot move the directory away and replace it.
 fn pin(
     visible: &mut VisibleDirectory,
     below: &WsPath,
@@ -474,7 +479,7 @@ fn pin(
     Ok(Way::Whole)
 }
 
-/// Covers one path, so that commands cannot see, change or create it.
+/// Mounts a cover over one path, so that commands cannot see, change or create it.
 fn cover(
     visible: &mut VisibleDirectory,
     below: WsPath,
@@ -511,7 +516,7 @@ fn cover(
 /// How often to look again for a placeholder that was just removed.
 const TRIES: usize = 16;
 
-/// Creates or joins a placeholder at `path`.
+/// Creates a placeholder at `path`, or joins the one that another command has created there.
 fn held(
     jail: &Jail,
     path: &WsPath,

@@ -120,7 +120,7 @@ pub(super) fn landlock() -> HostFeatureReport {
     landlock_of(kernel_abi.unwrap_or(abi as i32))
 }
 
-/// What a version of Landlock offers that works.
+/// Reports what this version of Landlock can restrict. The version was tested already.
 fn landlock_of(version: i32) -> HostFeatureReport {
     if let Some(cause) = too_old(version) {
         let lack = Lack::new(cause, "run a kernel from 6.2 on");

@@ -82,7 +82,7 @@ impl Programs {
     }
 }
 
-/// Why a program failed.
+/// Why a program failed, and what it printed before.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) text: String,

@@ -87,8 +87,8 @@ impl Jail {
             // The part of the path that exists contains no link.
             Some(_) => return None,
         }
-        // The walk keeps track of the real path only if there are rules, so add a rule that matches
-        // nothing.
+        // The walk keeps track of the real path only if there are rules. So pass a rule that
+        // matches no path.
         let nothing = AccessRulesBelowPrefix {
             read_only: vec!["\0".to_owned()],
             ..AccessRulesBelowPrefix::default()

@@ -83,7 +83,7 @@ fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step
         .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
 }
 
-/// The directory in which a walk starts.
+/// The base of a walk: the directory in which it starts and which it cannot leave.
 pub(super) struct Start<'a> {
     pub(super) base: BorrowedFd<'a>,
     /// The real path of the base, with the rules that apply there.

@@ -39,7 +39,8 @@ pub(crate) struct Groups {
     sites: Vec<Site>,
 }
 
-/// A hierarchy, with our own group in it if that group is visible.
+/// A mounted hierarchy of control groups, with the group of this process in it if that group is
+/// visible.
 #[derive(Debug)]
 struct Site {
     hierarchy: Hierarchy,
@@ -47,7 +48,7 @@ struct Site {
 }
 
 impl Groups {
-    /// Reads the mounts of this host. They are read only once per process.
+    /// Reads which hierarchies this host has mounted. This is done only once per process.
     pub(crate) fn find() -> &'static Groups {
         static FOUND: OnceLock<Groups> = OnceLock::new();
         FOUND.get_or_init(|| {
@@ -168,7 +169,8 @@ impl Site {
         self.version() == Version::First && self.may_have(controller)
     }
 
-    /// Returns what must be done before groups with these controllers can be made in our own group.
+    /// Returns what must be done to our own group before groups with these controllers can be made
+    /// in it.
     fn way(&self, controllers: &[&str]) -> Way {
         match (&self.own, self.version()) {
             (None, _) => Way::Refused(unseen(&self.hierarchy.place)),
@@ -343,10 +345,11 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// In a plain directory that stands for a group: names of the files that the kernel would make in a new group.
+    /// Some tests use a plain directory instead of a control group. A file of this name in it lists
+    /// the files that the kernel would create in each new group.
     pub(super) const KERNEL_FILES: &str = "kernel-files";
 
-    /// Makes the files of a new group if its parent is such a directory.
+    /// Creates the files of a new group if its parent contains a file [`KERNEL_FILES`].
     pub(super) fn add_kernel_files(group: &Path) {
         let Some(parent) = group.parent() else { return };
         let Ok(names) = fs::read_to_string(parent.join(KERNEL_FILES)) else { return };
@@ -356,7 +359,8 @@ mod tests {
         fs::write(group.join(KERNEL_FILES), &names).unwrap();
     }
 
-    /// A real group. `None` if this host cannot make one; then the cause was checked.
+    /// Makes a real control group. Returns `None` if this host cannot make one, after checking the
+    /// error.
     fn real(what: &str, wanted: Wanted) -> Option<Group> {
         match Groups::find().make(&wanted) {
             Ok(group) => Some(group),

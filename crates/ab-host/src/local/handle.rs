@@ -65,7 +65,8 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     Ok(LocalFile { inner, access: options.access })
 }
 
-/// Opens a file by its directory and name. So the file can be created, or can get its own inode.
+/// Opens the file that `act` names through its directory. So a missing file can be created, and a
+/// file with other hard links can get its own inode.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
         FileCreationMode::Never => Missing::Fail,

@@ -166,7 +166,8 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     }
 }
 
-/// Changes exactly the inode that was opened, because this path in `/proc` leads only to it.
+/// Changes the attributes of the inode that was opened. The path in `/proc` leads to exactly that
+/// inode, even if the file was renamed.
 pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if let Some(mode) = attributes.mode {

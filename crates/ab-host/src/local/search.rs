@@ -78,7 +78,7 @@ pub(super) fn search(
     Ok(answering.finish())
 }
 
-/// Where a search starts, and its filters.
+/// Where a search starts, the filters of the search, and their state at the start.
 struct Ways<'a> {
     act: Act<'a>,
     top: Arc<OwnedFd>,
@@ -144,7 +144,7 @@ fn one_file(
     Ok(answering.finish())
 }
 
-/// An entry that has passed the filters.
+/// An entry that the walk has found and that has passed the filters of the search.
 struct Picked {
     path: WsPath,
     kind: FileKind,
@@ -437,7 +437,7 @@ fn is_plain(dir: &OwnedFd) -> bool {
     fstatfs(dir).is_ok_and(|system| matches!(system.f_type, EXT | XFS | BTRFS | TMPFS))
 }
 
-/// A file that reports its end when the search is stopped.
+/// A file for the search thread. Its reads report the end of the file when the search is stopped.
 struct Watched<'a> {
     file: std::fs::File,
     /// Whether a short read means the end of the file.

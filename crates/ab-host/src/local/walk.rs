@@ -73,7 +73,7 @@ pub(crate) enum Trouble {
     NotText,
 }
 
-/// An entry of a directory.
+/// An entry that the walk has found in a directory.
 pub(super) struct Visited<'a> {
     pub(super) parent: &'a WsPath,
     pub(super) directory: &'a Arc<OwnedFd>,
@@ -156,7 +156,7 @@ struct Walk<'a> {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// The path of a directory as the caller sees it, and its real path.
+/// The two paths of a directory: the one that the caller sees, and the real one.
 struct Site {
     path: WsPath,
     place: WsPath,

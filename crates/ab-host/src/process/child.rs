@@ -33,7 +33,7 @@ pub(crate) enum Privileges {
     Drop,
 }
 
-/// What happens to the child when our process ends.
+/// Whether the kernel ends the child when our process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bond {
     /// The kernel kills the child, for whatever reason our process ended.

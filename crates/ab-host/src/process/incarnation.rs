@@ -14,7 +14,8 @@ static RANDOM: LazyLock<String> =
 static PREFIX: LazyLock<String> =
     LazyLock::new(|| format!("{OURS}{}-{}-{}-", namespace(), std::process::id(), *RANDOM));
 
-/// Returns the random text that is part of the marks of all commands of this process.
+/// Returns random text of this process. It is part of the environment variable that marks the
+/// commands of this process.
 pub(crate) fn mark() -> &'static str {
     &RANDOM
 }

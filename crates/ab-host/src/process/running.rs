@@ -21,7 +21,7 @@ use crate::limits::cgroup::Group;
 /// How signals reach a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The command leads a process group.
+    /// The command itself leads a process group, so signals are sent to that group.
     Leader,
     /// The command is inside a bwrap, in its own session. That bwrap forwards no signals.
     Inside,
@@ -37,7 +37,8 @@ pub(crate) struct Running {
     pid: Pid,
     reach: Reach,
     group: Option<Group>,
-    /// The mark in the environment of the process and of every process that it started.
+    /// The value of the environment variable that marks the process and every process that it
+    /// started, see `strays`.
     cookie: String,
 }
 
@@ -112,8 +113,8 @@ impl Running {
         self.kill_rest();
     }
 
-    /// Kills the processes that the process started and left behind, unless they have left its
-    /// group.
+    /// Kills the processes that are still running in the process group after its first process has
+    /// ended.
     pub(crate) fn kill_rest(&self) {
         match (&self.group, self.reach) {
             (Some(group), _) => group.kill(),
@@ -155,7 +156,8 @@ impl Running {
         self.group.as_ref().is_some_and(Group::oom_killed)
     }
 
-    /// Returns the control group, for a caller that can block while it is removed.
+    /// Takes the control group out of this value, so that the caller can remove it where blocking
+    /// is allowed.
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         self.group.take()
     }

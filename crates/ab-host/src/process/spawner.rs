@@ -23,7 +23,7 @@ const ROUND: Duration = Duration::from_millis(20);
 
 enum Order {
     Start(Box<Image>, oneshot::Sender<Answer>),
-    /// Reap a child of ours that was killed.
+    /// Wait for a child of this process that was killed, so that no zombie remains.
     Reap(OwnedFd),
 }
 
@@ -78,7 +78,7 @@ fn lost() -> std::io::Error {
     std::io::Error::other("the thread that starts processes is gone")
 }
 
-/// The error of a start that failed, for callers that need to know the step.
+/// The error of a start that failed. It names the step that failed.
 #[derive(Debug)]
 pub(crate) struct FailedStart(pub(crate) Failed);
 
@@ -90,7 +90,7 @@ impl std::fmt::Display for FailedStart {
 
 impl std::error::Error for FailedStart {}
 
-/// Reaps a killed process in the background.
+/// Hands a killed process to a spawner thread, which reaps it.
 pub(crate) fn reap(handle: OwnedFd) {
     if let Ok(spawner) = spawner() {
         // This fails only if the thread is gone. Then nothing can reap the process.
@@ -98,7 +98,7 @@ pub(crate) fn reap(handle: OwnedFd) {
     }
 }
 
-/// Returns the next of these threads. They take turns.
+/// Returns a spawner thread. The threads are used in turn.
 fn spawner() -> std::io::Result<&'static Sender<Order>> {
     static SPAWNERS: OnceLock<Vec<Sender<Order>>> = OnceLock::new();
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -135,6 +135,8 @@ fn work(orders: &Receiver<Order>) {
             orders.recv_timeout(ROUND)
         };
         match order {
+            // The caller was cancelled while its order waited.
+            Ok(Order::Start(_, answer)) if answer.is_closed() => {}
             Ok(Order::Start(image, answer)) => {
                 let mut copies = Copies::default();
                 let started = child::start(&image, &mut stack, &mut copies);

@@ -32,8 +32,8 @@ const LONGEST_PIECE: usize = 64 * 1024;
 const JOINED_PIECE: usize = 4 * 1024;
 /// The overhead of a piece in bytes: its place in the queue and its allocations.
 const PIECE_COST: usize = 128;
-/// When memory is full, one part in this number is moved at once, so that not every push writes to
-/// disk.
+/// When memory is full, this fraction of it (one eighth) is moved to disk at once, so that not
+/// every push writes to disk.
 const BATCH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Default for Bounds {
     }
 }
 
-/// The result of a read.
+/// What a reader of the output gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Piece(OutputChunk),
@@ -313,7 +313,7 @@ impl Memory {
         ahead.next().map(|record| Read::Piece(record.output(from)))
     }
 
-    /// Answers a read from memory alone.
+    /// Answers a read only from the output in memory.
     fn kept(&self, from: u64) -> Read {
         if from >= self.head {
             return if self.finished { Read::End } else { Read::Nothing };

@@ -1,5 +1,5 @@
-//! Finds processes that have left the process group in which they were started. They are found by a
-//! variable in their environment.
+//! Finds processes that have left the process group in which they were started. They are found by
+//! the *cookie*: an environment variable with a random value, which children inherit.
 //!
 //! If there is neither a namespace nor a control group, there is no better way. A process that also
 //! changes its environment is not found.
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::incarnation;
 
-/// The variable that marks a process of ours.
+/// The name of the variable that marks the processes of our commands.
 pub(crate) const COOKIE: &str = "AGENT_BACKEND_PROCESS";
 
 /// How often the processes are scanned. One scan may miss a process that is just being started.
@@ -29,7 +29,7 @@ pub(crate) fn kill(cookie: &str) {
     }
 }
 
-/// Whether a process has the mark of a command of this process in its environment.
+/// Returns whether a process has the environment variable of a command that this process started.
 pub(crate) fn has_our_mark(pid: u32) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let ours = format!("{}-", incarnation::mark());

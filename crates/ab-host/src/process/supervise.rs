@@ -25,8 +25,8 @@ use super::spool::Spool;
 use super::stream::{ReadEnd, WriteEnd};
 use crate::blocking;
 
-/// How long to wait without output for the pipes of a process that has ended. If this time passes,
-/// a process that could not be killed still holds them.
+/// How long to wait for more output of a process that has ended. If no output arrives for this
+/// long, a process that could not be killed still holds the pipes open.
 const SILENCE: Duration = Duration::from_millis(200);
 /// How long to wait until a killed process has ended.
 const LAST_WAIT: Duration = Duration::from_secs(10);
@@ -101,7 +101,8 @@ pub(crate) struct SupervisorInputs {
 /// the command was ended, they are always killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strays {
-    /// They continue. To find them, every command would have to examine all processes of the host.
+    /// They continue to run. To find them, this process would have to examine all processes of the
+    /// host after every command.
     Left,
     Killed,
 }
@@ -217,8 +218,8 @@ fn says_so(left: &OwnedFd) -> bool {
     rustix::io::read(left, &mut said).is_ok_and(|length| length > 0)
 }
 
-/// Channels that have ended but are not closed yet. Closing them takes some time, and the caller
-/// that waits for the exit should not have to wait for it.
+/// Pipes at their end that are not closed yet. Closing them takes some time, so it is done after
+/// the caller has received the exit.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(std::sync::Mutex<Vec<ReadEnd>>);
 
@@ -233,7 +234,7 @@ impl Spent {
     }
 }
 
-/// Whether the task waits for output, and how many reads there have been.
+/// Whether the task waits for output, and how many reads were done so far.
 #[derive(Debug, Default)]
 struct Pace {
     waits: AtomicBool,

@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, watch};
 use super::incarnation;
 use super::spool::{Read, Spool};
 
-/// Maximum number of running detached processes in all scopes together. One scope may use at most
-/// as many places as it leaves free. If there is no other scope, that is half of them.
+/// Maximum number of running detached processes in all scopes together. The processes of the scope
+/// that starts one count twice, so a single scope can run half of this number.
 pub(crate) const MAX_DETACHED: usize = 512;
 /// Maximum number of ended processes whose output is kept. The oldest ones are dropped first.
 pub(crate) const MAX_ENDED: usize = 64;
@@ -32,8 +32,9 @@ pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// A random number, followed by the mark of our process. It distinguishes processes of this
-    /// driver from those of an earlier driver.
+    /// A random number, followed by the random text of our process. It is part of the environment
+    /// variable that marks each process, and distinguishes processes of this driver from those of
+    /// an earlier driver.
     incarnation: String,
     next: AtomicU64,
     stop: watch::Sender<bool>,
@@ -43,7 +44,7 @@ pub(crate) struct Table {
     starting: Mutex<BTreeMap<u64, WsPath>>,
 }
 
-/// A detached process.
+/// An entry of the table: a detached process, running or ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: ProcessId,
@@ -57,7 +58,8 @@ pub(crate) struct Entry {
     pub(crate) ending: ProcessExitReceiver,
 }
 
-/// Counts as one running process while it exists. It is dropped when the process has ended.
+/// Counts as one running process of the driver while it exists. It is dropped when the process has
+/// ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     table: Arc<Table>,
@@ -84,7 +86,7 @@ impl Table {
         })
     }
 
-    /// Counts one more process. Fails if the driver has ended.
+    /// Counts one more running process. Fails if the driver has ended.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Place> {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +98,8 @@ impl Table {
         ProcessId::new(format!("{}-{}", place.number, &self.incarnation[..8]))
     }
 
-    /// Returns the unique mark that is put into the environment of a process.
+    /// Returns the unique value of the environment variable that marks a process and all processes
+    /// that it starts.
     pub(crate) fn cookie(&self, place: &Place) -> String {
         format!("{}-{}", self.incarnation, place.number)
     }
@@ -105,7 +108,7 @@ impl Table {
         self.stop.subscribe()
     }
 
-    /// Reserves a place for a detached process. Fails if its scope has too many of them.
+    /// Counts one more detached process for its scope. Fails if the scope has too many of them.
     pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
         let scope = cwd.innermost_scope_root();
         let mut starting = self.starting();
@@ -250,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts as many processes as the scope allows. Returns their number.
+    /// Reserves detached processes for a scope until its limit is reached. Returns their number.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
         let cwd = PathParser::lenient().parse(scope).unwrap().into_scope_root();
         for count in 0.. {

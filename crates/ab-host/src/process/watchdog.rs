@@ -7,9 +7,10 @@
 //! - There is one watchdog for the whole process. It is started before the first command that needs
 //!   it. That is a command with a control group, or a command in a bwrap that does not end with us by
 //!   itself. Later commands only check that the watchdog still runs.
-//! - The watchdog finds our groups and processes by name, see [`incarnation`]: groups by their prefix,
-//!   and processes by our mark in their environment. So it does not have to be told about single
-//!   commands. If it was killed and is started again, it knows as much as before.
+//! - The watchdog finds our groups and processes by name, see [`incarnation`]: groups by their
+//!   prefix, and processes by an environment variable that contains random text of our process. So
+//!   it need not learn about single commands. If it is killed and started again, it can still find
+//!   all of them.
 //! - If our process forks a process that does not execute a program, that process holds the socket
 //!   open too. In that case, the watchdog waits for the end of both.
 
@@ -163,7 +164,7 @@ mod tests {
     use crate::limits::cgroup::Groups;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
-    /// A mark that no process has.
+    /// A value of the environment variable that marks commands. No process has it.
     const NOBODY: &str = "0000000000000000";
 
     fn ends(dog: &Watchdog) {

@@ -1,8 +1,8 @@
 //! Builds the arguments of bwrap. They depend only on what a command may see.
 //!
 //! Later mounts cover earlier ones, so the order is important. First comes the system, then the
-//! empty directories, and then the workspace, its neighbours and the paths that are hidden or
-//! read-only. Outer paths come before inner ones.
+//! empty directories, and then the workspace, the other workspaces beside it, and the paths that
+//! are hidden or read-only. Outer paths come before inner ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -119,8 +119,8 @@ const OPTIONAL_SETTINGS: &[&str] = &[
 /// Maximum number of files that are examined below one of the configuration paths.
 const MOST_SETTINGS: usize = 10_000;
 
-/// Parts of `/proc` that change the machine. Root may write to them even without any capability,
-/// and a command may run as root.
+/// Files and directories of `/proc` that change settings of the machine. Root may write to them
+/// even without any capability, and a command may run as root.
 const MACHINE: &[&str] = &[
     "/proc/sys",
     "/proc/sysrq-trigger",
@@ -170,10 +170,10 @@ pub(crate) struct Cover {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum With {
-    /// The same file, as a mount. So no command can move the file, which lies above a covered path,
-    /// to another place.
+    /// The same file, mounted over itself. The file contains a covered path, and commands cannot
+    /// move a mount point to another place.
     Itself,
-    /// The same file, but read-only.
+    /// The same file, mounted over itself, but read-only.
     ReadOnly,
     EmptyDirectory,
     EmptyFile,
@@ -301,7 +301,8 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     for point in &shells {
         said.word(["--remount-ro", point]);
     }
-    // Without this, both could use an unlimited amount of memory.
+    // Without this, commands could write to the tmpfs of `/dev` and of `/`, and use an unlimited
+    // amount of memory.
     said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
@@ -531,7 +532,7 @@ mod tests {
         }
     }
 
-    /// If this were not so, a command could put a link where the next command has a mount.
+    /// Otherwise a command could put a link where the next command has a mount.
     #[test]
     fn every_name_below_a_kept_tmp_with_mounts_is_a_mount_itself() {
         let scope = place("/tmp/work/a", &["/tmp/agentbe-workspace/a", "/tmp/work/a"]);

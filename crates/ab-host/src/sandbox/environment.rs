@@ -16,7 +16,8 @@ use crate::exec::Toolchain;
 pub(crate) const MAX_VARIABLES: usize = 1_000;
 /// Maximum size of all variables together, in bytes. The arguments need space on the same stack.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;
-/// The variable that tells a child which entry of the process table it belongs to.
+/// The variable that marks a command and all processes that it starts. Its value is unique for each
+/// command.
 pub(crate) const PROCESS_VARIABLE: &str = "AGENT_BACKEND_PROCESS";
 
 /// The values of the variables that every child has unless the caller sets them.
@@ -34,7 +35,8 @@ pub(crate) struct Base<'a> {
     /// A directory for caches and histories. Without it, they would be in the home directory.
     pub(crate) caches: Option<&'a str>,
     pub(crate) toolchains: &'a [Toolchain],
-    /// The mark of the process. The caller cannot change it.
+    /// The value of [`PROCESS_VARIABLE`], by which processes of the command are found. The caller
+    /// cannot change it.
     pub(crate) process: &'a str,
     /// Whether variables that load code are accepted.
     pub(crate) code: CodeLoadingEnvVariablePolicy,

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 /// The oldest version of Landlock that is usable. Before it, a file could be truncated without the
 /// right to write to it.
 const NEEDED: ABI = ABI::V3;
-/// The number of [`NEEDED`].
+/// The version number of [`NEEDED`].
 const NEEDED_VERSION: i32 = 3;
 /// The newest version that this file uses.
 const NEWEST: ABI = ABI::V6;
@@ -58,7 +58,7 @@ pub(crate) fn version() -> Option<i32> {
     crate::process::child::landlock_version()
 }
 
-/// Why a version that a kernel has is not enough to isolate commands; `None` if it is.
+/// Returns why this version is too old to isolate commands, or `None` if it is new enough.
 pub(crate) fn too_old(version: i32) -> Option<String> {
     (version < NEEDED_VERSION).then(|| {
         format!(

@@ -45,7 +45,7 @@ impl Arg {
         self.gaps.push(start..self.text.len());
     }
 
-    /// The text, with a NUL in place of each part that is not known.
+    /// The text, with a NUL in place of each part that is not known. A NUL never occurs in a word.
     pub(super) fn shape(&self) -> String {
         let mut shape = String::with_capacity(self.text.len());
         let mut at = 0;
@@ -58,7 +58,7 @@ impl Arg {
         shape
     }
 
-    /// The text, if it is certain what the program receives.
+    /// The text, or `None` if it is not certain which text the program receives.
     pub(super) fn exact(&self) -> Option<&str> {
         (self.known && !self.glob && !self.home && !self.stream).then_some(self.text.as_str())
     }
@@ -130,7 +130,7 @@ impl Arg {
     }
 }
 
-/// The path that a word leads to.
+/// The location that a word leads to if it is used as a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) place: CommandPathLocation,

@@ -26,21 +26,21 @@ pub enum CommandFindingKind {
     /// Changes times of files outside the workspace.
     #[serde(rename = "times-outside")]
     ChangesTimesOutside,
-    /// Signals all processes.
+    /// Sends a signal to all processes.
     KillsEverything,
-    /// A function that starts itself several times without end.
+    /// A function that calls itself in the background without end, so that its processes multiply.
     ForkBomb,
     /// An endless loop that starts programs without waiting for them.
     ForkLoop,
     /// A shell runs code from a pipe or from the output of another program.
     PipesToShell,
-    /// `;`, `&` or a line end between commands
+    /// Separates commands by `;`, `&` or a line end.
     #[serde(rename = "separates")]
     SequentialCommands,
-    /// `&&` or `||`
+    /// Connects commands by `&&` or `||`.
     #[serde(rename = "chains")]
     ConditionalChain,
-    /// `$( … )`, backticks or `<( … )`
+    /// Runs commands in a substitution: `$( … )`, backticks or `<( … )`.
     #[serde(rename = "substitutes")]
     CommandSubstitution,
     /// Which program runs is only known at run time.
@@ -83,7 +83,7 @@ pub enum CommandFindingKind {
     RedirectsEnvironment,
     /// Sets `PATH`, `HOME` or a similar variable.
     SetsEnvironment,
-    /// An endless loop.
+    /// Runs a loop that never ends.
     LoopsForever,
 }
 

@@ -21,8 +21,8 @@ const COMMANDS: [&str; 8] = [
     "BROWSER",
 ];
 
-/// Variables that are judged elsewhere: the home directory where a word uses it, and the search
-/// path by its own rule.
+/// Variables that this file does not judge. `HOME` is judged where a word uses it, and `PATH` has a
+/// rule of its own.
 const JUDGED_ALONE: [&str; 2] = ["HOME", "PATH"];
 
 impl Walk<'_> {

@@ -6,7 +6,7 @@ use super::state::State;
 use super::walk::{Context, Walk};
 use crate::place::CommandPathLocation;
 
-/// Settings whose value git runs without being asked for.
+/// Settings with a command as their value that git runs by itself, during ordinary operations.
 const RUNS: [&str; 13] = [
     "core.sshcommand",
     "core.fsmonitor",
@@ -41,7 +41,7 @@ const GIT_VALUES: &[&str] = &[
 ];
 
 enum Setting {
-    /// Git runs the value without being asked for.
+    /// Git runs the value by itself, during ordinary operations.
     Runs,
     /// The value is shell code.
     Command,
@@ -222,15 +222,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Handles `key=value` after `-c`.
+    /// Judges a setting that is passed as `-c key=value`.
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
         self.configured(&key, &value, CommandFindingKind::HijacksEnvironment, state);
     }
 
-    /// Judges a setting. `effect` is reported if git runs the value of this setting without being
-    /// asked for.
+    /// Judges a setting. `effect` is reported if git runs the value of this setting by itself.
     fn configured(&mut self, key: &str, value: &Arg, effect: CommandFindingKind, state: &State) {
         // Hooks inside the workspace are allowed.
         let outside =

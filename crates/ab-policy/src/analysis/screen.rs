@@ -85,7 +85,8 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
     Ok(())
 }
 
-/// The result of a walk in which words were checked.
+/// Converts the result of a walk to `Ok`, or to an error text that names the refused word or says
+/// why the line cannot be understood.
 fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<(), String> {
     if let Some(Screening { confines, refused: Some(refused), .. }) = walk.screening {
         let Refused { word, reason } = refused;
@@ -115,7 +116,7 @@ fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &s
     word
 }
 
-/// The rules for checking words, and the first word that was refused.
+/// The state of the check: the paths that words may name, and the first word that was refused.
 #[derive(Debug)]
 pub(super) struct Screening<'a> {
     confines: &'a CommandLineCheckContext<'a>,

@@ -137,12 +137,12 @@ impl State {
         Rc::make_mut(&mut self.variables).insert(Rc::from(name), value);
     }
 
-    /// The number of variables.
+    /// The number of variables, for comparison with [`MAX_VARIABLES`].
     pub(super) fn variables(&self) -> usize {
         self.variables.len()
     }
 
-    /// This state with the variables of another state.
+    /// Returns this state, but with the variables of another state.
     pub(super) fn with_variables_of(self, other: &State) -> State {
         State { variables: other.variables.clone(), ..self }
     }

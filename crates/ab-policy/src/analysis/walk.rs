@@ -24,7 +24,8 @@ use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unpar
 const COMMAND_COST: usize = 256;
 /// The cost of a word, in addition to its bytes.
 const WORD_COST: usize = 64;
-/// Variables that a shell sets itself when it starts, so that values from the caller are not used.
+/// Variables that a shell sets itself when it starts. Values that the caller passes for them have
+/// no effect.
 pub(super) const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
@@ -49,7 +50,8 @@ pub(super) struct Walk<'a> {
     pub(super) current: Option<usize>,
     pub(super) shadow: usize,
     pub(super) dialect: Dialect,
-    /// The check of words for paths, if it is enabled.
+    /// The check that refuses words that lead outside of the workspace, see `screen`. `None` if the
+    /// line is only analysed for rules.
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
     /// The findings so far, each with its command, so that none is reported twice.
@@ -57,7 +59,7 @@ pub(super) struct Walk<'a> {
     pub(super) over: bool,
 }
 
-/// The context of a command.
+/// Where a command runs: its standard input, its wrapper, and whether it runs in parallel.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) stdin: Stdin,
@@ -497,7 +499,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Names of the local host.
+/// Names and addresses of the local host, in the forms in which a command may contain them.
 const LOOPBACK: [&str; 4] = ["localhost", "127.0.0.1", "::1", "[::1]"];
 
 /// The flow after one of two alternatives was executed.

@@ -49,8 +49,9 @@ impl PolicyDocumentGuard {
     }
 }
 
-/// The path without the temporary name of a running write. Callers cannot use such names, and the
-/// file gets its final name by a rename, which is judged.
+/// If the last name of the path is the temporary name that a running write uses, returns the parent
+/// directory instead. Callers cannot use such names, and the final name is judged when the file is
+/// renamed to it.
 pub(super) fn without_temporary_name(path: &str) -> &str {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.starts_with(TEMPORARY) { parent } else { path }

@@ -7,7 +7,7 @@ use super::{OneOrMoreWords, PolicyRule, invalid};
 use crate::analysis::{AnalysedCommand, CommandPathAccess, ExpandedShellWord};
 use crate::place::CommandPathLocation;
 
-/// How well a rule matches.
+/// Whether a rule matches a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     No,

@@ -1,7 +1,7 @@
 //! Serializes verdicts as text, for rules files.
 
 pub(super) mod verdict {
-    //! A required verdict.
+    //! Serializes a field that must have a verdict.
 
     use ab_core::Verdict;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -24,7 +24,7 @@ pub(super) mod verdict {
 }
 
 pub(super) mod optional_verdict {
-    //! An optional verdict.
+    //! Serializes a field that may have no verdict.
 
     use ab_core::Verdict;
     use serde::{Deserializer, Serializer};

@@ -18,7 +18,7 @@ pub(super) enum Stop<'a> {
     End,
     Parenthesis,
     Words(&'a [&'a str]),
-    /// At `;;`, `;&` or `esac`.
+    /// At `;;`, `;&` or `esac`, where an arm of `case` ends.
     Arm,
 }
 

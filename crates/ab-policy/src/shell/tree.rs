@@ -27,9 +27,9 @@ pub(crate) enum Link {
 pub(crate) enum End {
     /// The chain is the last one, and nothing follows.
     Last,
-    /// `;` or the end of a line.
+    /// The chain ends with `;` or at the end of a line.
     Separator,
-    /// `&`
+    /// The chain ends with `&`, so it runs in the background.
     Background,
 }
 
@@ -77,9 +77,9 @@ pub(crate) enum Body {
         name: String,
         body: Box<Command>,
     },
-    /// `[[ … ]]`. Contains its operands.
+    /// A test `[[ … ]]`, with its operands.
     Test(Vec<Word>),
-    /// `(( … ))`
+    /// An arithmetic command `(( … ))`.
     Arithmetic(Word),
     Coprocess(Box<Command>),
 }
@@ -130,13 +130,13 @@ impl Redirect {
 pub(crate) enum RedirectKind {
     Read,
     Write,
-    /// `<>`
+    /// `<>` opens the target for reading and writing.
     ReadWrite,
-    /// `>&1`, `<&-` and similar redirects.
+    /// `>&1`, `<&-` and similar redirects copy or close a file descriptor.
     Duplicate,
     /// `<<`. The target is the body of the here-document.
     Document,
-    /// `<<<`
+    /// `<<<` uses the target itself as input (a here-string).
     Text,
 }
 
@@ -168,10 +168,10 @@ pub(crate) enum Part {
         inner: Vec<Part>,
         source: String,
     },
-    /// `$( … )` or backticks.
+    /// `$( … )` or backticks: the output of the commands is inserted.
     Substitution { script: Script, quoted: bool, source: String },
-    /// `<( … )` or `>( … )`
+    /// `<( … )` or `>( … )`: the output or the input of the commands is available as a file.
     Process { script: Script, source: String },
-    /// `$(( … ))`. Contains the expansions inside.
+    /// An arithmetic expansion `$(( … ))`, with the expansions inside it.
     Arithmetic { inner: Vec<Part>, source: String },
 }

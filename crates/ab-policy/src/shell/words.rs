@@ -459,7 +459,7 @@ impl Parser<'_> {
         out.push(Part::Tilde(name.to_owned()));
     }
 
-    /// Copies one character.
+    /// Copies one character of the text to `out`, and continues after it.
     fn copy(&mut self, out: &mut String) {
         if let Some(c) = self.rest().chars().next() {
             out.push(c);

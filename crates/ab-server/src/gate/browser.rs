@@ -47,7 +47,7 @@ impl fmt::Debug for CookieSigningKey {
     }
 }
 
-/// The links and cookies of one server.
+/// The one-time links (tickets) and the cookies of one server.
 #[derive(Debug)]
 pub(crate) struct BrowserSessions {
     host: String,
@@ -100,7 +100,7 @@ impl BrowserSessions {
         Ok(Self { host: format!("{name}.localhost"), key, tickets: Mutex::default() })
     }
 
-    /// Makes a ticket. Returns the host name and the path of the link.
+    /// Makes a ticket for a one-time link. Returns the host name and the path of the link.
     pub(crate) fn issue(&self, now: Moment) -> io::Result<(&str, String)> {
         let ticket = random_text()?;
         let mut tickets = self.tickets();

@@ -47,7 +47,7 @@ impl Default for TokenGuessLimits {
     }
 }
 
-/// The wrong tokens that a port received.
+/// Counts the wrong tokens that a port receives, by address.
 #[derive(Debug)]
 pub(crate) struct Guesses {
     settings: TokenGuessLimits,
@@ -67,7 +67,7 @@ struct Failures {
     waiting: u32,
 }
 
-/// How to respond to a wrong token.
+/// What to do about a wrong token: the new count, and whether to delay or to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
     /// The number of wrong tokens, including this one.

@@ -36,7 +36,7 @@ impl fmt::Debug for AccessToken {
 
 /// The token in an Authorization header.
 pub(crate) fn in_header(value: &[u8]) -> Option<&[u8]> {
-    // Both prefixes have the same length.
+    // The code below relies on both prefixes having the same length.
     const SCHEMES: [&[u8]; 2] = [b"bearer ", b"apikey "];
     let (scheme, token) = value.split_at_checked(SCHEMES[0].len())?;
     let known = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));

@@ -28,7 +28,7 @@ pub(crate) struct SessionView<'a> {
     pub(crate) has_more: bool,
     /// The newest plan of the agent.
     pub(crate) plan: &'a [PlanEntry],
-    /// The delivered result.
+    /// The result that was delivered, if there is one.
     pub(crate) delivered: Option<&'a DeliveryResult>,
     /// The pending approvals of the session.
     pub(crate) approvals: &'a [Approval],
@@ -197,7 +197,7 @@ fn tone(status: SessionStatus) -> &'static str {
     }
 }
 
-/// A button that changes a session.
+/// A button on the page that sends a request to change a session.
 struct Act {
     path: &'static str,
     name: &'static str,

@@ -152,7 +152,7 @@ async fn session(
     Ok(shown(StatusCode::OK, page::session(chrome(surface).await?, &view)))
 }
 
-/// The events of a response.
+/// The events that a response shows, and what it leaves out.
 struct Activity {
     events: Vec<Event>,
     /// The number of older events that are omitted.
@@ -193,7 +193,7 @@ async fn activity(
     })
 }
 
-/// The newest event of one type.
+/// Returns the newest event of one type, if the session has one.
 async fn last(
     surface: &ControlPlaneRoutes,
     id: SessionId,

@@ -1,8 +1,8 @@
-//! Repositories inside a session's tree.
+//! Adds the files of repositories that lie inside a session's tree (nested repositories).
 //!
-//! Git adds a repository inside another one as a link to a commit, without its files. The commit is
-//! not part of the result, so the files would be lost. They are added as plain files instead.
-//! Submodules of the base stay links.
+//! Git adds a nested repository as a link to a commit, without its files. That commit is not part
+//! of the delivery, so the files would be lost. They are added as plain files instead. Submodules
+//! that the base commit already has remain links.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use ab_core::ErrorKind;
 use super::{Inside, Repository};
 use crate::error::{Result, SnapshotError};
 
-/// Maximum number of repositories inside a tree.
+/// Maximum number of nested repositories in one tree.
 const MAX_NESTED: usize = 1000;
 /// Maximum number of bytes of paths in the arguments of one command.
 const MAX_ARGUMENTS: usize = 64 * 1024;
@@ -36,8 +36,8 @@ impl Inside<'_> {
         Ok(nested)
     }
 
-    /// Directories with a repository of their own that are neither ignored nor a submodule of the
-    /// base, outer ones first.
+    /// Returns the directories of nested repositories, outer ones first. Ignored directories and
+    /// submodules of the base commit are left out.
     async fn nested(&self, repository: Repository) -> Result<Vec<String>> {
         let words = ["find", ".", "-mindepth", "2", "-name", ".git", "-prune", "-print0"];
         let found = self.program(repository, &words).await?;
@@ -65,8 +65,8 @@ impl Inside<'_> {
         Ok(nested.into_iter().collect())
     }
 
-    /// Adds the files that a nested repository tracks or does not ignore, and removes those that
-    /// are gone.
+    /// Adds the files that a nested repository tracks or does not ignore. Removes files from the
+    /// index that no longer exist.
     async fn add_files(&self, repository: Repository, directory: &str) -> Result<()> {
         let listed = self
             .git_of_nested(
@@ -79,7 +79,7 @@ impl Inside<'_> {
         let below = format!(":(literal){directory}");
         let known = self.git(repository, &["ls-files", "-z", "--", &below]).await?;
         files.extend(known.split('\0').filter(|path| !path.is_empty()).map(str::to_owned));
-        // The agent may have committed the link itself.
+        // The agent may have committed the link itself. Remove it from the index.
         if files.remove(directory) {
             self.git(repository, &["update-index", "--force-remove", "--", directory]).await?;
         }
@@ -92,13 +92,13 @@ impl Inside<'_> {
     }
 }
 
-/// The directories that contain the `.git` entries that `find` printed.
+/// Returns the directories that contain the `.git` entries that `find` printed.
 fn directories_of(found: &str) -> impl Iterator<Item = String> {
     let parents = found.split('\0').filter_map(|path| path.strip_suffix("/.git"));
     parents.map(|path| path.strip_prefix("./").unwrap_or(path).to_owned())
 }
 
-/// The paths in pieces that fit into the arguments of one command.
+/// Splits the paths into lists that fit into the arguments of one command.
 fn chunks(paths: &BTreeSet<String>) -> Vec<Vec<&str>> {
     let mut chunks: Vec<Vec<&str>> = Vec::new();
     let mut bytes = MAX_ARGUMENTS;

@@ -13,7 +13,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use super::refusal::UploadRefusal;
 use crate::digest::hexadecimal;
 
-/// The name of the directory in the data directory.
+/// The name of the directory with the files of uploads, in the data directory.
 const DIRECTORY: &str = "uploads";
 /// Number of bytes that are read at a time.
 const PIECE: usize = 1024 * 1024;
@@ -63,7 +63,7 @@ impl UploadFiles {
         }
     }
 
-    /// The names of all files.
+    /// Returns the names of the files of all uploads.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,

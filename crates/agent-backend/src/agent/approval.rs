@@ -27,9 +27,9 @@ use crate::ServeClient;
 
 pub use server::ServerApprover;
 
-/// Maximum number of remembered approvals of calls that still wait for another approval.
+/// Maximum number of approvals that are remembered for calls that need another approval too.
 const MAX_GIVEN: usize = 1000;
-/// The tool that starts commands, and the tool that sends input to commands that are still running.
+/// The tool that starts commands, and the tool that sends input to running commands.
 const EXEC: &str = "exec";
 const PROCESS_INPUT: &str = "process_input";
 /// The rule id under which a question is stored.
@@ -194,8 +194,8 @@ impl fmt::Debug for ToolApproval {
     }
 }
 
-/// Wraps a tool, so that each call is first approved by every approval of the session and of its
-/// parent sessions that covers the tool.
+/// Wraps a tool, so that each call waits until all required approvals are given: those of this
+/// session's definition and of its parent sessions that cover the tool.
 pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentTool {
     let inherited = session.inherited_approvals().iter();
     let inherited = inherited.filter(|approval| approval.covers_in_sub_agent(tool));
@@ -222,7 +222,7 @@ pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentToo
     })
 }
 
-/// The approvals that must all approve a call of one tool.
+/// The approvals that one tool needs. A call runs only if all of them approve it.
 struct Questions {
     approvals: Vec<ToolApproval>,
     /// Granted approvals of calls that still wait for another approval, as the index of the
@@ -309,7 +309,7 @@ fn request(
     request
 }
 
-/// The effect of a tool call, in terms of calls on the workspace.
+/// What a tool call does to the workspace: the verbs and paths that a person is asked about.
 struct Acts {
     verb: Verb,
     path: Option<WsPath>,

@@ -13,7 +13,8 @@ const MIB: usize = 1024 * 1024;
 const ANTHROPIC_PICTURE: PictureLimits = PictureLimits { base64_bytes: 5 * MIB, side: 2000 };
 /// Maximum length of all pictures of one message in base64. A whole request may have 32 MB.
 const ANTHROPIC_PICTURES_IN_ALL: usize = 15 * MIB;
-/// Limit on a picture for OpenAI's API, which scales pictures down itself.
+/// The limit of OpenAI's API on the length of a picture. Width and height have no limit, because
+/// the API scales pictures down itself.
 const OPENAI_PICTURE: PictureLimits = PictureLimits { base64_bytes: 20 * MIB, side: u32::MAX };
 const OPENAI_PICTURES_IN_ALL: usize = 30 * MIB;
 /// The text that is sent if a result has no content.

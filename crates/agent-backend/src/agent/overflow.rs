@@ -14,7 +14,8 @@ use super::tool::{AgentTool, ToolContent, ToolResult};
 /// Number of bytes that notes may add to a text of the maximum length.
 const NOTES: usize = 4 * 1024;
 
-/// Where long results of a session are stored. Without a backend they are not stored.
+/// Stores long results of a session's tools in files. Without a backend the files cannot be
+/// written, so the middle of a long result is lost.
 #[derive(Clone, Debug)]
 pub(super) struct ResultStore {
     place: Option<(Backend, OutputFileStore)>,
@@ -32,8 +33,7 @@ impl ResultStore {
         ResultStore { place }
     }
 
-    /// Wraps a tool, so that long results are shortened. Without a backend the rest of a long
-    /// result is lost.
+    /// Wraps a tool, so that long results are shortened and the whole results are stored.
     pub(super) fn bounded(&self, tool: &AgentTool) -> AgentTool {
         let store = self.clone();
         tool.wrapped(move |tool, arguments| {

@@ -208,7 +208,7 @@ struct Session {
     inherited: Inherited,
 }
 
-/// What a sub-agent inherits from the session that started it.
+/// What a sub-agent inherits from its parent session: approvals, restrictions and directory.
 #[derive(Debug, Default)]
 struct Inherited {
     parent: Option<AgentSessionId>,

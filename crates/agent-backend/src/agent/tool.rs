@@ -22,7 +22,7 @@ pub struct AgentTool {
     origin: Option<Arc<ToolOrigin>>,
 }
 
-/// Where a tool of a workspace comes from.
+/// Where a tool that works in a workspace comes from.
 #[derive(Debug)]
 pub(super) struct ToolOrigin {
     /// The name of the tool in the workspace.
@@ -57,7 +57,7 @@ impl AgentTool {
         }
     }
 
-    /// Marks this tool as a tool of a workspace.
+    /// Records that the tool works in a workspace, and where it comes from.
     pub(super) fn of_workspace(mut self, origin: ToolOrigin) -> Self {
         self.origin = Some(Arc::new(origin));
         self
@@ -67,7 +67,8 @@ impl AgentTool {
         self.origin.as_ref()
     }
 
-    /// The tool's name in the workspace. For other tools, the name of the tool.
+    /// The tool's name in its workspace, without the prefix of the toolset. For a tool that does
+    /// not work in a workspace, the name of the tool.
     pub(super) fn original_name(&self) -> &str {
         self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
     }
@@ -90,7 +91,7 @@ impl AgentTool {
         (self.run)(arguments).await
     }
 
-    /// Changes the name of the tool.
+    /// Returns the tool with another name.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Arc::from(name.into());
         self

@@ -25,7 +25,7 @@ const PATH: &str = "/mcp";
 /// Maximum number of bytes that are buffered in each direction.
 const PIPE: usize = 64 * 1024;
 
-/// The MCP server of a remote workspace. Kept in the locator of the workspace.
+/// Where the MCP server of a remote workspace is. It is stored in the workspace's locator.
 pub(crate) struct Place {
     /// `None` if the settings contain no MCP server.
     found: Option<Found>,
@@ -128,7 +128,7 @@ pub(super) fn start(
     Ok((Server { companion: None, serving: Some(serving) }, Box::new(ours)))
 }
 
-/// Sends one request, once.
+/// Sends one request to the MCP server. It is not repeated if it fails.
 async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Response<Answer>> {
     exchange::send(&found.socket, &found.target.server_name, found.time_limit, request).await
 }

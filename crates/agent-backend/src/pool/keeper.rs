@@ -26,7 +26,7 @@ pub(super) struct Keeper {
     limits: Limits,
     ledger: Mutex<Ledger>,
     tasks: Tasks,
-    /// Notified when the number of members decreases.
+    /// Notified when a backend has left the pool.
     fewer: Notify,
 }
 
@@ -64,8 +64,8 @@ impl Keeper {
         self.act(|ledger, effects| ledger.release(member, effects));
     }
 
-    /// Checks again which callers can be served. Called when something outside the pool has
-    /// changed, such as the status of a backend.
+    /// Gives free slots to waiting callers. Called when something outside the pool has changed,
+    /// such as the status of a backend.
     pub(super) fn settle(self: &Arc<Self>) {
         self.act(|_, _| ());
     }
@@ -99,7 +99,7 @@ impl Keeper {
         self.lock().verdict()
     }
 
-    /// Ends the pool without waiting and without destroying its backends.
+    /// Ends the pool without waiting. Its backends are dropped, but not destroyed.
     pub(super) fn abandon(&self) {
         let mut effects = Effects::default();
         self.lock().abandon(&mut effects);
@@ -107,7 +107,7 @@ impl Keeper {
         self.fewer.notify_waiters();
     }
 
-    /// Changes the ledger, then performs the resulting actions.
+    /// Changes the ledger, serves waiting callers, and then performs the resulting actions.
     fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Ledger, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let answer = {
@@ -161,7 +161,7 @@ impl Keeper {
     }
 }
 
-/// Reports the result of a creation to the ledger, even if the factory panics.
+/// Runs the factory, and reports the result to the ledger even if the factory panics.
 struct Birth {
     keeper: Arc<Keeper>,
     id: MemberId,
@@ -192,7 +192,7 @@ impl Drop for Birth {
     }
 }
 
-/// Reports the end of a destruction to the ledger, even if the driver panics.
+/// Destroys a backend, and reports the end to the ledger even if the driver panics.
 struct End {
     keeper: Arc<Keeper>,
     id: MemberId,

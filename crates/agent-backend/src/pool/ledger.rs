@@ -1,4 +1,6 @@
-//! The state of a pool: its members and its waiting callers. Plain data, changed under one lock.
+//! The state of a pool: its members and its waiting callers. Plain data, changed under one lock. A
+//! *member* is a backend of the pool, also while it is being created or destroyed. A *seated*
+//! member occupies one of the limited slots.
 //!
 //! - A key has at most one member, which is being created, live, or being destroyed.
 //! - The number of seated members is limited. Retired members are dead, have no key and do not
@@ -19,7 +21,7 @@ use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
 use super::stats::BackendPoolStats;
 
-/// A caller that waits for a free slot, in which its backend can be created.
+/// A caller in the queue. It waits for a free slot, in which its backend can be created.
 struct Ticket {
     id: TicketId,
     key: Option<Arc<str>>,
@@ -33,12 +35,13 @@ pub(super) struct Ledger {
     seated: BTreeMap<MemberId, Member>,
     retired: BTreeMap<MemberId, Member>,
     keys: HashMap<Arc<str>, MemberId>,
-    /// The queue, in order of arrival, which is also the order of the ids.
+    /// The callers in the queue, in order of arrival. Their ids have the same order.
     line: VecDeque<Ticket>,
     /// All waiting callers: those in the queue, and those whose backend is being created.
     asking: HashMap<TicketId, Answer>,
     failed_destroys: u64,
-    /// The number of failures since the pool was closed, and the first failure.
+    /// The number of backends that could not be destroyed since the pool was closed, and the first
+    /// error.
     failures: Option<(usize, Error)>,
 }
 
@@ -77,7 +80,7 @@ impl Ledger {
         Some((id, held.backend.clone()))
     }
 
-    /// Adds a caller that will be answered later.
+    /// Adds a caller that waits for a backend. It gets its answer through `answer`.
     pub(super) fn enter(
         &mut self,
         key: Option<Arc<str>>,
@@ -128,7 +131,8 @@ impl Ledger {
         }
     }
 
-    /// Handles the result of the factory.
+    /// Records the backend that the factory has made, and gives it to the callers that wait for it.
+    /// If the factory failed, they receive its error.
     pub(super) fn made(&mut self, id: MemberId, made: Result<Held>, effects: &mut Effects) {
         let Some(asked) = self.seated.get_mut(&id).and_then(Member::take_asked) else {
             effects.discard.push(Box::new(made));
@@ -157,7 +161,8 @@ impl Ledger {
         }
     }
 
-    /// Releases one use of a backend.
+    /// Counts one user of a backend less. The last user's release makes the backend idle, or starts
+    /// its destruction if it cannot be used again.
     pub(super) fn release(&mut self, id: MemberId, effects: &mut Effects) {
         let Some(member) = self.member(id) else { return };
         let Phase::Live { held, users, idle_since } = &mut member.phase else { return };
@@ -169,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// Handles the end of a destruction.
+    /// Removes a member whose destruction has ended, and records the error if it failed.
     pub(super) fn ended(&mut self, id: MemberId, ended: Result<()>, effects: &mut Effects) {
         if let Err(error) = ended {
             self.failed_destroys += 1;
@@ -214,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// Clears the state without destroying backends.
+    /// Removes all members and callers from the state. The backends are dropped, but not destroyed.
     pub(super) fn abandon(&mut self, effects: &mut Effects) {
         self.closed = true;
         self.keys.clear();
@@ -256,7 +261,7 @@ impl Ledger {
         ids.iter().any(|id| self.seated.contains_key(id) || self.retired.contains_key(id))
     }
 
-    /// The result of closing the pool.
+    /// The result of closing the pool: the first error of a destruction, if there was one.
     pub(super) fn verdict(&self) -> Result<()> {
         match &self.failures {
             None => Ok(()),
@@ -362,7 +367,7 @@ impl Ledger {
         }
     }
 
-    /// Starts to destroy a live member.
+    /// Marks a live member as ending, and starts to destroy its backend.
     fn end(&mut self, id: MemberId, effects: &mut Effects) {
         if let Some(held) = self.member(id).and_then(Member::take_held) {
             effects.destroy.push((id, held));

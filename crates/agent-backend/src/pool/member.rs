@@ -41,7 +41,7 @@ pub(super) enum Phase {
     Ending,
 }
 
-/// A backend that the pool owns.
+/// A backend of the pool, and what the pool knows about its connection.
 pub(super) struct Held {
     pub(super) backend: Backend,
     /// Whether the backend has ever been connected.
@@ -90,7 +90,7 @@ impl Member {
         matches!(&self.phase, Phase::Live { held, .. } if held.is_dead())
     }
 
-    /// Ends the creation and returns the callers that wait for the backend.
+    /// If the backend is being created, marks the member as ending and takes the callers that wait.
     pub(super) fn take_asked(&mut self) -> Option<BTreeSet<TicketId>> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Creating { asked } => Some(asked),
@@ -101,7 +101,7 @@ impl Member {
         }
     }
 
-    /// Marks the member as ending and returns its backend, which the caller must destroy.
+    /// Marks the member as ending and takes its backend, which the caller must destroy.
     pub(super) fn take_held(&mut self) -> Option<Held> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Live { held, .. } => Some(held),

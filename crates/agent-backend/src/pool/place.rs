@@ -15,7 +15,8 @@ pub(super) struct Place {
     pub(super) keeper: Arc<Keeper>,
     pub(super) ticket: TicketId,
     pub(super) key: Option<Arc<str>>,
-    /// Dropping the receiver also drops a lease that was already sent, so that no lease is lost.
+    /// Receives the lease. If the receiver is dropped, a lease that was already sent is dropped
+    /// too, which releases the backend.
     pub(super) answer: oneshot::Receiver<Result<BackendLease>>,
 }
 

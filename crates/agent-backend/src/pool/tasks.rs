@@ -7,7 +7,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The list of tasks is first cleaned up when it reaches this length.
+/// Minimum length of the list of tasks at which finished tasks are removed from it.
 const SORT_AT_LEAST: usize = 64;
 
 pub(super) struct Tasks {
@@ -17,7 +17,7 @@ pub(super) struct Tasks {
 
 struct State {
     running: Vec<JoinHandle<()>>,
-    /// The list is next cleaned up when it reaches this length.
+    /// The length of the list at which finished tasks are removed the next time.
     sort_at: usize,
     ended: bool,
 }

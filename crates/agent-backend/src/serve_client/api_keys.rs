@@ -19,7 +19,7 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/keys", body(&request)?).await
     }
 
-    /// One page of all API keys, newest first. Revoked keys are included.
+    /// Returns one page of all API keys, newest first. Revoked keys are included.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ impl ApprovalQuery {
 }
 
 impl ServeClient {
-    /// One page of the approvals, newest first.
+    /// Returns one page of the approvals that match the query, newest first.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl ServeClient {
         self.json(Method::GET, &query.path(), Bytes::new()).await
     }
 
-    /// The pending approvals of a session.
+    /// Returns the pending approvals of a session.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl ServeClient {
         Ok(self.approvals(&query).await?.items)
     }
 
-    /// One approval.
+    /// Returns the approval with this id.
     ///
     /// # Errors
     ///

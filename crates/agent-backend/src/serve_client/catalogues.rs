@@ -32,7 +32,7 @@ impl RepoCatalogueQuery {
 }
 
 impl ServeClient {
-    /// The agents that tasks can name.
+    /// Returns the agents that tasks can name.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl ServeClient {
         Ok(all.items)
     }
 
-    /// The runtimes that tasks can name.
+    /// Returns the runtimes that tasks can name.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl ServeClient {
         Ok(all.items)
     }
 
-    /// The machines that run sessions.
+    /// Returns the machines that run sessions.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl ServeClient {
         Ok(all.items)
     }
 
-    /// One page of the projects that sessions belong to.
+    /// Returns one page of the projects that sessions belong to.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl ServeClient {
         self.json(Method::GET, &query.on("/api/v1/projects"), Bytes::new()).await
     }
 
-    /// One page of the repositories that sessions worked on or that were imported.
+    /// Returns one page of the repositories that sessions worked on or that were imported.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/repos", body(request)?).await
     }
 
-    /// The branches of a repository. If the server can read the repository, they are at most one
-    /// minute old.
+    /// Returns the branches of a repository. If the server can read the repository, the list is at
+    /// most one minute old.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One page of the workspaces that exist, newest first. If `status` is given, only workspaces
-    /// with this status.
+    /// Returns one page of the workspaces that exist, newest first. If `status` is given, returns
+    /// only workspaces with this status.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One workspace with its disk use and the sessions that worked in it.
+    /// Returns one workspace with its disk use and the sessions that worked in it.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/drafts", body(content)?).await
     }
 
-    /// One page of the caller's drafts, newest first.
+    /// Returns one page of the caller's drafts, newest first.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl ServeClient {
         self.json(Method::GET, &path, Bytes::new()).await
     }
 
-    /// One draft.
+    /// Returns the draft with this id.
     ///
     /// # Errors
     ///

@@ -27,7 +27,8 @@ impl ServeClient {
         self.json(Method::POST, &path, Bytes::new()).await
     }
 
-    /// One page of the audit of a session, which records which caller did what, oldest first.
+    /// Returns one page of the audit of a session, oldest first. It records which caller made which
+    /// call.
     ///
     /// # Errors
     ///

@@ -10,11 +10,11 @@ use serde_json::Value;
 /// Maximum length of a body that is quoted although it is not JSON.
 const MAX_TEXT: usize = 300;
 
-/// The fields of the three kinds of error bodies.
+/// The fields of error bodies. A server uses three formats, and this struct reads all of them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
-    /// A problem document (RFC 9457).
+    /// The title of a problem document (RFC 9457).
     title: Option<String>,
     detail: Option<String>,
     errors: BTreeMap<String, Vec<String>>,
@@ -77,7 +77,7 @@ fn bare(server: &str, status: StatusCode) -> String {
     format!("{server} answered {status}")
 }
 
-/// The body, if it is short plain text.
+/// Returns the body if it is short and its content type is `text/plain`.
 fn text(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let text = std::str::from_utf8(body).ok()?.trim();

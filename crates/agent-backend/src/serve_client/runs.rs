@@ -76,7 +76,7 @@ impl ServeClient {
         Ok(data)
     }
 
-    /// One run.
+    /// Returns the run with this id.
     ///
     /// # Errors
     ///

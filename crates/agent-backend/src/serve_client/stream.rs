@@ -42,8 +42,8 @@ pub(super) struct MessageStream {
     connection: Option<Connection>,
     ready: VecDeque<NumberedMessage>,
     has_ended: bool,
-    /// When the server became unreachable, and how long to wait before the next attempt. `None`
-    /// while it can be reached.
+    /// Set while the server cannot be reached: since when, and how long to wait before the next
+    /// attempt.
     outage: Option<Outage>,
     status: watch::Sender<ConnectionStatus>,
 }

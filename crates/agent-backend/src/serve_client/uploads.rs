@@ -23,7 +23,7 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/uploads", body(request)?).await
     }
 
-    /// An upload with its offset and, if it is not complete, a new signed URL.
+    /// Returns an upload with its offset. If it is not complete, it has a new signed URL.
     ///
     /// # Errors
     ///

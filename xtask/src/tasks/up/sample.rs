@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 /// The name of the branch with the one commit.
 pub(super) const BRANCH: &str = "main";
 
-/// Name, mode and content.
+/// The files of the repository: name, mode and content of each.
 const FILES: &[(&str, u32, &str)] = &[
     ("README.md", 0o644, include_str!("sample/README.md")),
     ("words", 0o755, include_str!("sample/words")),
@@ -22,7 +22,8 @@ pub(super) fn make(directory: &Path) -> Result<()> {
     if directory.exists() {
         return Ok(());
     }
-    // Renamed at the end, so that an interrupt leaves no incomplete repository.
+    // Make the repository under another name and rename it at the end, so that an interrupt leaves
+    // no incomplete repository.
     let unfinished = directory.with_extension("unfinished");
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)

@@ -21,7 +21,7 @@ const PORT: u16 = 3001;
 /// If the server takes longer to answer, it counts as broken.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The label of the line with the link.
+/// The label of the line in which the server prints its link.
 const LINK: &str = "browser";
 
 /// The sample repository, the data directory beside it, and the program.

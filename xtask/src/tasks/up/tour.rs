@@ -10,7 +10,7 @@ use crate::failure::{Failure, exit_code};
 use crate::scratch::Scratch;
 use crate::step::quoted;
 
-/// The expected result of a stop of the tour.
+/// Whether a command of the tour should succeed or be refused.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Expect {
     Success,
@@ -118,7 +118,7 @@ const STOPS: &[Stop] = &[
     },
 ];
 
-/// Runs all stops with `binary`. The workspace is always removed.
+/// Runs all commands of the tour with `binary`. The temporary workspace is always removed.
 pub(crate) fn walk(binary: &Path) -> Result<(), Failure> {
     let workspace = Scratch::new("agent-backend-tour")?;
     println!("\nA first tour, in the temporary workspace {}", workspace.path().display());

@@ -68,7 +68,8 @@ pub(crate) struct Install {
     pub(crate) json: bool,
 }
 
-/// The agents, where they are installed, and what this machine offers them.
+/// The configuration with the agents, the directory with installed agents, and the programs and
+/// credentials that agents find on this machine.
 pub(crate) struct AgentsHere {
     config: Config,
     directory: AgentInstallDir,

@@ -90,7 +90,7 @@ pub(crate) async fn tell(
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
             let kept = match daemon.backend {
-                // The name may be misspelt.
+                // Say so, because the user may have misspelt the name of an existing directory.
                 Kind::Local if known.is_created => " (a new directory)",
                 Kind::Local => "",
                 // A workspace in memory has no relation to the host directory of the same name.

@@ -24,9 +24,10 @@ const HOST_KEY: &str = "ssh_host_ed25519_key";
 pub(crate) struct ServedRoot {
     root: PathBuf,
     backend: Backend,
-    /// The part that callers get: without the data directory, if that is inside.
+    /// The handle that callers use. If the data directory lies inside the directory, this handle
+    /// hides it.
     handle: Backend,
-    /// The data directory, if it is inside.
+    /// The path of the data directory inside the directory. `None` if it lies elsewhere.
     hidden: Option<String>,
     ssh: SshServer,
     lanes: SshConnectionThreads,

@@ -202,7 +202,7 @@ fn default_host_key(is_root: bool, state: Result<PathBuf, Failure>) -> PathBuf {
     }
 }
 
-/// Where users are named.
+/// Where the user named the users of SSH, for error messages.
 #[derive(Clone, Copy)]
 enum UsersFrom {
     Flag,

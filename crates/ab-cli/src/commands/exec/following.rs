@@ -14,7 +14,7 @@ use crate::workspace::WorkspaceFlags;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watching<'a> {
     pub(crate) workspace: &'a WorkspaceFlags,
-    /// Bytes of each output that are shown.
+    /// Maximum number of bytes of each output that are shown. `None` for no limit.
     pub(crate) max_output: Option<u64>,
     /// Whether to print no notes.
     pub(crate) quiet: bool,

@@ -32,13 +32,13 @@ const INPUT_BLOCK: usize = 16 * 1024;
 /// What an interrupt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupts {
-    /// It is passed on to the command, which belongs to this process.
+    /// The interrupt is passed on to the command, because the command belongs to this process.
     PassOn,
-    /// It ends the following. The command keeps running.
+    /// The interrupt ends this process's wait for the command. The command keeps running.
     Leave,
 }
 
-/// How much of one channel was shown.
+/// How many bytes of one output channel were shown, and how many there were.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) shown: u64,

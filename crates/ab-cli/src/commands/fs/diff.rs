@@ -349,7 +349,7 @@ fn value(change: &PathDifference) -> Value {
     })
 }
 
-/// The totals over all changes.
+/// The numbers of changes and of changed lines over the whole comparison.
 #[derive(Debug, Default)]
 struct Totals {
     added: u64,

@@ -103,7 +103,7 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
     }
 }
 
-/// Why a result may be incomplete.
+/// What a search result does not contain, and why.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {
     pub(crate) left_out: IgnoredEntryCounts,

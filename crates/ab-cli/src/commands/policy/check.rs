@@ -101,7 +101,8 @@ pub(crate) struct CheckedCommand<'a> {
 /// What the rules decide about a command line.
 pub(crate) struct Decision {
     pub(crate) judgement: PolicyJudgement,
-    /// Why the check of isolation `software` refuses it.
+    /// The error of the path check that the isolation `software` consists of, if it refuses the
+    /// line.
     pub(crate) screened: Option<Error>,
 }
 

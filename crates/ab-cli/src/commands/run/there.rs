@@ -24,7 +24,7 @@ pub(super) struct FollowedRun<'a> {
     pub(super) client: &'a ServeClient,
     pub(super) run: RunId,
     pub(super) space: SpaceId,
-    /// Everything up to the question with this id was shown before.
+    /// The approval up to whose question the updates of the run were already shown.
     pub(super) after: Option<ApprovalId>,
     pub(super) operations: Vec<Operation>,
     pub(super) approve: Approve,
@@ -112,7 +112,7 @@ pub(super) async fn follow(
             RunUpdate::WaitingForApproval(parked) => {
                 let Some(id) = asks(&parked) else { continue };
                 let approval = match client.approval(id).await {
-                    // The token of a space reads no approvals.
+                    // A caller with the token of a space is not allowed to read approvals.
                     Err(error) if error.kind() == ErrorKind::DeniedByPolicy => {
                         terminal.note(
                             "the run waits for the decision of a person, and this token cannot decide; \

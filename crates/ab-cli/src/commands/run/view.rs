@@ -13,26 +13,27 @@ const MAX_PARTIAL_LINE: usize = 8 * 1024;
 /// Where the output of commands comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputSource {
-    /// All of it comes while the command runs.
+    /// From this process: all of the output arrives while the command runs.
     Process,
-    /// The beginning may come while the command runs, and all of it comes with the event.
+    /// From a server: some of the output may arrive while the command runs. The event at its end
+    /// contains all of it.
     Server,
 }
 
-/// Makes lines of operations, output and events.
+/// Converts operations, output and events to lines of text.
 pub(super) struct RunView {
     source: OutputSource,
     operations: HashMap<String, Operation>,
-    /// The operation whose first lines were shown.
+    /// The id of the operation whose introductory lines were shown last.
     begun: Option<String>,
     stdout: ShownOutput,
     stderr: ShownOutput,
 }
 
-/// How much of a channel was shown.
+/// How much of one output channel was shown.
 #[derive(Default)]
 struct ShownOutput {
-    /// The last line, which may go on.
+    /// The beginning of a line whose end has not arrived yet.
     partial: Vec<u8>,
     bytes: usize,
 }
@@ -161,7 +162,7 @@ fn begun(operation: &Operation) -> Vec<String> {
 /// What an operation was about. Used in a result line if no line above it shows the operation.
 fn subject(operation_type: OperationType, id: &str, operation: Option<&Operation>) -> String {
     let path = match operation {
-        // The line above already shows it.
+        // The line above already shows what the operation was about.
         Some(Operation::Message { .. } | Operation::EditFile { .. } | Operation::Shell { .. }) => {
             return String::new();
         }

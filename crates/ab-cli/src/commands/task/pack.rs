@@ -1,8 +1,9 @@
 //! Packs a directory into a tar archive piece by piece. The whole archive is never in memory or on
 //! the disk.
 //!
-//! An agent may have written the directory. So no link in it is followed, also not one in the place
-//! of a directory that git tracks, and git runs none of the programs that the repository names.
+//! An agent may have written the directory. So no link in it is followed, not even if it replaced a
+//! directory that git tracks. Git runs none of the programs that the settings of the repository
+//! name.
 
 use std::collections::VecDeque;
 use std::env;
@@ -33,7 +34,8 @@ const OVERRIDES: &[&str] = &[
     "core.alternateRefsCommand=true",
     "core.sshCommand=false",
 ];
-/// Variables for the same purpose. No protocol may be used, so nothing that is missing is fetched.
+/// Environment variables for the same purpose. Git may use no protocol, so it cannot fetch missing
+/// objects.
 const ENVIRONMENT: &[(&str, &str)] =
     &[("GIT_NO_LAZY_FETCH", "1"), ("GIT_ALLOW_PROTOCOL", "none"), ("GIT_OPTIONAL_LOCKS", "0")];
 
@@ -45,11 +47,12 @@ pub(super) struct PackedDirectory {
     entries: VecDeque<TarEntry>,
     /// The size of the whole archive.
     pub(super) size: u64,
-    /// Links that lead out of the directory, sockets and other special files, and nested repositories.
+    /// Number of entries that were left out: links that lead out of the directory, sockets and
+    /// other special files, and nested repositories.
     pub(super) left_out: u64,
-    /// The file whose content is being read, its path and the bytes that are missing.
+    /// The file that is being read, its path, and the number of bytes that remain to be read.
     current: Option<(File, PathBuf, u64)>,
-    /// Bytes that are ready.
+    /// Bytes of the archive that were produced but not returned yet.
     ready: Vec<u8>,
     is_over: bool,
 }
@@ -150,9 +153,10 @@ impl PackedDirectory {
         let path = self.root.join(&relative);
         let (parent, name) = match self.parent(&relative) {
             Ok(found) => found,
-            // A directory with files that git tracks, but that was removed.
+            // Git tracks files in this directory, but the directory was removed.
             Err(Errno::NOENT) => return Ok(()),
-            // A link or a file in the place of a directory. What it leads to is not in this one.
+            // A link or a file has replaced the directory. The files at the target of the link are
+            // not packed.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::INVAL) => {
                 self.left_out += 1;
                 return Ok(());
@@ -197,14 +201,14 @@ impl PackedDirectory {
 }
 
 impl PackedDirectory {
-    /// The directory of a file and its name there, without following any link.
+    /// Opens the directory of a file without following any link. Also returns the name of the file.
     fn parent(&self, relative: &Path) -> Result<(OwnedFd, OsString), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut names = Vec::new();
         for component in relative.components() {
             match component {
                 Component::Normal(name) => names.push(name),
-                // An index that was made by hand can name anything.
+                // The index of a repository can be manipulated to contain any path.
                 _ => return Err(Errno::INVAL),
             }
         }
@@ -218,26 +222,28 @@ impl PackedDirectory {
 
     fn open(&self, relative: &Path) -> Result<File, Errno> {
         let (parent, name) = self.parent(relative)?;
-        // Something else may have its name by now: a link, or a pipe that nobody writes to.
+        // The name may now belong to a link, which is not followed, or to a pipe, which is not
+        // waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(File::from(sys::openat(parent, name, flags, Mode::empty())?))
     }
 }
 
-/// Whether the server's decoder accepts the entry. Links must stay inside the archive.
+/// Whether the server would accept the entry. It refuses links that lead out of the archive.
 fn is_accepted(header: &[u8]) -> bool {
     let mut decoder = TarDecoder::default();
     decoder.feed(header);
     matches!(decoder.next(), Ok(Some(_)))
 }
 
-/// The files that git tracks or does not ignore. `None` outside a repository, or without git.
+/// Lists the files that git tracks or does not ignore. `None` if the directory is in no repository
+/// or git is not installed.
 async fn tracked(root: &Path) -> Option<Vec<PathBuf>> {
     let path: Vec<_> = env::split_paths(&env::var_os("PATH")?).collect();
     let git = HostProgram::find("git", &path).ok()?;
     let settings = OVERRIDES.iter().flat_map(|setting| ["-c", setting]);
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
-    // A variable of the caller must not name another repository, or settings of its own.
+    // Do not pass on git's variables: they could name another repository, or contain settings.
     let is_git = |name: &OsString| name.as_encoded_bytes().starts_with(b"GIT_");
     let inherited = env::vars_os().filter(|(name, _)| !is_git(name));
     let ours = ENVIRONMENT.iter().map(|(name, value)| (OsString::from(name), value.into()));
@@ -346,7 +352,7 @@ mod tests {
         assert_eq!(entries[4].1, b"fn a() {}\n");
     }
 
-    /// What is packed, by name.
+    /// Packs the directory, and returns the name and the content of each entry.
     fn packed(mut packed: PackedDirectory) -> Vec<(String, Vec<u8>)> {
         let mut archive = Vec::new();
         loop {
@@ -386,7 +392,7 @@ mod tests {
         let whole = [("a/kept", b"tracked".to_vec()), ("kept", b"tracked".to_vec())];
         assert_eq!(packed(listed), whole.map(|(name, content)| (name.to_owned(), content)));
 
-        // After it was listed.
+        // A directory may also be replaced by a link after the files were listed.
         let mut listed = PackedDirectory::list(&root).await.unwrap();
         fs::rename(root.join("a"), root.join("moved")).unwrap();
         fs::create_dir(outside.join("a")).unwrap();

@@ -21,8 +21,8 @@ use crate::terminal::Terminal;
 /// Number of bytes of one request. This must be small enough for a slow connection to send it
 /// within the time limit of a request.
 const PIECE: usize = 2 * 1024 * 1024;
-/// How often a piece is sent if the connection is lost, and the first pause. All pauses together
-/// are longer than the time that the server waits for a silent sender.
+/// Maximum number of attempts to send a piece, and the pause after the first failure. All pauses
+/// together are longer than the time that the server waits for a silent sender.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 

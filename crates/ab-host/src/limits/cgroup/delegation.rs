@@ -18,9 +18,10 @@ use crate::process::strays;
 /// The name of the subgroup that our process moves into. It differs from the names of command
 /// groups, so that a cleanup of those does not kill our process.
 const OWN_LEAF: &str = "agent-backend.self";
-/// How often to move what is left in our group, because processes start others meanwhile.
+/// How often the remaining processes of our group are moved. One pass is not always enough, because
+/// they may start other processes meanwhile.
 const ROUNDS: usize = 16;
-/// How many processes may be between ours and one that it has started.
+/// Maximum number of parents that are followed from a process up to this process.
 const MOST_ANCESTORS: usize = 1024;
 
 /// The state of our own group.
@@ -30,7 +31,7 @@ pub(crate) struct Facts {
     /// and groups with controllers.
     pub(crate) is_top: bool,
     pub(crate) controllers: Vec<String>,
-    /// The controllers that the groups below our group have.
+    /// The controllers that are already enabled for the groups below our group.
     pub(crate) handed_down: Vec<String>,
     /// The ids of the processes in our group.
     pub(crate) members: Vec<u32>,
@@ -86,7 +87,8 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], is_ours: impl Fn(u32) -> bool)
     }
 }
 
-/// Hands the controllers down to the groups below `group`, which is our own group.
+/// Enables the controllers for the groups below `group`, which is our own group. Moves our
+/// processes to a subgroup first if the kernel requires that.
 pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,16 +118,18 @@ fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
     )
 }
 
-/// Whether a process is this one, or was started by it: the watchdog, a git, a command without
-/// limits. A process that has ended is in no group any more.
+/// Returns whether a process is this process or was started by it, such as the watchdog, git, or a
+/// command without limits. Also returns true if the process has ended, because it is in no group
+/// any more.
 pub(crate) fn is_ours(pid: u32) -> bool {
-    // The kernel lists a process of another pid namespace as 0.
+    // The kernel shows a process of another pid namespace with the id 0.
     if pid == 0 {
         return false;
     }
     let own = std::process::id();
     let mut ancestor = pid;
-    // The kernel has no loops, but ids are reused between two reads.
+    // A parent relation has no cycles, but the kernel may reuse an id between two reads. The bound
+    // ends the loop in that case.
     for _ in 0..MOST_ANCESTORS {
         if ancestor == own {
             return true;
@@ -137,19 +141,20 @@ pub(crate) fn is_ours(pid: u32) -> bool {
             None => break,
         }
     }
-    // A process whose parent has ended.
+    // The parent of the process or of one of its ancestors has ended, so look for the variable that
+    // we set for our commands.
     strays::has_our_mark(pid)
 }
 
-/// The parent of a process, 0 for the first one.
+/// Returns the parent's process id. It is 0 for the first process.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in parentheses, and may have some.
+    // The name of the program is in parentheses. The name itself may contain parentheses too.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Moves our process, with all its threads and all that it has started, into a subgroup.
+/// Moves our process, with all its threads and all processes that it has started, into a subgroup.
 fn moved(group: &Path) -> io::Result<()> {
     let leaf = group.join(OWN_LEAF);
     match fs::create_dir(&leaf) {
@@ -157,7 +162,7 @@ fn moved(group: &Path) -> io::Result<()> {
         made => made?,
     }
     let entry = leaf.join("cgroup.procs");
-    // From here on what we start is in the subgroup.
+    // Processes that we start from now on are in the subgroup.
     fs::write(&entry, "0")?;
     let own = std::process::id();
     for _ in 0..ROUNDS {
@@ -233,10 +238,10 @@ mod tests {
         let facts = Facts::of(group.path());
         assert_eq!(way(&facts, &["pids"], is_ours), Way::MoveAndHandDown);
         hand_down(group.path(), &["pids"]).unwrap();
-        // In a plain directory only what was written last is seen.
+        // A plain directory, unlike a control group, keeps only what was written last.
         let last = fs::read_to_string(group.path().join(OWN_LEAF).join("cgroup.procs")).unwrap();
         assert_eq!(last, below.to_string());
-        // Our own parent was not started by us.
+        // Our own parent is in the group, and it was not started by us.
         fs::write(&procs, format!("{own}\n{}\n", std::os::unix::process::parent_id())).unwrap();
         assert!(matches!(way(&Facts::of(group.path()), &["pids"], is_ours), Way::Refused(_)));
         drop(shell.stdin.take());

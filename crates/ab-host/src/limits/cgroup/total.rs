@@ -198,7 +198,7 @@ impl ControlGroup {
         Entering { _lock: Arc::clone(&self.shared.entering).read_owned().await }
     }
 
-    /// Returns the group, with its directories in all hierarchies.
+    /// Returns the group of the whole workspace.
     pub(super) fn group(&self) -> &Group {
         &self.shared.group
     }
@@ -298,7 +298,7 @@ impl Motion {
     }
 }
 
-/// The files of a group through which its processes are frozen and continued.
+/// Freezes the processes of a group and lets them continue, through the files of the group.
 struct Freezer<'a> {
     directory: &'a Path,
     version: Version,
@@ -380,7 +380,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// On plain directories, because few test machines have cgroup v2 with these controllers.
+    /// This test uses plain directories, because few test machines have cgroup v2 with these
+    /// controllers.
     #[test]
     fn the_second_version_has_its_limits_in_groups_below_one_without_processes() {
         let place = tempfile::tempdir().unwrap();
@@ -408,7 +409,7 @@ mod tests {
         let groups = Groups::among(&mounts, "0::/own\n");
         let limits = ControlGroupLimits {
             memory: Some(64 * MIB),
-            // More than the kernel accepts.
+            // The kernel does not accept a number as high as this one.
             processes: Some(10_000_000),
             cpu_millis: Some(1500),
         };
@@ -427,11 +428,12 @@ mod tests {
         ] {
             assert_eq!(read(top.join(file)), text, "{file}");
         }
-        // As the kernel answers.
+        // Write what the kernel would report.
         write("cgroup.subtree_control", "cpu memory pids\n");
         write("cgroup.procs", "");
 
-        // Commands without limits of their own enter the subgroup, because the group hands controllers down too.
+        // Commands without limits of their own enter the subgroup, because the workspace's group
+        // enables controllers and so cannot contain processes.
         let members = top.join(MEMBERS).join("cgroup.procs");
         fs::write(&members, "").unwrap();
         let entered = |own: Option<&Group>| -> Vec<PathBuf> {
@@ -461,7 +463,8 @@ mod tests {
         }
         command.kill();
         assert_eq!(read(directory.place.join("cgroup.kill")), "1");
-        // Plain directories with files cannot be removed as groups are.
+        // The directories contain plain files, so the code that removes control groups cannot
+        // remove them.
         place.close().unwrap();
     }
 

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
 
-/// The problem of a request with invalid fields.
+/// Returns the problem for a request with invalid fields.
 pub(crate) fn violated(violations: &FieldViolations) -> Problem {
     let kind = match violations.http_status() {
         422 => ProblemKind::Unprocessable,
@@ -20,7 +20,7 @@ pub(crate) fn violated(violations: &FieldViolations) -> Problem {
     Problem::new(kind, violations.to_string()).with_errors(violations.messages_by_field())
 }
 
-/// An error about the session `id`.
+/// Converts an error about the session `id` to a problem.
 pub(crate) fn of_session(id: SessionId, error: ControlPlaneError) -> Problem {
     match error {
         ControlPlaneError::NotFound => {
@@ -31,7 +31,7 @@ pub(crate) fn of_session(id: SessionId, error: ControlPlaneError) -> Problem {
     }
 }
 
-/// An error about the approval `id`.
+/// Converts an error about the approval `id` to a problem.
 pub(crate) fn of_approval(id: ApprovalId, error: ControlPlaneError) -> Problem {
     match error {
         ControlPlaneError::NotFound => {
@@ -42,7 +42,7 @@ pub(crate) fn of_approval(id: ApprovalId, error: ControlPlaneError) -> Problem {
     }
 }
 
-/// An error about a new task.
+/// Converts an error about a new task to a problem.
 pub(crate) fn of_task(error: ControlPlaneError) -> Problem {
     general(error)
 }

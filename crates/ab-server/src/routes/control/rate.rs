@@ -19,7 +19,7 @@ pub(super) enum TaskCounter {
 }
 
 /// Limits the tasks of each caller and of each project. All tasks of a minute may arrive at once.
-/// After that, the next task is accepted when its share of a minute has passed.
+/// After that, tasks are accepted at regular intervals: one minute divided by the limit.
 #[derive(Debug)]
 pub(crate) struct TaskRateLimit {
     per_minute: NonZeroU32,

@@ -480,7 +480,7 @@ fn failed(error: StoreError) -> Problem {
     }
 }
 
-/// A problem that concerns one field.
+/// Adds an error message about one field to a problem.
 fn named(problem: Problem, field: &str, detail: &str) -> Problem {
     problem.with_errors(BTreeMap::from([(field.to_owned(), vec![detail.to_owned()])]))
 }

@@ -179,7 +179,8 @@ async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     part(socket, reason).await;
 }
 
-/// Sends a close frame and waits a short time for the peer's close frame.
+/// Sends a close frame with this code and reason, and waits a short time for the peer's close
+/// frame.
 async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let parting = async {
         socket.lock().start_close(code, reason);

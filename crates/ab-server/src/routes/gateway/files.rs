@@ -368,9 +368,9 @@ fn parsed(backend: &Backend, path: &str) -> Result<WsPath, Problem> {
     backend.parse_path(path).map_err(failed)
 }
 
-/// Renames `from` to `to`, where something exists. That is renamed to a temporary name first, and
-/// removed only when `from` has taken its place: a link in a path can make the second rename
-/// impossible in ways that the paths do not show.
+/// Renames `from` to `to` if `to` exists. The existing entry is renamed to a temporary name first.
+/// It is removed only after `from` has been renamed, because that rename can still fail: for
+/// example, a link in one of the paths may lead into the other one.
 async fn replace(backend: &Backend, from: &WsPath, to: &WsPath) -> Result<(), Error> {
     let unlisted = backend.with_reserved_names_allowed();
     let mut random = [0; 8];

@@ -10,7 +10,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
 
-/// An error about the server `id`.
+/// Converts an error about the agent server `id` to a problem.
 pub(crate) fn of_server(id: &str, error: AgentGatewayError) -> Problem {
     let detail = error.to_string();
     let new = |kind| Problem::new(kind, detail.clone());
@@ -50,7 +50,7 @@ pub(crate) fn of_server(id: &str, error: AgentGatewayError) -> Problem {
     }
 }
 
-/// The problem of an unknown agent.
+/// Returns the problem for an agent that is unknown.
 pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
     Problem::new(ProblemKind::Invalid, detail)
         .coded("unsupported_agent")
@@ -58,7 +58,7 @@ pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
         .with_member("agent", agent)
 }
 
-/// The problem of a failed installation.
+/// Returns the problem for an installation that failed.
 pub(crate) fn install_failed(agent: &str, detail: String, said: Option<String>) -> Problem {
     let mut details = Map::new();
     details.insert("message".to_owned(), detail.clone().into());
@@ -70,7 +70,7 @@ pub(crate) fn install_failed(agent: &str, detail: String, said: Option<String>) 
         .with_member("details", details)
 }
 
-/// How a process ended, in the form that clients expect.
+/// Describes how a process ended, with the member names that clients expect.
 pub(crate) fn details(end: &AgentExit) -> Map<String, Value> {
     let mut details = Map::new();
     details.insert("message".to_owned(), end.to_string().into());

@@ -12,7 +12,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
 
-/// The problem for an invalid body, with all issues and their JSON pointers.
+/// Returns the problem for an invalid body, with all issues and their JSON pointers.
 pub(crate) fn invalid(invalid: &InvalidMessage) -> Problem {
     Problem::new(ProblemKind::Invalid, invalid.to_string())
         .coded("validation_error")
@@ -70,7 +70,8 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
     }
 }
 
-/// The problem for an error of a file operation.
+/// Converts an error of a file operation to a problem. `fallback` is the code of errors that have
+/// no code of their own.
 pub(crate) fn of_file(error: &Error, fallback: &'static str) -> Problem {
     let is_too_large = error.kind() == ErrorKind::TooLarge || error.code() == ErrorCode::TooLarge;
     if is_too_large {

@@ -51,8 +51,8 @@ pub struct DaemonSandboxProvider {
     running: Running,
 }
 
-/// For each session that had a sandbox, a slot with its daemon while it runs. The lock of the slot
-/// ensures that only one task starts the daemon.
+/// The sessions that had a sandbox. Each has a slot, which contains the daemon while it runs. The
+/// lock of the slot ensures that only one task starts the daemon.
 type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
 type Slot = Arc<Mutex<Option<RunningDaemon>>>;
 
@@ -137,7 +137,7 @@ impl ExternalSandbox for DaemonSandbox {
         if running.as_ref().is_some_and(|daemon| daemon.program_use.is_running()) {
             return Ok(());
         }
-        // Drop the old use first, so that the new daemon does not have to wait for its end.
+        // Stop using the old daemon first, so that the new one does not have to wait for its end.
         *running = None;
         let lock = self.lock().await?;
         *running = match RunningDaemon::join(&lock).await? {
@@ -199,7 +199,7 @@ struct RunningDaemon {
 
 #[derive(Debug)]
 struct Started {
-    /// Kept, so that the process is reaped when it ends.
+    /// The daemon's process. It is stored so that it is reaped when it ends.
     _process: ChildProcess,
     /// The task that keeps reading the daemon's log, so that the daemon never blocks on a full
     /// pipe.

@@ -109,7 +109,7 @@ async fn placed(
 /// Time limit for removing the temporary file.
 const CLEARING: Duration = Duration::from_secs(5);
 
-/// Why the target was not written.
+/// Why the target was not written, and what remains of the temporary file.
 enum Unfinished {
     /// The temporary file was not created.
     Untouched(Failure),
