@@ -126,7 +126,7 @@ pub enum ReadinessProblem {
         version: String,
     },
     /// Agents are installed with npm, which is not in the search path.
-    NoNpm {
+    NpmNotFound {
         id: String,
     },
     /// The Node.js that was used to install the agent no longer exists.
@@ -134,19 +134,19 @@ pub enum ReadinessProblem {
         id: String,
         node: PathBuf,
     },
-    NoProgram {
+    ProgramNotFound {
         id: String,
         program: String,
         get: String,
     },
     /// The directory of the agent's program is not visible in sandboxes.
-    HiddenProgram {
+    ProgramNotVisibleInSandbox {
         id: String,
         program: PathBuf,
         /// The directory that the agent's entry must list as a toolchain.
         toolchain: PathBuf,
     },
-    NoCredential {
+    CredentialMissing {
         id: String,
         variables: Vec<String>,
         login_files: Vec<String>,
@@ -178,7 +178,7 @@ impl ReadinessProblem {
                 f,
                 "agent {id:?} {version} is not installed: run `agent-backend agent install {id}{flags}`"
             ),
-            ReadinessProblem::NoNpm { id } => write!(
+            ReadinessProblem::NpmNotFound { id } => write!(
                 f,
                 "agent {id:?} cannot be installed: npm was not found; install Node.js and npm"
             ),
@@ -187,16 +187,16 @@ impl ReadinessProblem {
                 "agent {id:?}: the Node.js at {} no longer exists: run `agent-backend agent install {id} --again{flags}`",
                 node.display()
             ),
-            ReadinessProblem::NoProgram { id, program, get } => {
+            ReadinessProblem::ProgramNotFound { id, program, get } => {
                 write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
             }
-            ReadinessProblem::HiddenProgram { id, program, toolchain } => write!(
+            ReadinessProblem::ProgramNotVisibleInSandbox { id, program, toolchain } => write!(
                 f,
                 "agent {id:?}: sandboxes do not show its program {}: add \"toolchains = [{toolchain:?}]\" to \
                  [[agents]] with id = {id:?} in the configuration file",
                 program.display()
             ),
-            ReadinessProblem::NoCredential { id, variables, login_files } => {
+            ReadinessProblem::CredentialMissing { id, variables, login_files } => {
                 write!(f, "agent {id:?} has no credential: set {}", variables.join(" or "))?;
                 match login_files.first() {
                     Some(file) => write!(f, ", or log in so that ~/{file} exists"),
@@ -218,17 +218,18 @@ impl ReadinessProblem {
             ReadinessProblem::NotInstalled { id, .. } => {
                 format!("not installed: agent-backend agent install {id}{flags}")
             }
-            ReadinessProblem::NoNpm { .. } => "no npm: install Node.js and npm".to_owned(),
+            ReadinessProblem::NpmNotFound { .. } => "no npm: install Node.js and npm".to_owned(),
             ReadinessProblem::NodeMissing { id, .. } => {
                 format!(
                     "its Node.js no longer exists: agent-backend agent install {id} --again{flags}"
                 )
             }
-            ReadinessProblem::NoProgram { get, .. } => format!("not found: {get}"),
-            ReadinessProblem::HiddenProgram { toolchain, .. } => {
+            ReadinessProblem::ProgramNotFound { get, .. } => format!("not found: {get}"),
+            ReadinessProblem::ProgramNotVisibleInSandbox { toolchain, .. } => {
                 format!("hidden from sandboxes: toolchains = [{toolchain:?}]")
             }
-            ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
+            ReadinessProblem::CredentialMissing { id, variables, .. } => match variables.as_slice()
+            {
                 [only] => format!("no key: set {only}"),
                 [first, ..] => {
                     format!("no key: set {first}, or see `agent-backend agent show {id}{flags}`")
@@ -315,7 +316,7 @@ pub fn readiness_problems(
     };
     let npm = match &program {
         Some(ReadinessProblem::NotInstalled { id, .. }) if host.program("npm").is_none() => {
-            Some(ReadinessProblem::NoNpm { id: id.clone() })
+            Some(ReadinessProblem::NpmNotFound { id: id.clone() })
         }
         _ => None,
     };
@@ -355,12 +356,16 @@ pub(crate) fn missing_program(
     if let Some(hidden) = host.hidden_program(&program) {
         let toolchain = installation_of(&hidden, host).to_owned();
         let id = entry.id.clone();
-        return Some(ReadinessProblem::HiddenProgram { id, program: hidden, toolchain });
+        return Some(ReadinessProblem::ProgramNotVisibleInSandbox {
+            id,
+            program: hidden,
+            toolchain,
+        });
     }
     if host.program(&program).is_some() {
         return None;
     }
-    Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
+    Some(ReadinessProblem::ProgramNotFound { id: entry.id.clone(), program, get: get.clone() })
 }
 
 /// The problem that an agent needs one of its credentials and has none. `None` if it has one or
@@ -372,7 +377,7 @@ pub(crate) fn missing_credential(
     if entry.needs_credential != Some(true) || has_credential(entry, host) {
         return None;
     }
-    Some(ReadinessProblem::NoCredential {
+    Some(ReadinessProblem::CredentialMissing {
         id: entry.id.clone(),
         variables: entry.credentials.clone(),
         login_files: entry.login_files.clone(),

@@ -132,7 +132,7 @@ pub enum AgentCatalogError {
     EmptyCommand {
         id: String,
     },
-    TakenName {
+    DuplicateName {
         name: String,
         by: String,
     },
@@ -147,7 +147,7 @@ impl std::fmt::Display for AgentCatalogError {
         match self {
             AgentCatalogError::EmptyName => f.write_str("an agent has an empty id or alias"),
             AgentCatalogError::EmptyCommand { id } => write!(f, "agent {id:?}: argv is empty"),
-            AgentCatalogError::TakenName { name, by } => {
+            AgentCatalogError::DuplicateName { name, by } => {
                 write!(f, "the agent name {name:?} is taken by agent {by:?}")
             }
             AgentCatalogError::Unreadable { detail } => {
@@ -205,7 +205,7 @@ impl AgentCatalog {
         }
         for name in names() {
             if let Some(other) = self.find(name).filter(|other| other.id != entry.id) {
-                return Err(AgentCatalogError::TakenName {
+                return Err(AgentCatalogError::DuplicateName {
                     name: name.clone(),
                     by: other.id.clone(),
                 });
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn entries_that_make_no_sense_are_refused() {
         let mut catalog = AgentCatalog::default();
-        let taken = AgentCatalogError::TakenName { name: "mock".into(), by: "scripted".into() };
+        let taken = AgentCatalogError::DuplicateName { name: "mock".into(), by: "scripted".into() };
         assert_eq!(catalog.add_or_change(entry("x", &["mock"])), Err(taken));
         assert_eq!(catalog.add_or_change(entry("x", &[""])), Err(AgentCatalogError::EmptyName));
         let empty = AgentCatalogEntry { argv: Vec::new(), ..entry("x", &[]) };

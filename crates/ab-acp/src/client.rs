@@ -53,7 +53,7 @@ impl fmt::Display for AcpSessionId {
 
 /// Settings of a client.
 #[derive(Clone, Debug)]
-pub struct ClientSettings {
+pub struct AcpClientSettings {
     pub initialize_timeout: Duration,
     pub request_timeout: Duration,
     /// If the agent does not end a cancelled turn within this time, the turn ends with an error.
@@ -62,9 +62,9 @@ pub struct ClientSettings {
     pub auth_method: Option<String>,
 }
 
-impl Default for ClientSettings {
+impl Default for AcpClientSettings {
     fn default() -> Self {
-        ClientSettings {
+        AcpClientSettings {
             initialize_timeout: INITIALIZE_TIMEOUT,
             request_timeout: REQUEST_TIMEOUT,
             cancel_timeout: CANCEL_TIMEOUT,
@@ -75,7 +75,7 @@ impl Default for ClientSettings {
 
 /// The working directory and the MCP servers of a new session.
 #[derive(Clone, Debug)]
-pub struct SessionSetup {
+pub struct AcpSessionSetup {
     /// An absolute path, in the agent's view of the file system.
     pub cwd: String,
     pub mcp_servers: Vec<McpServer>,
@@ -163,7 +163,7 @@ pub struct TokenCounts {
 pub struct AcpClient {
     rpc: Rpc,
     state: Arc<State>,
-    settings: Arc<ClientSettings>,
+    settings: Arc<AcpClientSettings>,
 }
 
 /// Receives the events of a connection.
@@ -205,7 +205,7 @@ impl AcpClient {
     pub fn connect<R, W>(
         input: R,
         output: W,
-        settings: ClientSettings,
+        settings: AcpClientSettings,
     ) -> (AcpClient, AgentEventStream)
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -249,12 +249,12 @@ impl AcpClient {
 
     /// Opens a session. If the agent requires a login, the client logs in once with the method from
     /// its settings.
-    pub async fn new_session(&self, setup: &SessionSetup) -> Result<AcpSessionId, AcpError> {
+    pub async fn new_session(&self, setup: &AcpSessionSetup) -> Result<AcpSessionId, AcpError> {
         let params = self.session_params(setup)?;
         let answer = self.logged_in(SESSION_NEW, params).await?;
         match answer["sessionId"].as_str() {
             Some(id) => Ok(AcpSessionId::new(id)),
-            None => Err(AcpError::BadAnswer {
+            None => Err(AcpError::InvalidResponse {
                 method: SESSION_NEW.into(),
                 reason: "it has no sessionId".to_owned(),
             }),
@@ -266,7 +266,7 @@ impl AcpClient {
     pub async fn load_or_resume_session(
         &self,
         session: &AcpSessionId,
-        setup: &SessionSetup,
+        setup: &AcpSessionSetup,
     ) -> Result<SessionReopenMethod, AcpError> {
         let mut params = self.session_params(setup)?;
         params["sessionId"] = session.as_str().into();
@@ -291,7 +291,7 @@ impl AcpClient {
     ///
     /// # Errors
     ///
-    /// [`AcpError::TurnUnderWay`] if the previous turn has not ended.
+    /// [`AcpError::TurnAlreadyRunning`] if the previous turn has not ended.
     pub async fn start_turn(
         &self,
         session: &AcpSessionId,
@@ -302,7 +302,7 @@ impl AcpClient {
         let request = {
             let mut turns = lock(&self.state.turns);
             if turns.contains_key(session) {
-                return Err(AcpError::TurnUnderWay);
+                return Err(AcpError::TurnAlreadyRunning);
             }
             let request = self.rpc.expect_in_order()?;
             turns.insert(session.clone(), Turn { request, deadline: None });
@@ -345,7 +345,7 @@ impl AcpClient {
         self.rpc.ended().await
     }
 
-    fn session_params(&self, setup: &SessionSetup) -> Result<Value, AcpError> {
+    fn session_params(&self, setup: &AcpSessionSetup) -> Result<Value, AcpError> {
         let takes_http = self.agent_capabilities().is_some_and(|profile| profile.mcp_http);
         let is_http = |server: &McpServer| matches!(server, McpServer::Http { .. });
         if !takes_http && setup.mcp_servers.iter().any(is_http) {
@@ -359,7 +359,7 @@ impl AcpClient {
     async fn logged_in(&self, method: &'static str, params: Value) -> Result<Value, AcpError> {
         let deadline = self.settings.request_timeout;
         let error = match self.rpc.request(method, params.clone(), deadline).await {
-            Err(AcpError::Refused { error, .. }) if error.code == AUTH_REQUIRED => error,
+            Err(AcpError::RequestFailed { error, .. }) if error.code == AUTH_REQUIRED => error,
             answer => return answer,
         };
         let methods =
@@ -370,7 +370,7 @@ impl AcpClient {
             // If the agent offers no login methods, the error is not about a login: some agents use
             // this code for other failures.
             return Err(if methods.is_empty() {
-                AcpError::Refused { method: method.into(), error }
+                AcpError::RequestFailed { method: method.into(), error }
             } else {
                 AcpError::LoginRequired { methods }
             });
@@ -442,7 +442,7 @@ impl AgentEventStream {
         if error.code == AUTH_REQUIRED && !methods.is_empty() {
             return AcpError::LoginRequired { methods };
         }
-        AcpError::Refused { method: SESSION_PROMPT.into(), error: Box::new(error) }
+        AcpError::RequestFailed { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
     /// If a turn was running when the connection ended, removes it and returns its end with an
@@ -587,7 +587,7 @@ impl TurnEnd {
     fn parse(answer: Value) -> Result<TurnEnd, AcpError> {
         let Some(word) = answer["stopReason"].as_str() else {
             let reason = "it has no stopReason".to_owned();
-            return Err(AcpError::BadAnswer { method: SESSION_PROMPT.into(), reason });
+            return Err(AcpError::InvalidResponse { method: SESSION_PROMPT.into(), reason });
         };
         Ok(TurnEnd { stop_reason: StopReason::parse(word), tokens: TokenCounts::parse(&answer) })
     }

@@ -21,17 +21,17 @@ pub enum AcpError {
     /// The agent did not answer in time.
     Timeout { method: Cow<'static, str>, after: Duration },
     /// The agent answered a request with an error.
-    Refused { method: Cow<'static, str>, error: Box<RpcError> },
+    RequestFailed { method: Cow<'static, str>, error: Box<RpcError> },
     /// The agent requires a login, and the configuration selects none of its login methods.
     LoginRequired { methods: Vec<AuthMethod> },
     /// The client cannot use the agent's response.
-    BadAnswer { method: Cow<'static, str>, reason: String },
+    InvalidResponse { method: Cow<'static, str>, reason: String },
     /// The agent does not support the request.
     Unsupported { what: &'static str },
     /// A turn of this session is already running.
-    TurnUnderWay,
+    TurnAlreadyRunning,
     /// Too many requests are pending.
-    Busy { requests: usize },
+    TooManyRequests { requests: usize },
 }
 
 impl AcpError {
@@ -63,7 +63,7 @@ impl fmt::Display for AcpError {
             AcpError::Timeout { method, after } => {
                 write!(f, "the agent did not answer {method} within {after:?}")
             }
-            AcpError::Refused { method, error } => {
+            AcpError::RequestFailed { method, error } => {
                 write!(f, "the agent refused {method}: {} (code {})", error.message, error.code)?;
                 // Some agents report only "Internal error" and put the cause into the data.
                 match &error.data {
@@ -79,12 +79,12 @@ impl fmt::Display for AcpError {
                 }
                 Ok(())
             }
-            AcpError::BadAnswer { method, reason } => {
+            AcpError::InvalidResponse { method, reason } => {
                 write!(f, "cannot use the agent's answer to {method}: {reason}")
             }
             AcpError::Unsupported { what } => write!(f, "the agent does not support {what}"),
-            AcpError::TurnUnderWay => f.write_str("a turn of this session is under way"),
-            AcpError::Busy { requests } => {
+            AcpError::TurnAlreadyRunning => f.write_str("a turn of this session is under way"),
+            AcpError::TooManyRequests { requests } => {
                 write!(
                     f,
                     "too many requests: {requests} requests to the agent already wait for a response"

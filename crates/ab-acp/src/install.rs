@@ -66,7 +66,7 @@ pub struct InstalledAgent {
 pub struct InstallResult {
     pub agent: InstalledAgent,
     /// Whether the agent was already installed, so that nothing was done.
-    pub was_there: bool,
+    pub already_installed: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub enum Reinstall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallStep {
     /// Waits for another process that is installing an agent.
-    Waiting,
+    WaitingForOtherInstall,
     Fetching {
         package: String,
         version: String,
@@ -239,7 +239,7 @@ impl AgentInstallDir {
             |present: &InstalledAgent| present.node.as_ref().is_none_or(|it| it.is_file());
         let present = self.find_installed(entry).filter(is_whole);
         if let Some(present) = present.filter(|_| reinstall == Reinstall::No) {
-            return Ok(InstallResult { agent: present, was_there: true });
+            return Ok(InstallResult { agent: present, already_installed: true });
         }
         let npm = host.program("npm").ok_or(InstallError::NoNpm)?;
         let node = match entry.node {
@@ -257,7 +257,7 @@ impl AgentInstallDir {
             let started = entry.argv.iter().take(2).find(|argument| argument.contains("{agent}"));
             started.map(|argument| PathBuf::from(filled(argument, path, node)))
         });
-        Ok(InstallResult { agent: filling.await?, was_there: false })
+        Ok(InstallResult { agent: filling.await?, already_installed: false })
     }
 
     /// Returns the machine's Node.js if it is new enough. Otherwise installs one.
@@ -337,7 +337,7 @@ impl AgentInstallDir {
                 Err(fs::TryLockError::Error(error)) => return Err(failing(&path, "lock")(error)),
             }
             if !is_told {
-                progress(InstallStep::Waiting);
+                progress(InstallStep::WaitingForOtherInstall);
                 is_told = true;
             }
             tokio::time::sleep(PACE).await;

@@ -10,14 +10,14 @@ use ab_host::Toolchain;
 use ab_local::{LaunchedProgram, ProgramLaunchRequest, SandboxProgramLauncher};
 
 use crate::catalog::{AgentCatalogEntry, OWN_EXECUTABLE_PLACEHOLDER};
-use crate::client::{AcpClient, AgentEventStream, ClientSettings};
+use crate::client::{AcpClient, AcpClientSettings, AgentEventStream};
 
 /// The parameters of a launch in addition to the catalog entry.
 #[derive(Clone, Default)]
 pub struct AgentLaunchOptions {
     /// The running `agent-backend` binary, for entries whose program is `{self}`. It must be
     /// visible in the sandbox.
-    pub own_binary: Option<PathBuf>,
+    pub own_executable: Option<PathBuf>,
     /// Credentials by variable name. Only those that the entry lists are passed to the agent.
     pub credentials: BTreeMap<String, String>,
     /// Variables of the session, such as `HOME`. They take precedence over the entry's.
@@ -29,7 +29,7 @@ pub struct AgentLaunchOptions {
 impl fmt::Debug for AgentLaunchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentLaunchOptions")
-            .field("own_binary", &self.own_binary)
+            .field("own_binary", &self.own_executable)
             .field("credentials", &self.credentials.keys())
             .field("env", &self.env.keys())
             .field("limits", &self.limits)
@@ -37,22 +37,22 @@ impl fmt::Debug for AgentLaunchOptions {
     }
 }
 
-/// A running agent, before the ACP handshake. Dropping `launched` kills the agent and everything
+/// A running agent, before the ACP handshake. Dropping `program` kills the agent and everything
 /// that it started.
 #[derive(Debug)]
 pub struct LaunchedAgent {
     pub client: AcpClient,
     pub events: AgentEventStream,
     /// The agent's process. Its standard error can be read from it.
-    pub launched: LaunchedProgram,
+    pub program: LaunchedProgram,
 }
 
 /// Makes a toolchain from a directory or file of an agent's entry. For a directory, its `bin` is
 /// added to `PATH` if it exists, otherwise the directory itself.
 pub fn toolchain_for_agent_path(path: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(path);
-    if toolchain.bin.is_empty() && !path.is_file() {
-        toolchain.bin.push(path.to_owned());
+    if toolchain.program_dirs.is_empty() && !path.is_file() {
+        toolchain.program_dirs.push(path.to_owned());
     }
     toolchain
 }
@@ -73,10 +73,12 @@ pub async fn launch_agent(
             format!("agent {}: it was started without standard input and output", entry.id);
         return Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message));
     };
-    let settings =
-        ClientSettings { auth_method: entry.auth_method.clone(), ..ClientSettings::default() };
+    let settings = AcpClientSettings {
+        auth_method: entry.auth_method.clone(),
+        ..AcpClientSettings::default()
+    };
     let (client, events) = AcpClient::connect(input, output, settings);
-    Ok(LaunchedAgent { client, events, launched })
+    Ok(LaunchedAgent { client, events, program: launched })
 }
 
 /// Builds the launch request for an entry.
@@ -87,7 +89,7 @@ pub(crate) fn request(
     let mut argv = entry.argv.clone();
     if let Some(program) = argv.first_mut().filter(|program| *program == OWN_EXECUTABLE_PLACEHOLDER)
     {
-        let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
+        let own = setup.own_executable.as_ref().and_then(|path| path.to_str());
         let Some(own) = own else {
             let message = format!("agent {}: the path of agent-backend is unknown", entry.id);
             return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn own_binary_replaces_its_placeholder() {
         let setup = AgentLaunchOptions {
-            own_binary: Some("/opt/ab".into()),
+            own_executable: Some("/opt/ab".into()),
             ..AgentLaunchOptions::default()
         };
         assert_eq!(request(&entry(), &setup).unwrap().argv, ["/opt/ab", "agent", "script"]);

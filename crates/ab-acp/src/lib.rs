@@ -26,8 +26,8 @@ pub mod session_update;
 pub mod tool_call;
 
 pub use client::{
-    AcpClient, AcpSessionId, AgentEvent, AgentEventStream, ClientSettings, PromptPart,
-    SessionReopenMethod, SessionSetup, StopReason, TokenCounts, TurnEnd,
+    AcpClient, AcpClientSettings, AcpSessionId, AcpSessionSetup, AgentEvent, AgentEventStream,
+    PromptPart, SessionReopenMethod, StopReason, TokenCounts, TurnEnd,
 };
 pub use failure::AcpError;
 pub use mcp_server::McpServer;

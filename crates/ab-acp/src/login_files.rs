@@ -59,7 +59,7 @@ pub async fn read_login_file_contents(
     }
     let home = open(home).await?;
     for path in paths {
-        let options = ReadOptions { limit: MAX_LOGIN, ..ReadOptions::default() };
+        let options = ReadOptions { max_bytes: MAX_LOGIN, ..ReadOptions::default() };
         let found = home.read_with(path, options).await;
         let text = found.ok().and_then(|found| String::from_utf8(found.bytes.to_vec()).ok());
         contents.extend(text);

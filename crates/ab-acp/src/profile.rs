@@ -45,7 +45,8 @@ impl AgentCapabilities {
     /// number, because some agents repeat any number that the client sends and still answer in the
     /// shape of version 1.
     pub(crate) fn parse(answer: &Value) -> Result<AgentCapabilities, AcpError> {
-        let bad = |reason: String| AcpError::BadAnswer { method: "initialize".into(), reason };
+        let bad =
+            |reason: String| AcpError::InvalidResponse { method: "initialize".into(), reason };
         let Some(object) = answer.as_object() else {
             return Err(bad("it is not an object".to_owned()));
         };

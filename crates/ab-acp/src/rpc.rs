@@ -257,7 +257,7 @@ impl Rpc {
         };
         match timeout(deadline, asked).await {
             Ok(Ok(Ok(result))) => Ok(result),
-            Ok(Ok(Err(error))) => Err(AcpError::Refused { method, error: Box::new(error) }),
+            Ok(Ok(Err(error))) => Err(AcpError::RequestFailed { method, error: Box::new(error) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(AcpError::Timeout { method, after: deadline }),
         }
@@ -328,7 +328,7 @@ impl Rpc {
             return Err(end.clone());
         }
         if waiting.callers.len() >= MAX_PENDING_OUTGOING_REQUESTS {
-            return Err(AcpError::Busy { requests: MAX_PENDING_OUTGOING_REQUESTS });
+            return Err(AcpError::TooManyRequests { requests: MAX_PENDING_OUTGOING_REQUESTS });
         }
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         waiting.callers.insert(id, waiter);

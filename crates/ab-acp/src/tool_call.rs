@@ -12,7 +12,7 @@ use similar::{ChangeTag, TextDiff};
 use crate::bounds::{MAX_TERMINAL_OUTPUT_BYTES, MAX_TRACKED_TOOL_CALLS};
 use crate::session_update::ContentBlock;
 
-pub use description::path_below;
+pub use description::path_relative_to;
 
 /// Time limit for comparing the lines of one diff. After that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);

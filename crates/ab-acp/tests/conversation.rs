@@ -3,7 +3,7 @@
 use ab_acp::session_update::{PlanEntryStatus, SessionUpdate};
 use ab_acp::tool_call::{ChangedLineCounts, FileDiff, ToolCallId, ToolCallStatus, ToolKind};
 use ab_acp::{
-    AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, SessionReopenMethod,
+    AcpClientSettings, AcpError, AgentEvent, PermissionAnswer, PromptPart, SessionReopenMethod,
     StopReason,
 };
 
@@ -14,7 +14,7 @@ const ALLOW: PermissionAnswer = PermissionAnswer::Allow;
 #[tokio::test]
 async fn built_in_scenario_writes_notes_and_reports() {
     let place = Place::new();
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "tidy up", ALLOW).await;
     assert_eq!(result.unwrap().stop_reason, StopReason::EndTurn);
@@ -47,7 +47,7 @@ async fn built_in_scenario_writes_notes_and_reports() {
 #[tokio::test]
 async fn refused_permission_changes_nothing() {
     let place = Place::new();
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "tidy up", PermissionAnswer::Reject).await;
     assert_eq!(result.unwrap().stop_reason, StopReason::EndTurn);
@@ -67,7 +67,7 @@ async fn kind_of_call_that_is_always_allowed_is_not_asked_for_again() {
         ]
     "#;
     let place = Place::new();
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let always = PermissionAnswer::Choose("always".to_owned());
     let (watched, _) = stage.turn(&session, "go", always).await;
@@ -86,7 +86,7 @@ async fn kind_of_call_that_is_always_allowed_is_not_asked_for_again() {
 async fn profile_says_what_the_agent_offers() {
     let place = Place::new();
     let scenario = "[agent]\nname = \"it\"\nresume = true\nmcp_http = false\n[[turn]]\nsteps = []";
-    let stage = Stage::start(&place, scenario, ClientSettings::default());
+    let stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let profile = stage.client.initialize().await.unwrap();
     assert_eq!(profile.name.as_deref(), Some("it"));
     assert!(profile.loads_sessions && profile.resumes_sessions && !profile.mcp_http);
@@ -96,7 +96,7 @@ async fn profile_says_what_the_agent_offers() {
 async fn other_protocol_versions_are_refused() {
     let place = Place::new();
     let scenario = "[agent]\nprotocol = 2\n[[turn]]\nsteps = []";
-    let stage = Stage::start(&place, scenario, ClientSettings::default());
+    let stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let error = stage.client.initialize().await.unwrap_err().to_string();
     assert!(error.contains("another protocol version (2)"), "{error}");
 }
@@ -105,12 +105,13 @@ async fn other_protocol_versions_are_refused() {
 async fn login_is_used_only_when_asked_for() {
     let place = Place::new();
     let scenario = "[agent]\nlogin = \"key\"\n[[turn]]\nsteps = []";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     match stage.open(&place).await.unwrap_err() {
         AcpError::LoginRequired { methods } => assert_eq!(methods[0].id, "key"),
         other => panic!("{other}"),
     }
-    let settings = ClientSettings { auth_method: Some("key".into()), ..ClientSettings::default() };
+    let settings =
+        AcpClientSettings { auth_method: Some("key".into()), ..AcpClientSettings::default() };
     let mut stage = Stage::start(&place, scenario, settings);
     stage.open(&place).await.unwrap();
 }
@@ -123,7 +124,7 @@ async fn turns_follow_each_other_and_the_last_repeats() {
         steps = [{ say = \"first {prompt}\" }]
         [[turn]]
         steps = [{ say = \"turn {turn}\" }, { stop = \"max_tokens\" }]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     for (said, stop) in [
         ("first {turn}", StopReason::EndTurn),
@@ -144,7 +145,7 @@ async fn restarted_agent_goes_on_with_its_session() {
         steps = [{ say = \"one\" }]
         [[turn]]
         steps = [{ say = \"two\" }]";
-    let mut stage = Stage::start(&place, turns, ClientSettings::default());
+    let mut stage = Stage::start(&place, turns, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     stage.turn(&session, "go", ALLOW).await.1.unwrap();
     stage.client.close().await;
@@ -155,7 +156,7 @@ async fn restarted_agent_goes_on_with_its_session() {
         ("true", SessionReopenMethod::Resumed),
     ] {
         let scenario = format!("[agent]\nresume = {resume}\n{turns}");
-        let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
+        let mut stage = Stage::start(&place, &scenario, AcpClientSettings::default());
         stage.client.initialize().await.unwrap();
         let reopened = stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap();
         assert_eq!(reopened, expected);
@@ -164,7 +165,7 @@ async fn restarted_agent_goes_on_with_its_session() {
         assert_eq!(watched.said, "two", "the history is not among the updates");
     }
     let scenario = format!("[agent]\nload = false\n{turns}");
-    let stage = Stage::start(&place, &scenario, ClientSettings::default());
+    let stage = Stage::start(&place, &scenario, AcpClientSettings::default());
     stage.client.initialize().await.unwrap();
     let error = stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap_err();
     assert!(matches!(error, AcpError::Unsupported { .. }), "{error}");
@@ -174,7 +175,7 @@ async fn restarted_agent_goes_on_with_its_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn question_outlives_its_client() {
     let place = Place::new();
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let prompt = [PromptPart::Text("Describe it".to_owned())];
     stage.client.start_turn(&session, &prompt).await.unwrap();
@@ -186,7 +187,7 @@ async fn question_outlives_its_client() {
     stage.client.close().await;
     stage.agent.await.unwrap();
     drop(question);
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     stage.client.initialize().await.unwrap();
     stage.client.load_or_resume_session(&session, &place.setup()).await.unwrap();
     let (watched, end) = stage.turn(&session, "Go on", PermissionAnswer::Allow).await;
@@ -199,7 +200,7 @@ async fn question_outlives_its_client() {
 #[tokio::test]
 async fn unknown_session_cannot_be_reopened() {
     let place = Place::new();
-    let stage = Stage::start(&place, "", ClientSettings::default());
+    let stage = Stage::start(&place, "", AcpClientSettings::default());
     stage.client.initialize().await.unwrap();
     let unknown = ab_acp::AcpSessionId::new("00ff");
     let error = stage.client.load_or_resume_session(&unknown, &place.setup()).await.unwrap_err();
@@ -210,13 +211,13 @@ async fn unknown_session_cannot_be_reopened() {
 async fn cancelled_turn_ends_cancelled() {
     let place = Place::new();
     let scenario = "[[turn]]\nsteps = [{ say = \"a\" }, { hang = \"until_cancelled\" }]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let prompt = [PromptPart::Text("go".into())];
     stage.client.cancel_turn(&session).await.unwrap();
     stage.client.start_turn(&session, &prompt).await.unwrap();
     let again = stage.client.start_turn(&session, &prompt).await;
-    assert!(matches!(again, Err(AcpError::TurnUnderWay)), "{again:?}");
+    assert!(matches!(again, Err(AcpError::TurnAlreadyRunning)), "{again:?}");
     stage.events.next().await.unwrap();
     stage.client.cancel_turn(&session).await.unwrap();
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
@@ -228,7 +229,7 @@ async fn cancelled_turn_ends_cancelled() {
 #[tokio::test]
 async fn cancelling_answers_open_questions() {
     let place = Place::new();
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
     let question = loop {
@@ -247,7 +248,7 @@ async fn cancelling_answers_open_questions() {
 #[tokio::test]
 async fn dropped_question_is_cancelled() {
     let place = Place::new();
-    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let mut stage = Stage::start(&place, "", AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
     let result = loop {
@@ -267,7 +268,7 @@ async fn methods_that_are_not_advertised_are_refused() {
         let scenario = format!(
             "[[turn]]\nsteps = [{{ request = {{ method = \"{method}\" }} }}, {{ say = \"{{output}}\" }}]"
         );
-        let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
+        let mut stage = Stage::start(&place, &scenario, AcpClientSettings::default());
         let session = stage.open(&place).await.unwrap();
         let (watched, result) = stage.turn(&session, "go", ALLOW).await;
         result.unwrap();
@@ -290,7 +291,7 @@ async fn edits_and_failures_are_reported() {
             { update = { sessionUpdate = \"current_mode_update\", currentModeId = \"plan\" } },
             { notify = { method = \"_vendor/note\", params = { a = 1 } } },
         ]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     result.unwrap();

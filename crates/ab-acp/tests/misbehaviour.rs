@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_acp::bounds::{MAX_CONSECUTIVE_INVALID_LINES, MAX_QUEUED_MESSAGES};
 use ab_acp::scripted_agent::ScriptedAgentExit;
-use ab_acp::{AcpClient, AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart};
+use ab_acp::{AcpClient, AcpClientSettings, AcpError, AgentEvent, PermissionAnswer, PromptPart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{Place, Stage};
@@ -26,7 +26,7 @@ async fn crash_at_every_line_is_an_error() {
     for lines in 0.. {
         let place = Place::new();
         let faults = format!("[faults]\nexit_after_lines = {lines}\nexit_code = 7\n{built_in}");
-        let mut stage = Stage::start(&place, &faults, ClientSettings::default());
+        let mut stage = Stage::start(&place, &faults, AcpClientSettings::default());
         let result = played(&mut stage, &place).await;
         if result.is_ok() {
             // The last line of the turn is its end; the next crash would come after it.
@@ -45,7 +45,7 @@ async fn crash_at_every_line_is_an_error() {
 async fn exit_in_a_turn_comes_after_its_updates() {
     let place = Place::new();
     let scenario = "[[turn]]\nsteps = [{ say = \"a\" }, { say = \"b\" }, { exit = 3 }]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     assert_eq!(watched.said, "ab");
@@ -60,7 +60,7 @@ async fn garbage_is_reported_and_skipped() {
     let scenario = "
         [faults]\nnoise = [\"Welcome!\", \"\", \"[1, 2]\"]
         [[turn]]\nsteps = [{ garbage = \"panic!\" }, { garbage = \"{\" }, { say = \"fine\" }]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     result.unwrap();
@@ -79,7 +79,7 @@ async fn errors_of_the_agent_are_told() {
         ("[faults]\nfail_at = \"session/new\"\n[[turn]]\nsteps = []", "refused session/new"),
     ] {
         let place = Place::new();
-        let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+        let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
         let error = played(&mut stage, &place).await.unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
@@ -88,10 +88,10 @@ async fn errors_of_the_agent_are_told() {
 #[tokio::test]
 async fn hang_ends_with_a_timeout() {
     let brief = Duration::from_millis(300);
-    let whole = ClientSettings::default();
+    let whole = AcpClientSettings::default();
     for (method, settings) in [
-        ("initialize", ClientSettings { initialize_timeout: brief, ..whole.clone() }),
-        ("session/new", ClientSettings { request_timeout: brief, ..whole }),
+        ("initialize", AcpClientSettings { initialize_timeout: brief, ..whole.clone() }),
+        ("session/new", AcpClientSettings { request_timeout: brief, ..whole }),
     ] {
         let place = Place::new();
         let scenario = format!("[faults]\nhang_at = \"{method}\"\n[[turn]]\nsteps = []");
@@ -106,7 +106,7 @@ async fn turn_that_ignores_a_cancellation_ends_with_a_timeout() {
     let place = Place::new();
     let scenario = "[[turn]]\nsteps = [{ say = \"a\" }, { hang = \"forever\" }]";
     let cancel_timeout = Duration::from_millis(300);
-    let settings = ClientSettings { cancel_timeout, ..ClientSettings::default() };
+    let settings = AcpClientSettings { cancel_timeout, ..AcpClientSettings::default() };
     let mut stage = Stage::start(&place, scenario, settings);
     let session = stage.open(&place).await.unwrap();
     stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
@@ -130,7 +130,7 @@ async fn long_line_ends_the_connection() {
     let place = Place::new();
     let scenario =
         "[[turn]]\nsteps = [{ say = \"a\" }, { long_line = 100_000_000 }, { say = \"b\" }]";
-    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     assert_eq!(watched.said, "a");
@@ -143,7 +143,7 @@ async fn long_line_ends_the_connection() {
 async fn flood_of_garbage_is_not_acp() {
     let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(ours);
-    let (client, mut events) = AcpClient::connect(input, output, ClientSettings::default());
+    let (client, mut events) = AcpClient::connect(input, output, AcpClientSettings::default());
     let agent = tokio::spawn(async move { while theirs.write_all(b"y\n").await.is_ok() {} });
     let reading = tokio::spawn(async move {
         let mut noise = 0;
@@ -166,7 +166,7 @@ async fn flood_waits_for_its_reader_and_loses_nothing() {
     let place = Place::new();
     let scenario =
         format!("[[turn]]\nsteps = [{{ flood = {{ pieces = {PIECES}, bytes = 1000 }} }}]");
-    let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
+    let mut stage = Stage::start(&place, &scenario, AcpClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     result.unwrap();
@@ -177,7 +177,7 @@ async fn flood_waits_for_its_reader_and_loses_nothing() {
 async fn agent_blocks_while_events_are_not_read() {
     let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(ours);
-    let (client, mut events) = AcpClient::connect(input, output, ClientSettings::default());
+    let (client, mut events) = AcpClient::connect(input, output, AcpClientSettings::default());
     let line = format!("{{\"method\":\"_n\",\"params\":\"{}\"}}\n", "x".repeat(1000));
     let mut sent = 0;
     // The agent writes until it blocks.
@@ -200,7 +200,7 @@ async fn agent_blocks_while_events_are_not_read() {
 async fn requests_that_wait_are_bounded() {
     let (ours, theirs) = tokio::io::duplex(1024 * 1024);
     let (input, output) = tokio::io::split(ours);
-    let (_client, mut events) = AcpClient::connect(input, output, ClientSettings::default());
+    let (_client, mut events) = AcpClient::connect(input, output, AcpClientSettings::default());
     let (mut from_client, mut to_client) = tokio::io::split(theirs);
     for id in 0..=ab_acp::bounds::MAX_PENDING_INCOMING_REQUESTS {
         let line = format!(
@@ -223,7 +223,7 @@ async fn requests_that_wait_are_bounded() {
 async fn broken_permission_request_is_refused() {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(ours);
-    let (client, mut events) = AcpClient::connect(input, output, ClientSettings::default());
+    let (client, mut events) = AcpClient::connect(input, output, AcpClientSettings::default());
     let (mut from_client, mut to_client) = tokio::io::split(theirs);
     to_client
         .write_all(b"{\"id\":\"x\",\"method\":\"session/request_permission\",\"params\":{}}\n")

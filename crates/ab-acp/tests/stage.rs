@@ -8,8 +8,8 @@ use ab_acp::scripted_agent::{
 use ab_acp::session_update::SessionUpdate;
 use ab_acp::tool_call::ToolCallTracker;
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEventStream, ClientSettings,
-    PermissionAnswer, PromptPart, SessionSetup, TurnEnd,
+    AcpClient, AcpClientSettings, AcpError, AcpSessionId, AcpSessionSetup, AgentEvent,
+    AgentEventStream, PermissionAnswer, PromptPart, TurnEnd,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -38,8 +38,8 @@ impl Place {
         self.keep.path().join("home")
     }
 
-    pub(crate) fn setup(&self) -> SessionSetup {
-        SessionSetup { cwd: text(&self.cwd()), mcp_servers: Vec::new() }
+    pub(crate) fn setup(&self) -> AcpSessionSetup {
+        AcpSessionSetup { cwd: text(&self.cwd()), mcp_servers: Vec::new() }
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Watched {
 }
 
 impl Stage {
-    pub(crate) fn start(place: &Place, scenario: &str, settings: ClientSettings) -> Stage {
+    pub(crate) fn start(place: &Place, scenario: &str, settings: AcpClientSettings) -> Stage {
         let scenario = match scenario {
             "" => AgentScenario::built_in(),
             text => AgentScenario::parse(text),

@@ -31,30 +31,30 @@ pub struct TaskCapabilities {
     /// Agent types and the versions of each type.
     pub agents: BTreeMap<String, Vec<String>>,
     /// The settings of each agent type.
-    pub settings: BTreeMap<String, Vec<AgentSetting>>,
+    pub agent_settings: BTreeMap<String, Vec<AgentSetting>>,
     /// Alternative names of agent types.
-    pub aliases: BTreeMap<String, String>,
+    pub agent_aliases: BTreeMap<String, String>,
     /// The ids of the executors.
     pub executors: Vec<String>,
     /// The workspace providers that at least one executor supports.
-    pub providers: Vec<SnapshotProvider>,
+    pub snapshot_providers: Vec<SnapshotProvider>,
     /// The supported runtimes in addition to `local`.
     pub runtimes: Vec<RuntimeType>,
     /// Whether the executors enforce `runtime.resources`.
-    pub resource_limits: bool,
+    pub enforces_resource_limits: bool,
     /// The directories of the server's machine from which tasks without a repository can start, by
     /// template name.
     pub templates: BTreeMap<String, String>,
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
-    pub local_repositories: bool,
+    pub allows_local_repositories: bool,
     /// The network of a session whose task does not choose one.
-    pub network: NetworkMode,
+    pub default_network: NetworkMode,
     /// Whether sessions on the shared network are refused. An agent on this network can connect to
     /// the server's port. If the server requires no token, the server would treat the agent as a
     /// person.
     pub refuses_shared_network: bool,
     /// The default of the task field `keepOpen`.
-    pub keep_open: bool,
+    pub default_keep_open: bool,
 }
 
 /// The entry for `field`, if the whole field is unavailable or this `value` of it.

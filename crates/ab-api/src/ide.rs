@@ -17,11 +17,11 @@ pub struct Ide {
     pub program: &'static str,
     /// Whether the IDE works on other machines with its own program there, which requires port
     /// forwarding.
-    pub has_remote: bool,
+    pub needs_port_forwarding: bool,
 }
 
 const fn ide(id: &'static str, title: &'static str, program: &'static str, remote: bool) -> Ide {
-    Ide { id, title, program, has_remote: remote }
+    Ide { id, title, program, needs_port_forwarding: remote }
 }
 
 impl Ide {

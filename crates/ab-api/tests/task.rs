@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 fn offers() -> TaskCapabilities {
     TaskCapabilities {
         agents: BTreeMap::from([("scripted".to_owned(), vec!["1.0.0".to_owned()])]),
-        aliases: BTreeMap::from([("mock".to_owned(), "scripted".to_owned())]),
+        agent_aliases: BTreeMap::from([("mock".to_owned(), "scripted".to_owned())]),
         executors: vec!["local".to_owned()],
-        providers: vec![SnapshotProvider::Git, SnapshotProvider::Copy],
+        snapshot_providers: vec![SnapshotProvider::Git, SnapshotProvider::Copy],
         runtimes: Vec::new(),
-        resource_limits: true,
-        local_repositories: true,
+        enforces_resource_limits: true,
+        allows_local_repositories: true,
         ..TaskCapabilities::default()
     }
 }
@@ -147,7 +147,7 @@ fn limits_that_no_executor_enforces_are_refused() {
     let task = check(&limited, &offers()).expect("enforced");
     let limits = task.runtime.resources.expect("limits");
     assert_eq!((limits.cpu, limits.memory_mib), (Some(2.0), Some(512)));
-    let without = TaskCapabilities { resource_limits: false, ..offers() };
+    let without = TaskCapabilities { enforces_resource_limits: false, ..offers() };
     let violations = check(&limited, &without).expect_err("not enforced");
     assert_eq!(violations.http_status(), 422);
     assert_eq!(violations.to_string(), "runtime.resources is not available yet");
@@ -200,7 +200,11 @@ fn server_decides_what_a_task_leaves_open() {
     let network = |task: &Task| task.runtime.network;
     let task = check(&minimal(), &offers()).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkMode::Shared), false));
-    let other = TaskCapabilities { network: NetworkMode::None, keep_open: true, ..offers() };
+    let other = TaskCapabilities {
+        default_network: NetworkMode::None,
+        default_keep_open: true,
+        ..offers()
+    };
     let task = check(&minimal(), &other).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkMode::None), true));
     let said = with("keepOpen", json!(false));
@@ -265,7 +269,7 @@ fn bodies_are_refused_in_our_words_by_the_field() {
 
 #[test]
 fn local_repositories_need_a_local_caller() {
-    let elsewhere = TaskCapabilities { local_repositories: false, ..offers() };
+    let elsewhere = TaskCapabilities { allows_local_repositories: false, ..offers() };
     for url in ["/srv/x", "file:///srv/x"] {
         let violations = check(&with("repo.url", json!(url)), &elsewhere).expect_err(url);
         assert_eq!(violations.http_status(), 422);
@@ -402,7 +406,7 @@ fn settings_are_checked_by_the_schema_of_the_agent() {
     assert_eq!(schema["properties"]["effort"]["enum"], json!(["low", "high"]));
     assert_eq!(schema["additionalProperties"], false);
     let kinds = BTreeMap::from([("scripted".to_owned(), settings)]);
-    let offers = TaskCapabilities { settings: kinds, ..offers() };
+    let offers = TaskCapabilities { agent_settings: kinds, ..offers() };
     let given = json!({ "model": "m", "effort": "low", "fast": true, "maxTokens": 5 });
     let task = check(&with("agent.settings", given.clone()), &offers).expect("valid");
     assert_eq!(Value::Object(task.agents[0].settings.clone()), given);

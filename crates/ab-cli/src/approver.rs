@@ -29,7 +29,7 @@ impl TerminalApprover {
 impl Approver for TerminalApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
         if !self.is_watched() {
-            return ApprovalAnswer::Nobody;
+            return ApprovalAnswer::NoPersonAvailable;
         }
         // A line that was typed before the question was shown does not answer it.
         discard_typed();

@@ -489,7 +489,7 @@ impl ToolchainChoice {
 
     /// The directories of programs that are visible in sandboxes, in addition to the system's.
     pub(crate) fn program_dirs(&self) -> Vec<PathBuf> {
-        self.toolchains.iter().flat_map(|toolchain| toolchain.bin.clone()).collect()
+        self.toolchains.iter().flat_map(|toolchain| toolchain.program_dirs.clone()).collect()
     }
 }
 

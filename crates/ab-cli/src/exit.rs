@@ -41,9 +41,12 @@ impl Exit {
         match (error.verb(), error.kind()) {
             (Some(Verb::Exec), ErrorKind::NotFound) if about_program => Exit::NO_PROGRAM,
             (Some(Verb::Exec), ErrorKind::PermissionDenied) if about_program => Exit::NOT_EXECUTED,
-            (Some(Verb::Exec), ErrorKind::Denied | ErrorKind::Rejected | ErrorKind::Pending) => {
-                Exit::NOT_EXECUTED
-            }
+            (
+                Some(Verb::Exec),
+                ErrorKind::DeniedByPolicy
+                | ErrorKind::RejectedByPerson
+                | ErrorKind::ApprovalPending,
+            ) => Exit::NOT_EXECUTED,
             _ => Exit::OWN_FAILURE,
         }
     }
@@ -75,17 +78,17 @@ impl Exit {
             | ErrorKind::TooLarge
             | ErrorKind::NoSpace
             | ErrorKind::Conflict
-            | ErrorKind::NoMatch
-            | ErrorKind::Ambiguous
+            | ErrorKind::TextNotFound
+            | ErrorKind::TextNotUnique
             | ErrorKind::Invalid
-            | ErrorKind::Failed
+            | ErrorKind::CommandFailed
             | ErrorKind::Cancelled
             | ErrorKind::Io => Exit::Failed,
             ErrorKind::InvalidPath
-            | ErrorKind::Escape
-            | ErrorKind::Denied
-            | ErrorKind::Rejected
-            | ErrorKind::Pending => Exit::Refused,
+            | ErrorKind::PathEscape
+            | ErrorKind::DeniedByPolicy
+            | ErrorKind::RejectedByPerson
+            | ErrorKind::ApprovalPending => Exit::Refused,
             ErrorKind::Unsupported
             | ErrorKind::Unavailable
             | ErrorKind::Timeout
@@ -122,10 +125,10 @@ mod tests {
                     ErrorKind::TooLarge,
                     ErrorKind::NoSpace,
                     ErrorKind::Conflict,
-                    ErrorKind::NoMatch,
-                    ErrorKind::Ambiguous,
+                    ErrorKind::TextNotFound,
+                    ErrorKind::TextNotUnique,
                     ErrorKind::Invalid,
-                    ErrorKind::Failed,
+                    ErrorKind::CommandFailed,
                     ErrorKind::Cancelled,
                     ErrorKind::Io,
                 ],
@@ -134,10 +137,10 @@ mod tests {
                 3,
                 vec![
                     ErrorKind::InvalidPath,
-                    ErrorKind::Escape,
-                    ErrorKind::Denied,
-                    ErrorKind::Rejected,
-                    ErrorKind::Pending,
+                    ErrorKind::PathEscape,
+                    ErrorKind::DeniedByPolicy,
+                    ErrorKind::RejectedByPerson,
+                    ErrorKind::ApprovalPending,
                 ],
             ),
             (

@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn usage_and_refusal_differ() {
         assert_eq!(Failure::usage("odd").exit(), Exit::Usage);
-        let escape = Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::Escape, "leaves");
+        let escape = Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::PathEscape, "leaves");
         assert_eq!(Failure::from(escape).exit(), Exit::Refused);
         assert_eq!(Failure::Told(Exit::Unavailable).exit(), Exit::Unavailable);
     }

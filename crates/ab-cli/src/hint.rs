@@ -42,21 +42,21 @@ pub(crate) fn for_kind(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::InvalidPath => {
             Some("paths must be UTF-8 and are relative to the root of the workspace")
         }
-        ErrorKind::Escape => {
+        ErrorKind::PathEscape => {
             Some("the path must be inside the workspace; to use another workspace, pass --root")
         }
         ErrorKind::PermissionDenied => Some("show the permissions: agent-backend fs stat"),
         ErrorKind::NoSpace => Some("free some disk space; the old content is unchanged"),
         ErrorKind::Conflict => Some("another program changed it meanwhile: read it again"),
-        ErrorKind::Denied
-        | ErrorKind::Rejected
-        | ErrorKind::Pending
+        ErrorKind::DeniedByPolicy
+        | ErrorKind::RejectedByPerson
+        | ErrorKind::ApprovalPending
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique
         | ErrorKind::Invalid
-        | ErrorKind::Failed
+        | ErrorKind::CommandFailed
         | ErrorKind::Unavailable
         | ErrorKind::Timeout
         | ErrorKind::Cancelled

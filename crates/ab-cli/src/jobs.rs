@@ -74,7 +74,7 @@ impl From<ProcessInfo> for Job {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such job, [`ErrorKind::Ambiguous`] if several ids begin
+/// [`ErrorKind::NotFound`] if there is no such job, [`ErrorKind::TextNotUnique`] if several ids begin
 /// with `text`.
 pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure> {
     if let Some(job) = jobs.iter().find(|job| job.id == text) {
@@ -92,7 +92,7 @@ pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure>
         several => {
             let ids: Vec<&str> = several.iter().map(|job| job.id.as_str()).collect();
             let message = format!("several IDs start with '{text}': {}", ids.join(", "));
-            let error = Error::new(ErrorCode::ExecError, ErrorKind::Ambiguous, message);
+            let error = Error::new(ErrorCode::ExecError, ErrorKind::TextNotUnique, message);
             Err(Failure::from(error).with_hint("type more of the ID"))
         }
     }

@@ -50,9 +50,9 @@ pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
         "path": path,
         "matches": found.matches.iter().map(matched).collect::<Vec<_>>(),
         "truncated": found.truncated.map(|cut| cut.as_str()),
-        "searched": found.searched,
-        "skipped_binary": found.skipped_binary,
-        "left_out": left_out(found.ignored),
+        "searched": found.files_searched,
+        "skipped_binary": found.binary_files_skipped,
+        "left_out": left_out(found.ignored_entries),
         "problems": problems(&found.problems),
     })
 }
@@ -99,7 +99,7 @@ fn entry(entry: &DirEntry) -> Value {
 fn matched(found: &SearchMatch) -> Value {
     match found {
         SearchMatch::Name(found) => entry(found),
-        SearchMatch::Line { path, line, text, cut, role } => json!({
+        SearchMatch::Line { path, line_number: line, text, full_line_bytes: cut, role } => json!({
             "path": path.to_string(),
             "line": line,
             "text": text,
@@ -110,7 +110,9 @@ fn matched(found: &SearchMatch) -> Value {
             "cut": cut,
         }),
         SearchMatch::File { path } => json!({ "path": path.to_string() }),
-        SearchMatch::Count { path, lines } => json!({ "path": path.to_string(), "lines": lines }),
+        SearchMatch::Count { path, matching_lines: lines } => {
+            json!({ "path": path.to_string(), "lines": lines })
+        }
     }
 }
 

@@ -362,7 +362,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
     let known = error.hint().map(str::to_owned);
     let hint = match (error.kind(), way) {
         // A token or a flag does not help against these errors.
-        (ErrorKind::Denied, _)
+        (ErrorKind::DeniedByPolicy, _)
             if matches!(
                 error.cause(),
                 Some(ErrorCause::CertificateRefused | ErrorCause::HostKeyRefused)
@@ -370,16 +370,16 @@ fn unreachable(error: Error, way: Way) -> Failure {
         {
             return error.into();
         }
-        (ErrorKind::Denied, _) if error.cause() == Some(ErrorCause::HostKeyUnknown) => {
+        (ErrorKind::DeniedByPolicy, _) if error.cause() == Some(ErrorCause::HostKeyUnknown) => {
             "or pin it with --host-key, or pass --accept-new-host-key"
         }
-        (ErrorKind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
+        (ErrorKind::DeniedByPolicy, Way::Daemon | Way::Proxy) if known.is_some() => {
             "pass credentials with --token-file, AGENT_BACKEND_AUTH_TOKEN or --header"
         }
-        (ErrorKind::Denied, Way::Daemon | Way::Proxy) => {
+        (ErrorKind::DeniedByPolicy, Way::Daemon | Way::Proxy) => {
             "pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"
         }
-        (ErrorKind::Denied, Way::Ssh) => {
+        (ErrorKind::DeniedByPolicy, Way::Ssh) => {
             "pass a key with --identity, start an SSH agent, or pass --password-file"
         }
         (ErrorKind::Invalid, Way::Ssh)
@@ -411,14 +411,14 @@ fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
         (Way::Daemon, Some(ErrorCause::NotWebSocket)) => {
             "is that the port of an SSH server? then use ssh://user@host:port"
         }
-        (Way::Daemon | Way::Proxy, Some(ErrorCause::HandshakeCut)) => {
+        (Way::Daemon | Way::Proxy, Some(ErrorCause::HandshakeInterrupted)) => {
             "the daemon may have stopped, or a proxy closes connections: try again"
         }
         (Way::Daemon, _) => {
             "check the host and port of --remote; on that machine: agent-backend daemon --root DIR --port PORT"
         }
         (Way::Proxy, _) => "check the URL of --proxy, and that a daemon runs behind the proxy",
-        (Way::Ssh, Some(ErrorCause::NoSshHandshake)) => {
+        (Way::Ssh, Some(ErrorCause::SshHandshakeFailed)) => {
             "is that the port of a daemon? then use ws://host:port/ssh"
         }
         (Way::Ssh, _) => "is an SSH server running there? check the host and the port in the URL",

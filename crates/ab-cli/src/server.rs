@@ -71,7 +71,7 @@ impl ServerFlags {
         let mut settings = ServeClientSettings::new(url);
         settings.token = token.map(Into::into);
         if self.allow_insecure_token {
-            settings.token_in_clear = CleartextTokenPolicy::Accepted;
+            settings.cleartext_token_policy = CleartextTokenPolicy::Accepted;
         }
         Ok(ServeClient::new(settings)?)
     }

@@ -252,14 +252,18 @@ pub(crate) fn find(surroundings: &Surroundings) -> Vec<FoundToolchain> {
         let rank = bin.iter().map(|bin| surroundings.rank(bin)).min().unwrap_or(usize::MAX);
         let variable = known.variable.and_then(|name| Some((name, directory.to_str()?)));
         let environment = variable.map(|(name, path)| (name.to_owned(), path.to_owned()));
-        let toolchain = Toolchain { readable, bin, environment: environment.into_iter().collect() };
+        let toolchain = Toolchain {
+            readable_paths: readable,
+            program_dirs: bin,
+            environment: environment.into_iter().collect(),
+        };
         found.push((rank, FoundToolchain { name: known.name, toolchain }));
     }
     for (name, bin) in ELSEWHERE {
         let bin = PathBuf::from(bin);
         let rank = surroundings.rank(&bin);
         if rank != usize::MAX && bin.is_dir() {
-            let toolchain = Toolchain { bin: vec![bin], ..Toolchain::default() };
+            let toolchain = Toolchain { program_dirs: vec![bin], ..Toolchain::default() };
             found.push((rank, FoundToolchain { name, toolchain }));
         }
     }
@@ -345,7 +349,7 @@ mod tests {
         let expected = ["user programs", "cargo", "rustup", "pyenv", "go programs", "uv python"];
         assert_eq!(names, expected);
         let readable: Vec<PathBuf> =
-            found.iter().flat_map(|found| found.toolchain.readable.clone()).collect();
+            found.iter().flat_map(|found| found.toolchain.readable_paths.clone()).collect();
         let offered = [
             ".local/bin",
             ".cargo/bin",
@@ -358,7 +362,7 @@ mod tests {
         ];
         assert_eq!(below(home.path(), &readable), offered);
         let shims = home.path().join(".pyenv/shims");
-        assert_eq!(found[3].toolchain.bin, [shims]);
+        assert_eq!(found[3].toolchain.program_dirs, [shims]);
         let rustup = home.path().join(".rustup").to_str().unwrap().to_owned();
         assert_eq!(found[2].toolchain.environment["RUSTUP_HOME"], rustup);
         assert!(found[1].toolchain.environment.is_empty());
@@ -375,9 +379,9 @@ mod tests {
         let bin = |path: &[&str]| {
             let (home, surroundings) = host(&files, path);
             let found = find(&surroundings);
-            let readable = below(home.path(), &found[0].toolchain.readable);
+            let readable = below(home.path(), &found[0].toolchain.readable_paths);
             assert!(!readable.iter().any(|path| path.contains("etc")), "{readable:?}");
-            below(home.path(), &found[0].toolchain.bin).remove(0)
+            below(home.path(), &found[0].toolchain.program_dirs).remove(0)
         };
         assert_eq!(bin(&[]), ".nvm/versions/node/v20.11.1/bin");
         let chosen = ".nvm/versions/node/v9.1.0/bin";
@@ -395,7 +399,7 @@ mod tests {
         }
         assert!(chosen(&["none"]).unwrap().is_empty());
         let named = chosen(&["none", "/usr"]).unwrap();
-        assert_eq!(named[0].readable, [PathBuf::from("/usr")]);
-        assert_eq!(named[0].bin, [PathBuf::from("/usr/bin")]);
+        assert_eq!(named[0].readable_paths, [PathBuf::from("/usr")]);
+        assert_eq!(named[0].program_dirs, [PathBuf::from("/usr/bin")]);
     }
 }

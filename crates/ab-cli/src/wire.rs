@@ -90,9 +90,9 @@ pub(crate) async fn assemble(
     settings.minimum_isolation = sessions.minimum_isolation.value;
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
-    settings.rules = sessions.rules.value.file.clone();
-    settings.approval_wait = sessions.approval_wait.value;
-    settings.setup = sessions.setup.value.clone();
+    settings.extra_policy_rules = sessions.rules.value.file.clone();
+    settings.approval_wait_timeout = sessions.approval_wait.value;
+    settings.setup_commands = sessions.setup.value.clone();
     settings.setup_timeout = sessions.setup_timeout.value;
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
@@ -100,8 +100,9 @@ pub(crate) async fn assemble(
     settings.audit = Some(audit);
     let commands = &config.commands;
     settings.command_limits = commands.limits_of_session_command();
-    settings.limits.memory = commands.memory.value.or(settings.limits.memory);
-    settings.limits.processes = commands.processes.value.or(settings.limits.processes);
+    settings.session_limits.memory = commands.memory.value.or(settings.session_limits.memory);
+    settings.session_limits.processes =
+        commands.processes.value.or(settings.session_limits.processes);
     settings.variables = commands.env.value.0.clone();
     settings.mounts = commands.bind.value.mounts.clone();
     let executor = LocalExecutor::new(settings).map_err(|error| {
@@ -129,7 +130,7 @@ pub(crate) async fn assemble(
         .map_err(|error| Failure::input(format!("use {}", key.display()), error))?;
     let surface = ControlPlaneRoutes::new(control.clone(), catalog)
         .with_session_workspaces(endpoints)
-        .with_session_ssh(SshServerSettings::new(key, SshAccess::Any));
+        .with_session_ssh(SshServerSettings::new(key, SshAccess::AnyUser));
     let surface = match config.limits.tasks_per_minute.value {
         Some(limit) => surface.with_tasks_per_minute(limit),
         None => surface,
@@ -200,7 +201,7 @@ pub(crate) async fn gateway(
     let agents = AgentResolver {
         host,
         catalog: config.catalog.clone(),
-        own_binary: Some(own),
+        own_executable: Some(own),
         install_dir: Some(AgentInstallDir::new(config.data_dir.value.join("agents"))),
         install_policy: if config.require_preinstall.value {
             InstallPolicy::Preinstalled
@@ -222,7 +223,7 @@ pub(crate) async fn gateway(
         minimum_isolation: sessions.minimum_isolation.value,
         network: network(config),
         toolchains: sessions.toolchains.value.toolchains.clone(),
-        refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
+        disabled_reason: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };
     sandbox_settings.remove_dirs_of_earlier_agent_servers().await?;
     Ok(AgentGateway::new(AgentGatewaySettings::new(agents, sandbox_settings)))
@@ -241,7 +242,8 @@ fn crash_hook(point: CrashTestPoint) -> CrashTestHook {
 /// The agents, runtimes and defaults of tasks. `resource_limits` is whether the executor enforces
 /// limits.
 fn catalog(config: &Config, resource_limits: bool) -> TaskChoices {
-    let mut catalog = TaskChoices { resource_limits, ..TaskChoices::default() };
+    let mut catalog =
+        TaskChoices { enforces_resource_limits: resource_limits, ..TaskChoices::default() };
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
@@ -278,9 +280,9 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskChoices {
         });
         let settings = entry.settings.iter();
         let settings = settings.map(|(name, rule)| setting(name, rule)).collect();
-        catalog.settings.insert(entry.id.clone(), settings);
+        catalog.agent_settings.insert(entry.id.clone(), settings);
         for alias in &entry.aliases {
-            catalog.aliases.insert(alias.clone(), entry.id.clone());
+            catalog.agent_aliases.insert(alias.clone(), entry.id.clone());
         }
     }
     catalog
@@ -315,7 +317,7 @@ fn failed(error: StoreError) -> Failure {
         StoreError::Locked { .. } => {
             Some("use or stop that server, or name another directory with --data-dir".to_owned())
         }
-        StoreError::OpenDataDir { path } => Some(format!(
+        StoreError::DataDirNotPrivate { path } => Some(format!(
             "name an empty directory with --data-dir, or make this one private: chmod 700 {}",
             path.display()
         )),

@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ab_acp::{
-    AcpClient, AcpError, AgentEvent, AgentEventStream, ClientSettings, PermissionAnswer,
-    PromptPart, SessionSetup, StopReason, TurnEnd,
+    AcpClient, AcpClientSettings, AcpError, AcpSessionSetup, AgentEvent, AgentEventStream,
+    PermissionAnswer, PromptPart, StopReason, TurnEnd,
 };
 use tokio::process::{Child, Command};
 
@@ -28,7 +28,7 @@ fn start(stage: &Stage, scenario: Option<&str>) -> Started {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let (input, output) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    let (client, events) = AcpClient::connect(input, output, ClientSettings::default());
+    let (client, events) = AcpClient::connect(input, output, AcpClientSettings::default());
     Started { client, events, child }
 }
 
@@ -36,7 +36,7 @@ impl Started {
     async fn turn(&mut self, stage: &Stage) -> Result<TurnEnd, AcpError> {
         self.client.initialize().await?;
         let cwd = stage.root().to_str().unwrap().to_owned();
-        let setup = SessionSetup { cwd, mcp_servers: Vec::new() };
+        let setup = AcpSessionSetup { cwd, mcp_servers: Vec::new() };
         let session = self.client.new_session(&setup).await?;
         self.client.start_turn(&session, &[PromptPart::Text("tidy up".to_owned())]).await?;
         while let Some(event) = self.events.next().await {

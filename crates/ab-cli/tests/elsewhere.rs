@@ -104,17 +104,17 @@ async fn refusals_reach_the_caller() {
     let url = format!("http://{}", daemon.address);
     let socket = || RemoteConfig::parse(&format!("ws://{}/ssh", daemon.address)).unwrap();
     for (config, code, kind, says) in [
-        (socket().mcp_url(&url), ErrorCode::AuthFailed, ErrorKind::Denied, "401"),
+        (socket().mcp_url(&url), ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, "401"),
         (
             socket().mcp_url_with_token(&url, "wrong"),
             ErrorCode::AuthFailed,
-            ErrorKind::Denied,
+            ErrorKind::DeniedByPolicy,
             "401",
         ),
         (
             socket().root("/elsewhere").mcp_url_with_token(&url, TOKEN),
             ErrorCode::AuthFailed,
-            ErrorKind::Denied,
+            ErrorKind::DeniedByPolicy,
             "Server is configured for",
         ),
         (

@@ -98,7 +98,7 @@ impl CommandRunner for Binary {
         match control["holds"].as_str().unwrap() {
             "enforced" => PolicyControlStrength::Enforced,
             "advisory" => PolicyControlStrength::Advisory,
-            "open" => PolicyControlStrength::Open,
+            "open" => PolicyControlStrength::NotEnforced,
             other => panic!("unknown strength {other}"),
         }
     }

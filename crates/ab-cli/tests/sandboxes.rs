@@ -65,7 +65,7 @@ async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
     let found = sandboxes.find_existing(ada.context()).await.unwrap().unwrap();
     assert_eq!(found.working_directory(), home("ada").to_str().unwrap());
     let outside = ada.require_backend().unwrap().read("../../grace/home/notes.txt").await;
-    assert_eq!(outside.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(outside.unwrap_err().kind(), ErrorKind::PathEscape);
     // A session that is resumed uses the daemon that runs, and starts it where it was stopped.
     let again = start(&agents, "ada").await;
     let text = again.require_backend().unwrap().read_text("notes.txt").await.unwrap();
@@ -293,7 +293,7 @@ async fn a_remote_daemon_has_a_directory_for_each_session() {
     assert_eq!(read(&stage.root().join("ada/notes.txt")), "ada's");
     assert_eq!(read(&stage.root().join("grace/notes.txt")), "grace's");
     let outside = ada.require_backend().unwrap().read("../grace/notes.txt").await.unwrap_err();
-    assert_eq!(outside.kind(), ErrorKind::Escape);
+    assert_eq!(outside.kind(), ErrorKind::PathEscape);
 }
 
 #[tokio::test(flavor = "multi_thread")]

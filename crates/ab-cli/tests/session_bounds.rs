@@ -21,8 +21,10 @@ async fn bounded(steps: &str, limits: ControlGroupLimits) -> Option<Server> {
         ab_testkit::host::report_skip("limits of sessions", error.message());
         return None;
     }
-    Server::start_with(Some(steps), |settings: &mut ExecutorSettings| settings.limits = limits)
-        .await
+    Server::start_with(Some(steps), |settings: &mut ExecutorSettings| {
+        settings.session_limits = limits
+    })
+    .await
 }
 
 async fn reaches(server: &Server, id: SessionId, expect: SessionStatus) {

@@ -279,7 +279,7 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
             { run = "touch second" }, { say = "second: {output}\n" },
         ]"#;
     let change = |settings: &mut ab_executor::ExecutorSettings| {
-        settings.rules = PolicyRuleFile::parse(rules).unwrap();
+        settings.extra_policy_rules = PolicyRuleFile::parse(rules).unwrap();
     };
     let Some(server) = Server::start_with(Some(steps), change).await else { return };
     let id = server.create("scenario").await;
@@ -330,7 +330,7 @@ async fn login_of_an_agent_is_hidden_in_questions_events_and_diffs() {
     std::fs::create_dir(home.path().join(".vendor")).unwrap();
     std::fs::write(home.path().join(".vendor/login"), LOGIN).unwrap();
     let change = |settings: &mut ab_executor::ExecutorSettings| {
-        settings.rules = PolicyRuleFile::parse(rules).unwrap();
+        settings.extra_policy_rules = PolicyRuleFile::parse(rules).unwrap();
         settings.environment.push(("HOME".into(), home.path().into()));
         let login_files = vec![".vendor/login".to_owned()];
         let entry = AgentCatalogEntry {

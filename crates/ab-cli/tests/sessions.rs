@@ -121,8 +121,8 @@ impl Server {
         let (local_repositories, resource_limits) = (true, true);
         let offers = TaskCapabilities {
             agents,
-            local_repositories,
-            resource_limits,
+            allows_local_repositories: local_repositories,
+            enforces_resource_limits: resource_limits,
             ..TaskCapabilities::default()
         };
         let task = TaskRequest::parse(body.to_string().as_bytes(), &offers).unwrap();
@@ -363,7 +363,7 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     let before = server.create("scenario").await;
     server.said(before, "ready").await;
     let running = server.control.continue_session(before, None, None).await;
-    assert!(matches!(running, Err(ControlPlaneError::NotEnded(_))), "{running:?}");
+    assert!(matches!(running, Err(ControlPlaneError::SessionNotEnded(_))), "{running:?}");
     server.control.stop_session(before).await.unwrap();
     let ended = server.ended(before).await;
     assert_eq!(ended.status, SessionStatus::Stopped);

@@ -124,11 +124,11 @@ impl McpServerExtension for ConformanceExtension {
         resources::read(uri)
     }
 
-    fn before_listen(&self) {
+    fn before_subscription(&self) {
         self.listeners.expect();
     }
 
-    async fn listen(&self, subscription: SubscriptionContext) {
+    async fn notify_subscriber(&self, subscription: SubscriptionContext) {
         self.listeners.keep(subscription).await;
     }
 

@@ -27,7 +27,7 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
         let entries = tokio::select! {
             biased;
             entries = receiver.next_entries(BATCH) => entries,
-            () = plane.recorded.cancelled() => receiver.take_waiting(BATCH),
+            () = plane.recorded.cancelled() => receiver.try_next_entries(BATCH),
         };
         if entries.is_empty() {
             return;

@@ -91,19 +91,19 @@ pub enum ControlPlaneError {
     /// There is no session or approval with this id.
     NotFound,
     /// The executor does not support what the task requests.
-    Refused(FieldViolations),
+    InvalidTask(FieldViolations),
     /// The session has ended and accepts no more commands.
-    Ended(SessionStatus),
+    SessionEnded(SessionStatus),
     /// The command is not valid in the session's status.
-    Illegal(IllegalSessionInput),
+    IllegalInput(IllegalSessionInput),
     /// The session cannot be continued because it has not ended.
-    NotEnded(SessionStatus),
+    SessionNotEnded(SessionStatus),
     /// The session has ended, and its workspace is no longer available.
     WorkspaceGone(SessionStatus),
     /// The session has no prompt with this number.
-    NoPrompt(u32),
+    PromptNotFound(u32),
     /// The prompt is the prompt of the task, which can be neither changed nor withdrawn.
-    TaskPrompt,
+    TaskPromptNotChangeable,
     /// The queue of the session is full.
     QueueFull { limit: u64 },
     /// The file system has no room for another workspace.
@@ -121,10 +121,10 @@ impl fmt::Display for ControlPlaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("not found"),
-            Self::Refused(violations) => violations.fmt(f),
-            Self::Ended(status) => write!(f, "the session has ended: it is {status}"),
-            Self::Illegal(illegal) => illegal.fmt(f),
-            Self::NotEnded(status) => {
+            Self::InvalidTask(violations) => violations.fmt(f),
+            Self::SessionEnded(status) => write!(f, "the session has ended: it is {status}"),
+            Self::IllegalInput(illegal) => illegal.fmt(f),
+            Self::SessionNotEnded(status) => {
                 write!(f, "the session is {status}: only a stopped or failed one can be continued")
             }
             Self::WorkspaceGone(SessionStatus::Completed) => f.write_str(
@@ -137,8 +137,8 @@ impl fmt::Display for ControlPlaneError {
                 f,
                 "the session is {status} and has no workspace: it ended before there was one, the workspace was removed, or another session continues it"
             ),
-            Self::NoPrompt(number) => write!(f, "the session has no prompt {number}"),
-            Self::TaskPrompt => f.write_str(
+            Self::PromptNotFound(number) => write!(f, "the session has no prompt {number}"),
+            Self::TaskPromptNotChangeable => f.write_str(
                 "prompt 1 is the task itself: cancel the session and create another task instead",
             ),
             Self::QueueFull { limit } => {
@@ -245,8 +245,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
-    /// request. [`ControlPlaneError::Refused`] if the executor does not support what the task
+    /// [`StoreError::IdempotencyKeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
+    /// request. [`ControlPlaneError::InvalidTask`] if the executor does not support what the task
     /// requests. In both cases no session is created.
     pub async fn create_sessions(
         &self,
@@ -272,14 +272,14 @@ impl ControlPlane {
             let mut session = Session::new_queued(id, task, Time::now());
             session.task_group = (size > 1).then_some(TaskGroup { id: first, number, size });
             let provider = self.plane.executor.choose_snapshot_provider(&session).await;
-            let provider = provider.map_err(ControlPlaneError::Refused)?;
+            let provider = provider.map_err(ControlPlaneError::InvalidTask)?;
             session.workspace.snapshot_provider = Some(provider);
             sessions.push(session);
         }
         let ids: Vec<SessionId> = sessions.iter().map(|session| session.id).collect();
         let mut idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
             let answer = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-            IdempotencyRecord { scope, key, request, answer }
+            IdempotencyRecord { scope, key, request, response: answer }
         });
         let state = |session: &Session| SessionState::new(session.keep_open);
         let new = sessions.iter().map(|session| {
@@ -292,7 +292,7 @@ impl ControlPlane {
                 },
                 events: vec![Event { kind: status, ts: session.created_at }],
                 idempotency: idempotency.take(),
-                takes_over: None,
+                continues_session: None,
             }
         });
         let new = new.collect();
@@ -305,7 +305,7 @@ impl ControlPlane {
                 }
                 Ok(ids)
             }
-            CreateSessionOutcome::Existing { answer } => first_answer(&answer),
+            CreateSessionOutcome::Existing { response: answer } => first_answer(&answer),
         }
     }
 
@@ -314,7 +314,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`] if there is no such session. [`ControlPlaneError::NotEnded`]
+    /// [`ControlPlaneError::NotFound`] if there is no such session. [`ControlPlaneError::SessionNotEnded`]
     /// while the session runs. [`ControlPlaneError::WorkspaceGone`] if the session's work was
     /// delivered or removed, or if another session continues it.
     pub async fn continue_session(
@@ -334,7 +334,9 @@ impl ControlPlane {
         }
         let before = self.plane.store.session_record(id).await?.session;
         match before.status {
-            status if !status.is_terminal() => return Err(ControlPlaneError::NotEnded(status)),
+            status if !status.is_terminal() => {
+                return Err(ControlPlaneError::SessionNotEnded(status));
+            }
             status if Plane::removes_workspace(status) => {
                 return Err(ControlPlaneError::WorkspaceGone(status));
             }
@@ -361,14 +363,16 @@ impl ControlPlane {
             record: SessionRecord { session: next.clone(), progress: state.progress() },
             events: [status, log].map(|kind| Event { kind, ts }).into(),
             idempotency: key.map(|SessionIdempotencyKey { scope, key, request }| {
-                IdempotencyRecord { scope, key, request, answer: next.id.to_string() }
+                IdempotencyRecord { scope, key, request, response: next.id.to_string() }
             }),
-            takes_over: Some(id),
+            continues_session: Some(id),
         };
         match self.plane.store.create_session(new).await {
             Ok(CreateSessionOutcome::New) => {}
-            Ok(CreateSessionOutcome::Existing { answer }) => return first_session(&answer),
-            Err(StoreError::NoWorkspace) => {
+            Ok(CreateSessionOutcome::Existing { response: answer }) => {
+                return first_session(&answer);
+            }
+            Err(StoreError::NoWorkspaceToContinue) => {
                 return Err(ControlPlaneError::WorkspaceGone(before.status));
             }
             Err(error) => return Err(error.into()),
@@ -405,8 +409,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if the status of the session does not allow a pause.
-    /// [`ControlPlaneError::Ended`] if the session has ended.
+    /// [`ControlPlaneError::IllegalInput`] if the status of the session does not allow a pause.
+    /// [`ControlPlaneError::SessionEnded`] if the session has ended.
     pub async fn pause_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Pause).await
     }
@@ -415,7 +419,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if the session is not paused. [`ControlPlaneError::Ended`] if
+    /// [`ControlPlaneError::IllegalInput`] if the session is not paused. [`ControlPlaneError::SessionEnded`] if
     /// the session has ended.
     pub async fn resume_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Resume).await
@@ -425,7 +429,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if the session is not idle. [`ControlPlaneError::Ended`] if
+    /// [`ControlPlaneError::IllegalInput`] if the session is not idle. [`ControlPlaneError::SessionEnded`] if
     /// the session has ended.
     pub async fn finish_session(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Finish).await
@@ -435,7 +439,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] in [`ControlPlaneError::Store`] if the approval is no longer
+    /// [`StoreError::AlreadyDecided`] in [`ControlPlaneError::Store`] if the approval is no longer
     /// pending.
     pub async fn decide_approval(
         &self,
@@ -465,7 +469,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
+    /// [`StoreError::IdempotencyKeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
     /// request.
     pub async fn sessions_of_repeated_request(
         &self,
@@ -500,7 +504,7 @@ impl ControlPlane {
         match self.request(id, SessionRequest::Input(input)).await {
             Ok(_) => Ok(self.plane.store.get_session(id).await?),
             // Stopping or cancelling an ended session has no effect.
-            Err(ControlPlaneError::Ended(_))
+            Err(ControlPlaneError::SessionEnded(_))
                 if matches!(input, SessionInput::Stop | SessionInput::Cancel) =>
             {
                 Ok(self.plane.store.get_session(id).await?)
@@ -530,7 +534,9 @@ impl ControlPlane {
     /// The error for a request to a session that has no driver.
     async fn refusal(&self, id: SessionId) -> ControlPlaneError {
         match self.plane.store.get_session(id).await {
-            Ok(session) if session.status.is_terminal() => ControlPlaneError::Ended(session.status),
+            Ok(session) if session.status.is_terminal() => {
+                ControlPlaneError::SessionEnded(session.status)
+            }
             Ok(_) => ControlPlaneError::ShuttingDown,
             Err(error) => error.into(),
         }
@@ -552,7 +558,7 @@ impl ControlPlane {
                 }
                 Err(error) => return Err(error),
             };
-        self.plane.reach(CrashTestPoint::TakenUp);
+        self.plane.reach(CrashTestPoint::SessionResumed);
         self.spawn(session, state, start);
         Ok(())
     }
@@ -582,13 +588,13 @@ fn until(time: Time) -> Duration {
 /// The first session that an earlier request with the same key created.
 fn first_session(answer: &str) -> Result<SessionId, ControlPlaneError> {
     let ids = first_answer(answer)?;
-    ids.first().copied().ok_or(ControlPlaneError::Store(StoreError::KeyReused))
+    ids.first().copied().ok_or(ControlPlaneError::Store(StoreError::IdempotencyKeyReused))
 }
 
 /// The sessions that an earlier request with the same key created.
 fn first_answer(answer: &str) -> Result<Vec<SessionId>, ControlPlaneError> {
     let ids: Result<_, ab_api::IdError> = answer.split_whitespace().map(str::parse).collect();
-    ids.map_err(|_| ControlPlaneError::Store(StoreError::KeyReused))
+    ids.map_err(|_| ControlPlaneError::Store(StoreError::IdempotencyKeyReused))
 }
 
 impl Plane {

@@ -24,15 +24,15 @@ pub enum CrashTestPoint {
     /// The store records that the prompt was sent, but the agent does not have it yet.
     PromptRecorded,
     /// The agent has the prompt.
-    PromptGiven,
+    PromptDelivered,
     /// The agent's question is stored; nothing waits for the decision yet.
     ApprovalStored,
     /// The decision is stored; the agent does not have it yet.
     DecisionStored,
     /// The store records that the decision was used, but the agent does not have it yet.
-    AnswerTaken,
+    DecisionUsed,
     /// The agent has the decision.
-    AnswerGiven,
+    DecisionDelivered,
     /// The end of the turn is recorded; nothing is delivered yet.
     DeliveryBegun,
     /// The branch is written; this is not recorded yet.
@@ -48,7 +48,7 @@ pub enum CrashTestPoint {
     /// The workspace is removed; the cleanup token is still stored.
     CleanedUp,
     /// A restarted server recorded that it resumes the session. No driver runs yet.
-    TakenUp,
+    SessionResumed,
     /// A restarted server started the agent with its old conversation; this is not recorded yet.
     Reloaded,
     /// A further prompt is stored. Its caller has no answer yet.
@@ -66,11 +66,11 @@ impl CrashTestPoint {
         Self::TokenStored,
         Self::Launched,
         Self::PromptRecorded,
-        Self::PromptGiven,
+        Self::PromptDelivered,
         Self::ApprovalStored,
         Self::DecisionStored,
-        Self::AnswerTaken,
-        Self::AnswerGiven,
+        Self::DecisionUsed,
+        Self::DecisionDelivered,
         Self::DeliveryBegun,
         Self::Delivered,
         Self::ClosingBegun,
@@ -78,7 +78,7 @@ impl CrashTestPoint {
         Self::DiffStored,
         Self::Ended,
         Self::CleanedUp,
-        Self::TakenUp,
+        Self::SessionResumed,
         Self::Reloaded,
         Self::DecisionTold,
         Self::PromptQueued,
@@ -93,11 +93,11 @@ impl CrashTestPoint {
             Self::TokenStored => "token-stored",
             Self::Launched => "launched",
             Self::PromptRecorded => "prompt-recorded",
-            Self::PromptGiven => "prompt-given",
+            Self::PromptDelivered => "prompt-given",
             Self::ApprovalStored => "approval-stored",
             Self::DecisionStored => "decision-stored",
-            Self::AnswerTaken => "answer-taken",
-            Self::AnswerGiven => "answer-given",
+            Self::DecisionUsed => "answer-taken",
+            Self::DecisionDelivered => "answer-given",
             Self::DeliveryBegun => "delivery-begun",
             Self::Delivered => "delivered",
             Self::ClosingBegun => "closing-begun",
@@ -105,7 +105,7 @@ impl CrashTestPoint {
             Self::DiffStored => "diff-stored",
             Self::Ended => "ended",
             Self::CleanedUp => "cleaned-up",
-            Self::TakenUp => "taken-up",
+            Self::SessionResumed => "taken-up",
             Self::Reloaded => "reloaded",
             Self::DecisionTold => "decision-told",
             Self::PromptQueued => "prompt-queued",

@@ -438,7 +438,7 @@ impl Driver {
 
     async fn obey_input(&mut self, input: SessionInput) -> Result<(), ControlPlaneError> {
         let (next, kinds) = session_machine::apply_session_input(&self.state, input)
-            .map_err(ControlPlaneError::Illegal)?;
+            .map_err(ControlPlaneError::IllegalInput)?;
         let stored = self.store(next, kinds, Vec::new()).await;
         if input == SessionInput::Cancel {
             // Drop the channel, so that further reports of the cancelled agent are ignored.

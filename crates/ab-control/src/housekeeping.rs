@@ -75,11 +75,11 @@ impl Plane {
 
     /// Checks whether there is enough disk space for new work, and fails if not.
     pub(crate) async fn check_room(&self) -> Result<(), ControlPlaneError> {
-        let needed = self.settings.retention.free_space;
+        let needed = self.settings.retention.min_free_bytes;
         if let Some(free) = self.executor.free_space().filter(|free| *free < needed) {
             return Err(ControlPlaneError::DiskFull { free, needed });
         }
-        if self.settings.retention.disk_limit.is_none() {
+        if self.settings.retention.max_disk_bytes.is_none() {
             return Ok(());
         }
         let counted = *self.storage.borrow();
@@ -119,7 +119,7 @@ impl Housekeeper {
 
     /// Cleans up now, at every interval and on request, until the server shuts down.
     pub(crate) async fn run(mut self, plane: &Plane) {
-        let mut regular = tokio::time::interval(plane.settings.retention.interval);
+        let mut regular = tokio::time::interval(plane.settings.retention.cleanup_interval);
         regular.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             // A regular cleanup that is due runs before requested ones, so that a caller that has
@@ -154,7 +154,7 @@ impl Housekeeper {
     ) -> Result<CleanupReport, StoreError> {
         let mut report =
             CleanupReport { dry_run: mode == CleanupMode::DryRun, ..CleanupReport::default() };
-        let stored = match plane.executor.stored().await {
+        let stored = match plane.executor.list_stored_resources().await {
             Ok(stored) => stored,
             Err(error) => {
                 note(&mut report, format!("cannot list the workspaces: {error}"));
@@ -195,7 +195,7 @@ impl Housekeeper {
         let mut storage = StorageUse {
             workspaces_bytes: stock.live_bytes + stock.ended.iter().map(|it| it.bytes).sum::<u64>(),
             caches_bytes: stock.caches.iter().map(|it| it.bytes).sum(),
-            limit_bytes: plane.settings.retention.disk_limit,
+            limit_bytes: plane.settings.retention.max_disk_bytes,
             ..StorageUse::default()
         };
         let Removals { workspaces, caches } =
@@ -279,7 +279,7 @@ async fn remove_workspace(
 
 /// The event that reports in a session's stream that its workspace was removed.
 fn removal_event(plane: &Plane, reason: RemovalReason) -> Event {
-    let why = match (reason, plane.settings.retention.workspaces) {
+    let why = match (reason, plane.settings.retention.workspace_lifetime) {
         (RemovalReason::Age, Some(kept)) => {
             format!("it is kept for {} after the end of a session", in_words(kept))
         }
@@ -331,7 +331,9 @@ async fn remove_cache(
 /// Removes sessions and runs that ended long ago, and shrinks the database file.
 async fn remove_history(plane: &Plane, report: &mut CleanupReport) -> Result<(), StoreError> {
     let store = &plane.store;
-    let RetentionSettings { sessions, database_limit, .. } = plane.settings.retention;
+    let RetentionSettings {
+        session_lifetime: sessions, max_database_bytes: database_limit, ..
+    } = plane.settings.retention;
     if let Some(kept) = sessions {
         let before = ago(kept);
         while remove_oldest_records(plane, before, None, report).await? > 0 {}
@@ -394,7 +396,9 @@ async fn remove_oldest_records(
 /// Counts what [`remove_history`] would remove after the workspaces of `report` are removed. The size of a session or
 /// run in the database is estimated.
 async fn count_history(plane: &Plane, report: &mut CleanupReport) -> Result<(), StoreError> {
-    let RetentionSettings { sessions, database_limit, .. } = plane.settings.retention;
+    let RetentionSettings {
+        session_lifetime: sessions, max_database_bytes: database_limit, ..
+    } = plane.settings.retention;
     let too_old = sessions.map(ago);
     let not_recent = database_limit.map(|_| ago(RECENT));
     let Some(before) = too_old.max(not_recent) else { return Ok(()) };

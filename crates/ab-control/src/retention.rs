@@ -13,38 +13,38 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct RetentionSettings {
     /// How long the workspace of a session that was stopped or failed is kept. `None` keeps it
     /// forever.
-    pub workspaces: Option<Duration>,
+    pub workspace_lifetime: Option<Duration>,
     /// How long an ended session is kept with its events after its workspace was removed. `None`
     /// keeps it forever.
-    pub sessions: Option<Duration>,
+    pub session_lifetime: Option<Duration>,
     /// How long a cached repository is kept after its last use. `None` keeps it forever.
-    pub cache: Option<Duration>,
+    pub cache_lifetime: Option<Duration>,
     /// Maximum number of bytes of all workspaces and caches together. While they exceed it, new
     /// tasks are refused.
-    pub disk_limit: Option<u64>,
+    pub max_disk_bytes: Option<u64>,
     /// Maximum number of bytes of the database. While it is larger, ended sessions and runs are
     /// removed, the oldest first.
-    pub database_limit: Option<u64>,
+    pub max_database_bytes: Option<u64>,
     /// For this time after the end of its session, a workspace is not removed to meet a size limit.
-    pub grace: Duration,
+    pub workspace_grace: Duration,
     /// Minimum number of free bytes in the file system. While fewer are free, new tasks are
     /// refused.
-    pub free_space: u64,
+    pub min_free_bytes: u64,
     /// The time between two cleanups.
-    pub interval: Duration,
+    pub cleanup_interval: Duration,
 }
 
 impl Default for RetentionSettings {
     fn default() -> Self {
         Self {
-            workspaces: Some(30 * DAY),
-            sessions: Some(180 * DAY),
-            cache: Some(30 * DAY),
-            disk_limit: None,
-            database_limit: None,
-            grace: 7 * DAY,
-            free_space: 64 * 1024 * 1024,
-            interval: Duration::from_secs(10 * 60),
+            workspace_lifetime: Some(30 * DAY),
+            session_lifetime: Some(180 * DAY),
+            cache_lifetime: Some(30 * DAY),
+            max_disk_bytes: None,
+            max_database_bytes: None,
+            workspace_grace: 7 * DAY,
+            min_free_bytes: 64 * 1024 * 1024,
+            cleanup_interval: Duration::from_secs(10 * 60),
         }
     }
 }
@@ -87,16 +87,16 @@ pub(crate) fn choose_removals(settings: &RetentionSettings, stock: Stock, now: T
     let mut removals = Removals::default();
     let mut kept = Vec::new();
     for workspace in ended {
-        if is_over(workspace.workspace.ended_at, settings.workspaces) {
+        if is_over(workspace.workspace.ended_at, settings.workspace_lifetime) {
             total = total.saturating_sub(workspace.bytes);
             removals.workspaces.push((workspace, RemovalReason::Age));
         } else {
             kept.push(workspace);
         }
     }
-    let is_above = |total: u64| settings.disk_limit.is_some_and(|limit| total > limit);
-    for cache in caches.into_iter().filter(|cache| !cache.is_borrowed) {
-        let reason = if is_over(cache.last_used, settings.cache) {
+    let is_above = |total: u64| settings.max_disk_bytes.is_some_and(|limit| total > limit);
+    for cache in caches.into_iter().filter(|cache| !cache.is_used_by_workspace) {
+        let reason = if is_over(cache.last_used, settings.cache_lifetime) {
             RemovalReason::Age
         } else if is_above(total) {
             RemovalReason::Size
@@ -107,7 +107,8 @@ pub(crate) fn choose_removals(settings: &RetentionSettings, stock: Stock, now: T
         removals.caches.push((cache, reason));
     }
     for workspace in kept {
-        if is_above(total) && is_over(workspace.workspace.ended_at, Some(settings.grace)) {
+        if is_above(total) && is_over(workspace.workspace.ended_at, Some(settings.workspace_grace))
+        {
             total = total.saturating_sub(workspace.bytes);
             removals.workspaces.push((workspace, RemovalReason::Size));
         }
@@ -132,7 +133,12 @@ mod tests {
     }
 
     fn cache(days: u32, bytes: u64, is_borrowed: bool) -> StoredRepoCache {
-        StoredRepoCache { name: format!("c{days}"), last_used: at(days), is_borrowed, bytes }
+        StoredRepoCache {
+            name: format!("c{days}"),
+            last_used: at(days),
+            is_used_by_workspace: is_borrowed,
+            bytes,
+        }
     }
 
     fn at(days: u32) -> Time {
@@ -165,9 +171,10 @@ mod tests {
     fn old_things_go_first_and_recent_work_stays() {
         let settings = RetentionSettings::default();
         check(settings, 0, &["w31", "c40"]);
-        let forever = RetentionSettings { workspaces: None, cache: None, ..settings };
+        let forever =
+            RetentionSettings { workspace_lifetime: None, cache_lifetime: None, ..settings };
         check(forever, 1 << 40, &[]);
-        let limited = |limit| RetentionSettings { disk_limit: Some(limit), ..settings };
+        let limited = |limit| RetentionSettings { max_disk_bytes: Some(limit), ..settings };
         // After the removal of what is too old, six items of 10 bytes are left.
         check(limited(60), 0, &["w31", "c40"]);
         check(limited(59), 0, &["w31", "c40", "c3!"]);

@@ -40,11 +40,11 @@ pub enum SessionInput {
     /// The server was restarted. The agent's processes have ended.
     Restarted,
     /// A person adds a prompt to the queue.
-    Prompt,
+    QueuePrompt,
     /// A person adds a prompt that is sent before all others. The current turn is cancelled.
-    PromptNow,
+    QueuePromptFirst,
     /// A person withdraws a queued prompt.
-    Withdraw,
+    WithdrawPrompt,
     /// A person or the idle timeout requests the result of an idle session.
     Finish,
     Pause,
@@ -67,9 +67,9 @@ impl SessionInput {
         Self::Closed,
         Self::Failed(SessionEndReason::Agent),
         Self::Restarted,
-        Self::Prompt,
-        Self::PromptNow,
-        Self::Withdraw,
+        Self::QueuePrompt,
+        Self::QueuePromptFirst,
+        Self::WithdrawPrompt,
         Self::Finish,
         Self::Pause,
         Self::Resume,
@@ -91,9 +91,9 @@ impl SessionInput {
             Self::Closed => "closed",
             Self::Failed(_) => "failed",
             Self::Restarted => "restarted",
-            Self::Prompt => "prompt",
-            Self::PromptNow => "prompt now",
-            Self::Withdraw => "withdraw",
+            Self::QueuePrompt => "prompt",
+            Self::QueuePromptFirst => "prompt now",
+            Self::WithdrawPrompt => "withdraw",
             Self::Finish => "finish",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -187,13 +187,13 @@ fn next(state: &SessionState, input: SessionInput) -> Option<SessionState> {
         SessionInput::Cancel => Some(end_by_person(state, SessionStatus::Cancelled)),
         SessionInput::Restarted => Some(restart(state)),
         SessionInput::Failed(reason) => fail(state, reason),
-        SessionInput::Prompt => accept_prompt(state),
-        SessionInput::PromptNow => match state.phase {
+        SessionInput::QueuePrompt => accept_prompt(state),
+        SessionInput::QueuePromptFirst => match state.phase {
             // A frozen agent cannot end its turn.
             SessionPhase::Pausing(_) | SessionPhase::Paused(_) | SessionPhase::Resuming(_) => None,
             _ => accept_prompt(state),
         },
-        SessionInput::Withdraw => withdraw_prompt(state),
+        SessionInput::WithdrawPrompt => withdraw_prompt(state),
         SessionInput::ExecutorAssigned
         | SessionInput::Provisioned
         | SessionInput::Launched
@@ -296,7 +296,7 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
         _ => SessionEndReason::Cancelled,
     };
     let ending = StoredSessionEnd { status, reason };
-    let closing = SessionPhase::Closing { shown: SessionStatus::Stopping, ending };
+    let closing = SessionPhase::Closing { shown_status: SessionStatus::Stopping, ending };
     match state.phase {
         SessionPhase::Ended(_) => *state,
         // Nothing was started for the session, so there is nothing to end.
@@ -336,7 +336,7 @@ fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> 
 
 /// Starts to end the remaining processes. Until they have ended, clients see the old status.
 fn close(state: &SessionState, ending: StoredSessionEnd) -> SessionState {
-    state.at(SessionPhase::Closing { shown: state.status(), ending })
+    state.at(SessionPhase::Closing { shown_status: state.status(), ending })
 }
 
 /// Queues a prompt. Sessions that are delivering or ending accept no prompt.

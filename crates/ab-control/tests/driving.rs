@@ -104,7 +104,10 @@ async fn a_question_waits_for_its_decision() {
             .expect("decide");
         let again =
             scene.control.decide_approval(open[0].id, decision, by).await.expect_err("decided");
-        assert!(matches!(again, ControlPlaneError::Store(StoreError::Decided(_))), "{again}");
+        assert!(
+            matches!(again, ControlPlaneError::Store(StoreError::AlreadyDecided(_))),
+            "{again}"
+        );
         assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
         assert!(scene.executor.calls().iter().any(|call| call == expect));
     }
@@ -133,7 +136,10 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         let cleanups = scene.control.store().pending_cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
         let error = scene.control.queue_prompt(id, prompt("more"), None).await.expect_err("ended");
-        assert!(matches!(error, ControlPlaneError::Ended(status) if status == expect), "{error}");
+        assert!(
+            matches!(error, ControlPlaneError::SessionEnded(status) if status == expect),
+            "{error}"
+        );
     }
 }
 
@@ -176,7 +182,7 @@ async fn a_kept_session_takes_prompts_until_it_is_finished() {
     scene.executor.called("prompt 2 again").await;
     // The turn's end is not known yet, so finishing may come too early once or twice.
     while let Err(error) = scene.control.finish_session(id).await {
-        assert!(matches!(error, ControlPlaneError::Illegal(_)), "{error}");
+        assert!(matches!(error, ControlPlaneError::IllegalInput(_)), "{error}");
         tokio::task::yield_now().await;
     }
     assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
@@ -194,8 +200,8 @@ async fn a_paused_session_goes_on() {
     scene.control.cancel_session(id).await.expect("cancel");
     let error = loop {
         match scene.control.resume_session(id).await {
-            Err(error @ ControlPlaneError::Ended(_)) => break error,
-            Err(ControlPlaneError::Illegal(_)) => tokio::task::yield_now().await,
+            Err(error @ ControlPlaneError::SessionEnded(_)) => break error,
+            Err(ControlPlaneError::IllegalInput(_)) => tokio::task::yield_now().await,
             other => panic!("{other:?}"),
         }
     };
@@ -235,7 +241,7 @@ async fn a_repeated_request_gives_the_same_session() {
     let again = scene.control.create_session(task(false), key("a")).await.expect("the same");
     assert_eq!(first, again);
     let error = scene.control.create_session(task(false), key("b")).await.expect_err("another");
-    assert!(matches!(error, ControlPlaneError::Store(StoreError::KeyReused)), "{error}");
+    assert!(matches!(error, ControlPlaneError::Store(StoreError::IdempotencyKeyReused)), "{error}");
 }
 
 #[tokio::test]

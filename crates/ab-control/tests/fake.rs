@@ -274,7 +274,7 @@ impl Executor for Fake {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
-    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+    async fn list_stored_resources(&self) -> Result<StoredResources, ExecutorError> {
         Ok(self.stored.lock().expect("stored").clone())
     }
 

@@ -21,15 +21,20 @@ async fn with_retention(executor: Fake, retention: RetentionSettings) -> Scene {
 /// Nothing is kept for longer than this.
 fn at_once() -> RetentionSettings {
     RetentionSettings {
-        workspaces: Some(Duration::ZERO),
-        cache: Some(Duration::ZERO),
+        workspace_lifetime: Some(Duration::ZERO),
+        cache_lifetime: Some(Duration::ZERO),
         ..RetentionSettings::default()
     }
 }
 
 fn cache(name: &str, is_borrowed: bool) -> StoredRepoCache {
     let last_used = Time::from_millis(0);
-    StoredRepoCache { name: name.to_owned(), last_used, is_borrowed, bytes: 10 }
+    StoredRepoCache {
+        name: name.to_owned(),
+        last_used,
+        is_used_by_workspace: is_borrowed,
+        bytes: 10,
+    }
 }
 
 #[tokio::test]
@@ -121,8 +126,8 @@ async fn run_days_ago(store: &Store, days: i64) -> RunId {
 #[tokio::test]
 async fn database_beyond_its_limit_loses_sessions_and_runs_that_ended_before_yesterday() {
     let limit = RetentionSettings {
-        database_limit: Some(1),
-        interval: Duration::from_secs(3600),
+        max_database_bytes: Some(1),
+        cleanup_interval: Duration::from_secs(3600),
         ..RetentionSettings::default()
     };
     let scene = with_retention(Fake::new(Script::Work), limit).await;
@@ -145,8 +150,8 @@ async fn database_beyond_its_limit_loses_sessions_and_runs_that_ended_before_yes
 async fn dry_run_counts_what_the_limit_of_the_database_would_remove() {
     const LIMIT: u64 = 2 << 20;
     let retention = RetentionSettings {
-        database_limit: Some(LIMIT),
-        interval: Duration::from_secs(3600),
+        max_database_bytes: Some(LIMIT),
+        cleanup_interval: Duration::from_secs(3600),
         ..RetentionSettings::default()
     };
     let scene = with_retention(Fake::new(Script::Work), retention).await;
@@ -171,7 +176,8 @@ async fn dry_run_counts_what_the_limit_of_the_database_would_remove() {
 #[tokio::test]
 async fn task_beyond_the_limit_makes_no_session() {
     // The fake counts 4096 bytes for each workspace.
-    let retention = RetentionSettings { disk_limit: Some(4000), ..RetentionSettings::default() };
+    let retention =
+        RetentionSettings { max_disk_bytes: Some(4000), ..RetentionSettings::default() };
     let scene = with_retention(Fake::new(Script::Silence), retention).await;
     let id = scene.control.create_session(task(false), None).await.expect("there is room");
     scene.event(id, "\"thought\"").await;

@@ -193,7 +193,7 @@ fn a_plain_session_runs_to_completion() {
 fn ended_sessions_take_no_prompt() {
     for state in example_session_states() {
         let is_over = state.status().is_terminal();
-        let outcome = apply_session_input(&state, SessionInput::Prompt);
+        let outcome = apply_session_input(&state, SessionInput::QueuePrompt);
         assert!(!is_over || outcome.is_err(), "{state:?}");
     }
 }

@@ -32,16 +32,18 @@ async fn queued_prompts_are_listed_changed_and_withdrawn() {
     assert_eq!(listed(&scene, id).await, expect);
     let again =
         scene.control.withdraw_queued_prompt(id, 2).await.expect_err("it is not in the queue");
-    let is_refused =
-        matches!(again, ControlPlaneError::Store(StoreError::NotQueued(PromptStatus::Withdrawn)));
+    let is_refused = matches!(
+        again,
+        ControlPlaneError::Store(StoreError::PromptNotQueued(PromptStatus::Withdrawn))
+    );
     assert!(is_refused, "{again}");
     let sent = scene.control.replace_queued_prompt(id, 1, "x".to_owned()).await.expect_err("sent");
     assert!(
-        matches!(sent, ControlPlaneError::Store(StoreError::NotQueued(PromptStatus::Sent))),
+        matches!(sent, ControlPlaneError::Store(StoreError::PromptNotQueued(PromptStatus::Sent))),
         "{sent}"
     );
     let unknown = scene.control.withdraw_queued_prompt(id, 9).await.expect_err("unknown");
-    assert!(matches!(unknown, ControlPlaneError::NoPrompt(9)), "{unknown}");
+    assert!(matches!(unknown, ControlPlaneError::PromptNotFound(9)), "{unknown}");
     scene.control.cancel_session(id).await.expect("cancel");
     assert_eq!(scene.end(id).await.status, SessionStatus::Cancelled);
     let expect = ["1 interrupted fix", "2 withdrawn two", "3 withdrawn three", "4 withdrawn vier"];
@@ -79,7 +81,7 @@ async fn paused_session_takes_prompts_for_later_only() {
     scene.control.queue_prompt(id, prompt("later"), None).await.expect("queue");
     let now = PromptRequest { prompt: "now".to_owned(), now: true };
     let refused = scene.control.queue_prompt(id, now, None).await.expect_err("it is frozen");
-    assert!(matches!(refused, ControlPlaneError::Illegal(_)), "{refused}");
+    assert!(matches!(refused, ControlPlaneError::IllegalInput(_)), "{refused}");
     scene.control.cancel_session(id).await.expect("cancel");
 }
 
@@ -103,7 +105,7 @@ async fn repeated_request_queues_one_prompt() {
     assert_eq!(third.number, 2);
     assert_eq!(listed(&scene, id).await, ["1 sent fix", "2 queued more"]);
     let error = scene.control.queue_prompt(id, prompt("x"), key("b")).await.expect_err("another");
-    assert!(matches!(error, ControlPlaneError::Store(StoreError::KeyReused)), "{error}");
+    assert!(matches!(error, ControlPlaneError::Store(StoreError::IdempotencyKeyReused)), "{error}");
     scene.control.cancel_session(id).await.expect("cancel");
     scene.end(id).await;
     let kept = scene.control.queue_prompt(id, prompt("more"), key("a")).await.expect("the first");
@@ -135,7 +137,7 @@ async fn prompt_of_the_task_stays_and_the_queue_has_an_end() {
     let id = scene.create(false).await;
     scene.executor.called("provision").await;
     let refused = scene.control.withdraw_queued_prompt(id, 1).await.expect_err("the task");
-    assert!(matches!(refused, ControlPlaneError::TaskPrompt), "{refused}");
+    assert!(matches!(refused, ControlPlaneError::TaskPromptNotChangeable), "{refused}");
     for _ in 0..99 {
         scene.control.queue_prompt(id, prompt("more"), None).await.expect("queue");
     }

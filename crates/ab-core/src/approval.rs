@@ -85,7 +85,7 @@ pub struct OwnedCall {
     pub request: Option<ExecRequest>,
     /// The number of bytes that the call writes.
     pub size: Option<u64>,
-    pub modifies: bool,
+    pub modifies_workspace: bool,
     pub recursive: bool,
 }
 
@@ -97,7 +97,7 @@ impl OwnedCall {
             to: call.to.cloned(),
             request: call.request.cloned(),
             size: call.size,
-            modifies: call.modifies,
+            modifies_workspace: call.modifies_workspace,
             recursive: call.recursive,
         }
     }
@@ -140,9 +140,9 @@ pub enum ApprovalAnswer {
     No(Principal, String),
     /// The question is stored under this id and is not decided yet. The call fails. The caller may
     /// repeat it when the approval is decided.
-    Later(ApprovalId),
+    Pending(ApprovalId),
     /// No person can be asked.
-    Nobody,
+    NoPersonAvailable,
 }
 
 /// Sends questions to a person.
@@ -158,7 +158,7 @@ pub struct NoApprover;
 #[async_trait]
 impl Approver for NoApprover {
     async fn ask(&self, _: &ApprovalRequest) -> ApprovalAnswer {
-        ApprovalAnswer::Nobody
+        ApprovalAnswer::NoPersonAvailable
     }
 }
 

@@ -79,7 +79,7 @@ impl Verb {
     }
 
     /// Whether the verb changes the workspace or runs something in it. For `Open` this depends on
-    /// the options. See [`Call::modifies`].
+    /// the options. See [`Call::modifies_workspace`].
     pub fn modifies_workspace(self) -> bool {
         match self {
             Verb::Write
@@ -209,7 +209,7 @@ pub struct Call<'a> {
     /// The number of bytes that the call writes.
     pub size: Option<u64>,
     /// Whether the call may change the workspace.
-    pub modifies: bool,
+    pub modifies_workspace: bool,
     /// Whether the call includes everything below `path`.
     pub recursive: bool,
 }
@@ -225,7 +225,7 @@ impl<'a> Call<'a> {
             command: None,
             request: None,
             size: None,
-            modifies: verb.modifies_workspace(),
+            modifies_workspace: verb.modifies_workspace(),
             recursive: false,
         }
     }
@@ -248,7 +248,7 @@ pub struct CallOutcome<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum CallResult<'a> {
-    Done,
+    Succeeded,
     /// The driver failed, or a later guard refused the call.
     Failed(&'a Error),
     /// The caller dropped the future before the call ended.
@@ -257,6 +257,6 @@ pub enum CallResult<'a> {
 
 impl CallOutcome<'_> {
     pub fn succeeded(&self) -> bool {
-        matches!(self.result, CallResult::Done) && self.exit.is_none_or(ProcessExit::success)
+        matches!(self.result, CallResult::Succeeded) && self.exit.is_none_or(ProcessExit::success)
     }
 }

@@ -96,7 +96,7 @@ mod tests {
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
         let outcome = CallOutcome {
-            result: CallResult::Done,
+            result: CallResult::Succeeded,
             bytes: 0,
             duration: Duration::ZERO,
             exit: None,

@@ -19,9 +19,9 @@ pub struct CommandLineCheckContext<'a> {
     /// Environment variables that the caller sets for the command.
     pub env: &'a BTreeMap<String, String>,
     /// The whole standard input, if it is known in advance.
-    pub input: Option<&'a [u8]>,
+    pub stdin: Option<&'a [u8]>,
     /// System directories that the command line may contain, except as targets of output.
-    pub readable: &'a [&'a str],
+    pub readable_dirs: &'a [&'a str],
 }
 
 /// Fails if a word of the command line names a path outside of the root, or if the line cannot be

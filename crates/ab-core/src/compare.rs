@@ -56,15 +56,15 @@ pub struct ComparedEntry {
     pub kind: FileKind,
     pub size: u64,
     /// The target, if the entry is a symbolic link.
-    pub target: Option<String>,
+    pub link_target: Option<String>,
     /// Permission bits, if they are compared.
     pub mode: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentDifference {
-    /// Both contents are text. `lines` is absent if there are too many lines to count.
-    Text { lines: Option<DiffLineCounts>, diff: OptionalDiffText },
+    /// Both contents are text. `line_counts` is absent if there are too many lines to count.
+    Text { line_counts: Option<DiffLineCounts>, diff: OptionalDiffText },
     /// A content is not UTF-8, or contains NUL characters.
     Binary,
     /// A content is larger than [`MAX_COMPARE_DIFF_FILE_BYTES`].
@@ -184,7 +184,11 @@ impl<'b> TreeComparison<'b> {
     }
 
     async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<PairedTree, Error> {
-        let options = ListOptions { depth: usize::MAX, limit, detail: EntryDetailLevel::Stat };
+        let options = ListOptions {
+            max_depth: usize::MAX,
+            max_entries: limit,
+            detail: EntryDetailLevel::Stat,
+        };
         let mut listing = self.from.list(&top.to_string(), options).await?;
         self.truncated = self.truncated.or(listing.truncated);
         let problems = std::mem::take(&mut listing.problems);
@@ -210,8 +214,9 @@ impl<'b> TreeComparison<'b> {
                 }
             },
             (Some(FileKind::Symlink), Some(FileKind::Symlink)) => {
-                let target =
-                    |side: &Option<ComparedEntry>| side.as_ref().and_then(|it| it.target.clone());
+                let target = |side: &Option<ComparedEntry>| {
+                    side.as_ref().and_then(|it| it.link_target.clone())
+                };
                 if target(&from) == target(&to) {
                     return Ok(None);
                 }
@@ -240,7 +245,7 @@ impl<'b> TreeComparison<'b> {
             }
             (Modes::Compared, FileKind::Symlink) | (Modes::Ignored, _) => None,
         };
-        Ok(Some(ComparedEntry { kind: entry.kind, size: size(entry), target, mode }))
+        Ok(Some(ComparedEntry { kind: entry.kind, size: size(entry), link_target: target, mode }))
     }
 
     /// The difference between the contents of a pair. A missing side counts as empty.
@@ -267,7 +272,7 @@ impl<'b> TreeComparison<'b> {
         };
         if self.depth == CompareDetailLevel::NameOnly {
             return Ok(Some(ContentDifference::Text {
-                lines: None,
+                line_counts: None,
                 diff: OptionalDiffText::NotRequested,
             }));
         }
@@ -275,8 +280,8 @@ impl<'b> TreeComparison<'b> {
             entry.as_ref().map_or_else(|| NOTHING.to_owned(), |entry| entry.path.to_string())
         };
         let diff = unified_diff_with_names(&name(&pair.from), &name(&pair.to), before, after);
-        let lines = diff.lines;
-        Ok(Some(ContentDifference::Text { lines, diff: self.fitted(diff.text) }))
+        let lines = diff.line_counts;
+        Ok(Some(ContentDifference::Text { line_counts: lines, diff: self.fitted(diff.text) }))
     }
 
     /// Compares files of any size byte by byte.
@@ -335,7 +340,7 @@ async fn entry(backend: &Backend, path: &str) -> Result<DirEntry, Error> {
 
 async fn bytes(backend: &Backend, entry: Option<&DirEntry>) -> Result<Vec<u8>, Error> {
     let Some(entry) = entry else { return Ok(Vec::new()) };
-    let options = ReadOptions { range: None, limit: MAX_COMPARE_DIFF_FILE_BYTES };
+    let options = ReadOptions { range: None, max_bytes: MAX_COMPARE_DIFF_FILE_BYTES };
     let content = backend.read_with(&entry.path.to_string(), options).await?;
     Ok(content.bytes.into())
 }

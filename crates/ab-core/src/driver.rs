@@ -161,7 +161,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `links::text_is_kept`: the link exists and leads to its target
-    /// - `links::leaving_the_workspace_is_refused`: a target outside is `Escape`
+    /// - `links::leaving_the_workspace_is_refused`: a target outside is `PathEscape`
     /// - `links::existing_name_is_refused`: an existing `path` is `AlreadyExists`
     /// - `restricted::kept_files_do_not_change`: a link at or below a protected path is refused
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()>;
@@ -237,7 +237,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   read
     /// - `exec::home_is_the_directory`: `HOME`, `PWD` and the working directory are the same
     /// - `exec::directory_can_be_chosen`: a command can start in any directory of the workspace
-    /// - `exec::directory_must_be_inside`: a directory outside is `Escape`, a file is
+    /// - `exec::directory_must_be_inside`: a directory outside is `PathEscape`, a file is
     ///   `NotADirectory`, a missing path is `NotFound`
     /// - `exec::directory_may_be_a_link`: a link to a directory inside works; one that leads
     ///   outside, or is dangling, does not
@@ -453,12 +453,12 @@ impl fmt::Display for BackendKind {
 pub struct Capabilities {
     pub exec: bool,
     /// Commands can be started detached. They can be listed, and callers can attach to them.
-    pub detached: bool,
+    pub detached_processes: bool,
     pub search: bool,
     /// Symbolic links can be created and read.
-    pub links: bool,
+    pub symlinks: bool,
     /// Files have permission bits.
-    pub modes: bool,
+    pub file_modes: bool,
     /// Directories may be empty. Without this capability, a directory exists only while it contains
     /// files.
     pub empty_dirs: bool,
@@ -467,5 +467,5 @@ pub struct Capabilities {
     /// Readers never see a partially written file.
     pub atomic_write: bool,
     /// Errors have exactly the kinds that [`Driver`] and [`File`] specify.
-    pub exact_kinds: bool,
+    pub exact_error_kinds: bool,
 }

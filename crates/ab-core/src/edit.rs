@@ -80,11 +80,11 @@ pub struct EditOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditReport {
     /// The total number of occurrences that were replaced.
-    pub replaced: usize,
+    pub replacement_count: usize,
     /// The change as a unified diff. See [`unified_diff`].
     pub diff: String,
     /// The numbers of added and removed lines. `None` if `diff` is truncated.
-    pub lines: Option<DiffLineCounts>,
+    pub line_counts: Option<DiffLineCounts>,
     /// The attributes of the file after the edit. `None` for a dry run.
     pub stat: Option<Stat>,
 }
@@ -94,7 +94,7 @@ pub struct EditReport {
 pub struct EditedText {
     pub text: String,
     /// The total number of occurrences that were replaced.
-    pub replaced: usize,
+    pub replacement_count: usize,
 }
 
 /// The reason why the edits were not made.
@@ -104,7 +104,7 @@ pub struct EditError {
     pub edit_number: usize,
     /// The number of edits in the request.
     pub edit_count: usize,
-    /// `NoMatch`, `Ambiguous` or `Invalid`. `TooLarge` if the result would be too large.
+    /// `TextNotFound`, `TextNotUnique` or `Invalid`. `TooLarge` if the result would be too large.
     pub kind: ErrorKind,
     pub message: String,
     pub hint: Option<String>,
@@ -156,12 +156,15 @@ fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<EditedText, 
     for (index, edit) in edits.iter().enumerate() {
         check(edit).map_err(|problem| problem.numbered(index, edits.len()))?;
     }
-    let mut done = EditedText { text: String::new(), replaced: 0 };
+    let mut done = EditedText { text: String::new(), replacement_count: 0 };
     let mut current = text;
     for (index, edit) in edits.iter().enumerate() {
         let next = replace(current, edit, limit)
             .map_err(|problem| problem.numbered(index, edits.len()))?;
-        done = EditedText { text: next.text, replaced: done.replaced + next.replaced };
+        done = EditedText {
+            text: next.text,
+            replacement_count: done.replacement_count + next.replacement_count,
+        };
         current = &done.text;
     }
     Ok(done)
@@ -195,12 +198,12 @@ fn replace(text: &str, edit: &Edit, limit: usize) -> Result<EditedText, EditErro
     }
     let most = if edit.occurrences == EditOccurrences::All { usize::MAX } else { 1 };
     let new = fitted(&edit.new, text);
-    let mut done = EditedText { text: String::new(), replaced: 0 };
+    let mut done = EditedText { text: String::new(), replacement_count: 0 };
     let mut kept = 0;
     for span in finder.spans().take(most) {
         done.text.push_str(&text[kept..span.start]);
         done.text.push_str(&new);
-        done.replaced += 1;
+        done.replacement_count += 1;
         kept = span.end;
         if done.text.len() > limit {
             return Err(too_large(limit));
@@ -227,7 +230,7 @@ fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
 
 fn no_match(text: &str, edit: &Edit) -> EditError {
     let message = format!("the text to replace was not found: {}", quote(&edit.old));
-    EditError::new(ErrorKind::NoMatch, message).with_hint(hint::near_miss(text, edit))
+    EditError::new(ErrorKind::TextNotFound, message).with_hint(hint::near_miss(text, edit))
 }
 
 fn too_large(limit: usize) -> EditError {
@@ -253,7 +256,7 @@ fn ambiguous(text: &str, finder: &Finder<'_>) -> EditError {
     }
     let first = if more { "first " } else { "" };
     let message = format!("the text to replace is found {count} times, {first}{}", at(&lines));
-    EditError::new(ErrorKind::Ambiguous, message).with_hint(
+    EditError::new(ErrorKind::TextNotUnique, message).with_hint(
         "include more lines around it until it matches only once, or replace all occurrences",
     )
 }
@@ -296,7 +299,7 @@ mod tests {
 
     fn check(text: &str, edits: &[Edit], expect: Result<(&str, usize), &str>) {
         let got = apply_edits(text, edits);
-        let got = got.as_ref().map(|done| (done.text.as_str(), done.replaced));
+        let got = got.as_ref().map(|done| (done.text.as_str(), done.replacement_count));
         assert_eq!(got.map_err(|problem| problem.message.as_str()), expect, "{text:?} {edits:?}");
     }
 
@@ -369,7 +372,7 @@ mod tests {
         let problem = apply_edits(text, &failing).unwrap_err();
         assert_eq!(
             (problem.edit_number, problem.edit_count, problem.kind),
-            (2, 2, ErrorKind::NoMatch)
+            (2, 2, ErrorKind::TextNotFound)
         );
     }
 
@@ -401,7 +404,7 @@ mod tests {
         ] {
             check(text, &one(old, "x"), Err(&format!("{found}{expect}")));
         }
-        assert_eq!(apply_edits("aa", &one("a", "b")).unwrap_err().kind, ErrorKind::Ambiguous);
+        assert_eq!(apply_edits("aa", &one("a", "b")).unwrap_err().kind, ErrorKind::TextNotUnique);
     }
 
     #[test]
@@ -423,7 +426,7 @@ mod tests {
         let path = crate::path::PathParser::lenient().parse("src/a.rs").unwrap();
         let error = apply_edits("Foo\n", &one("foo", "x")).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace was not found: 'foo'");
-        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::NoMatch));
+        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::TextNotFound));
         assert!(error.hint().is_some_and(|hint| hint.contains("upper and lower case")));
         let several = [Edit::new("Foo", "a a"), Edit::new("a", "b")];
         let error = apply_edits("Foo\n", &several).unwrap_err().into_error(&path);
@@ -431,7 +434,10 @@ mod tests {
             error.to_string(),
             "write 'src/a.rs': edit 2 of 2: the text to replace is found 2 times, at line 1"
         );
-        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::Ambiguous));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::WriteFailed, ErrorKind::TextNotUnique)
+        );
         let error = apply_edits("a", &[]).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': the list of edits is empty");
     }
@@ -454,7 +460,7 @@ mod tests {
         let diff = unified_diff("f", &text, &done.text).text;
         assert_eq!(diff.lines().count(), 10);
         let done = apply_edits(&text, &[Edit::new("quick", "slow").replace_all()]).unwrap();
-        assert_eq!(done.replaced, text.matches("quick").count());
+        assert_eq!(done.replacement_count, text.matches("quick").count());
     }
 
     /// Splits a text in the same way as the finder: into characters and line breaks of either kind.
@@ -512,7 +518,7 @@ mod tests {
             let new = "$1x";
             let all = apply_edits(&text, &[Edit::new(&old, new).replace_all()]).unwrap();
             prop_assert_eq!(all.text, text.replace(&old, new));
-            prop_assert_eq!(all.replaced, text.matches(&old).count());
+            prop_assert_eq!(all.replacement_count, text.matches(&old).count());
             let first = apply_edits(&text, &[Edit::new(&old, new).replace_first()]).unwrap();
             prop_assert_eq!(&first.text, &text.replacen(&old, new, 1));
             let count = (0..text.len())
@@ -521,7 +527,7 @@ mod tests {
             match apply_edits(&text, &[Edit::new(&old, new)]) {
                 Ok(unique) => prop_assert_eq!((unique.text, 1), (first.text, count)),
                 Err(problem) => {
-                    prop_assert_eq!(problem.kind, ErrorKind::Ambiguous);
+                    prop_assert_eq!(problem.kind, ErrorKind::TextNotUnique);
                     let found = format!("found {count} times");
                     prop_assert!(problem.message.contains(&found), "{}", problem.message);
                 }
@@ -539,7 +545,7 @@ mod tests {
             let old = stretch(&pieces, start, length);
             let old = if unix_needle { old.replace("\r\n", "\n") } else { old };
             let done = apply_edits(&text, &[Edit::new(&old, "X").replace_all()]).unwrap();
-            prop_assert_eq!((done.text, done.replaced), model(&text, &old, "X"));
+            prop_assert_eq!((done.text, done.replacement_count), model(&text, &old, "X"));
         }
     }
 }

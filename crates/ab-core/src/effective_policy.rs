@@ -227,7 +227,7 @@ impl PolicyControlKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyControlStrength {
     /// Not controlled.
-    Open,
+    NotEnforced,
     /// A command can deliberately bypass the control.
     Advisory,
     /// Enforced by the kernel or by this process.
@@ -236,14 +236,14 @@ pub enum PolicyControlStrength {
 
 impl PolicyControlStrength {
     pub const ALL: [PolicyControlStrength; 3] = [
-        PolicyControlStrength::Open,
+        PolicyControlStrength::NotEnforced,
         PolicyControlStrength::Advisory,
         PolicyControlStrength::Enforced,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            PolicyControlStrength::Open => "open",
+            PolicyControlStrength::NotEnforced => "open",
             PolicyControlStrength::Advisory => "advisory",
             PolicyControlStrength::Enforced => "enforced",
         }
@@ -254,7 +254,7 @@ impl PolicyControlStrength {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicyControl {
     pub kind: PolicyControlKind,
-    pub asked: String,
+    pub requested: String,
     pub in_force: String,
     pub strength: PolicyControlStrength,
     /// The mechanism that enforces the control.
@@ -271,7 +271,7 @@ mod tests {
         let control = |(subject, strength): &(PolicyControlKind, PolicyControlStrength)| {
             EffectivePolicyControl {
                 kind: *subject,
-                asked: String::new(),
+                requested: String::new(),
                 in_force: String::new(),
                 strength: *strength,
                 mechanism: String::new(),
@@ -285,7 +285,7 @@ mod tests {
     fn only_enforced_subjects_behind_a_wall_count() {
         let found = EnforcedControls::from_policy(&policy(&[
             (PolicyControlKind::Files, PolicyControlStrength::Enforced),
-            (PolicyControlKind::Attributes, PolicyControlStrength::Open),
+            (PolicyControlKind::Attributes, PolicyControlStrength::NotEnforced),
             (PolicyControlKind::Kernel, PolicyControlStrength::Enforced),
         ]));
         assert!(

@@ -110,29 +110,29 @@ pub enum ErrorKind {
     LinkLoop,
     InvalidPath,
     /// The path, or a link on it, leads out of the workspace or the scope.
-    Escape,
+    PathEscape,
     /// The operating system refused the operation.
     PermissionDenied,
     /// The policy refused the operation.
-    Denied,
+    DeniedByPolicy,
     /// A person refused the operation, or did not decide in time.
-    Rejected,
+    RejectedByPerson,
     /// A person has not decided yet. The error contains the [id](Error::pending_approval_id) of the
     /// approval.
-    Pending,
+    ApprovalPending,
     Unsupported,
     TooLarge,
     NoSpace,
     /// The file does not have the version that the caller expected.
     Conflict,
     /// The text to replace does not occur in the file.
-    NoMatch,
+    TextNotFound,
     /// The text to replace occurs more than once.
-    Ambiguous,
+    TextNotUnique,
     /// An argument or a setting is invalid.
     Invalid,
     /// A command ended with a non-zero status.
-    Failed,
+    CommandFailed,
     /// Something that the operation needs is missing on the host.
     Unavailable,
     Timeout,
@@ -153,19 +153,19 @@ impl ErrorKind {
         ErrorKind::SpecialFile,
         ErrorKind::LinkLoop,
         ErrorKind::InvalidPath,
-        ErrorKind::Escape,
+        ErrorKind::PathEscape,
         ErrorKind::PermissionDenied,
-        ErrorKind::Denied,
-        ErrorKind::Rejected,
-        ErrorKind::Pending,
+        ErrorKind::DeniedByPolicy,
+        ErrorKind::RejectedByPerson,
+        ErrorKind::ApprovalPending,
         ErrorKind::Unsupported,
         ErrorKind::TooLarge,
         ErrorKind::NoSpace,
         ErrorKind::Conflict,
-        ErrorKind::NoMatch,
-        ErrorKind::Ambiguous,
+        ErrorKind::TextNotFound,
+        ErrorKind::TextNotUnique,
         ErrorKind::Invalid,
-        ErrorKind::Failed,
+        ErrorKind::CommandFailed,
         ErrorKind::Unavailable,
         ErrorKind::Timeout,
         ErrorKind::Cancelled,
@@ -184,19 +184,19 @@ impl ErrorKind {
             ErrorKind::SpecialFile => "special_file",
             ErrorKind::LinkLoop => "link_loop",
             ErrorKind::InvalidPath => "invalid_path",
-            ErrorKind::Escape => "escape",
+            ErrorKind::PathEscape => "escape",
             ErrorKind::PermissionDenied => "permission_denied",
-            ErrorKind::Denied => "denied",
-            ErrorKind::Rejected => "rejected",
-            ErrorKind::Pending => "pending",
+            ErrorKind::DeniedByPolicy => "denied",
+            ErrorKind::RejectedByPerson => "rejected",
+            ErrorKind::ApprovalPending => "pending",
             ErrorKind::Unsupported => "unsupported",
             ErrorKind::TooLarge => "too_large",
             ErrorKind::NoSpace => "no_space",
             ErrorKind::Conflict => "conflict",
-            ErrorKind::NoMatch => "no_match",
-            ErrorKind::Ambiguous => "ambiguous",
+            ErrorKind::TextNotFound => "no_match",
+            ErrorKind::TextNotUnique => "ambiguous",
             ErrorKind::Invalid => "invalid",
-            ErrorKind::Failed => "failed",
+            ErrorKind::CommandFailed => "failed",
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::Timeout => "timeout",
             ErrorKind::Cancelled => "cancelled",
@@ -220,7 +220,7 @@ impl fmt::Display for ErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCause {
     /// The file is not UTF-8 text.
-    NotText,
+    NotUtf8,
     /// The host name cannot be resolved.
     HostNotFound,
     /// The peer does not speak TLS.
@@ -228,9 +228,9 @@ pub enum ErrorCause {
     /// The peer does not speak the WebSocket protocol.
     NotWebSocket,
     /// The connection ended before the WebSocket handshake was complete.
-    HandshakeCut,
+    HandshakeInterrupted,
     /// The SSH handshake with the program at the other end failed.
-    NoSshHandshake,
+    SshHandshakeFailed,
     /// The certificate of the peer is not accepted.
     CertificateRefused,
     /// The host key is not known.
@@ -439,7 +439,7 @@ impl Error {
         self.0.output.as_deref()
     }
 
-    /// The approval that a [pending](ErrorKind::Pending) call waits for.
+    /// The approval that a [pending](ErrorKind::ApprovalPending) call waits for.
     pub fn pending_approval_id(&self) -> Option<&ApprovalId> {
         self.0.approval.as_ref()
     }
@@ -480,14 +480,14 @@ impl Error {
 /// The published code for an operation on a file that failed with `kind`.
 fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     match kind {
-        ErrorKind::Escape => ErrorCode::PathEscapeAttempt,
+        ErrorKind::PathEscape => ErrorCode::PathEscapeAttempt,
         ErrorKind::InvalidPath => ErrorCode::InvalidPath,
         ErrorKind::Unsupported => ErrorCode::NotImplemented,
         ErrorKind::TooLarge => ErrorCode::TooLarge,
         ErrorKind::Conflict => ErrorCode::Conflict,
         ErrorKind::Timeout => ErrorCode::Timeout,
         ErrorKind::Disconnected | ErrorKind::Destroyed => ErrorCode::ConnectionClosed,
-        ErrorKind::Denied | ErrorKind::Rejected | ErrorKind::Pending => {
+        ErrorKind::DeniedByPolicy | ErrorKind::RejectedByPerson | ErrorKind::ApprovalPending => {
             ErrorCode::DangerousOperation
         }
         ErrorKind::Unavailable => ErrorCode::MissingUtilities,
@@ -500,10 +500,10 @@ fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
         | ErrorKind::LinkLoop
         | ErrorKind::PermissionDenied
         | ErrorKind::NoSpace
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique
         | ErrorKind::Invalid
-        | ErrorKind::Failed
+        | ErrorKind::CommandFailed
         | ErrorKind::Cancelled
         | ErrorKind::Io => verb.default_error_code(),
     }
@@ -621,7 +621,7 @@ mod tests {
             (error(ErrorKind::Conflict, Verb::Write), RetryAdvice::Safe),
             (error(ErrorKind::Unavailable, Verb::Exec), RetryAdvice::Never),
             (error(ErrorKind::Unavailable, Verb::Exec).mark_transient(), RetryAdvice::Safe),
-            (error(ErrorKind::Pending, Verb::Exec), RetryAdvice::Never),
+            (error(ErrorKind::ApprovalPending, Verb::Exec), RetryAdvice::Never),
         ] {
             assert_eq!(error.retry_advice(), expect, "{error:?}");
         }
@@ -634,8 +634,8 @@ mod tests {
             (Verb::Mkdir, ErrorKind::NotADirectory, ErrorCode::WriteFailed),
             (Verb::Stat, ErrorKind::NotFound, ErrorCode::ReadFailed),
             (Verb::Write, ErrorKind::Conflict, ErrorCode::Conflict),
-            (Verb::Read, ErrorKind::Escape, ErrorCode::PathEscapeAttempt),
-            (Verb::Exec, ErrorKind::Failed, ErrorCode::ExecFailed),
+            (Verb::Read, ErrorKind::PathEscape, ErrorCode::PathEscapeAttempt),
+            (Verb::Exec, ErrorKind::CommandFailed, ErrorCode::ExecFailed),
         ] {
             assert_eq!(code_of(verb, kind), code);
         }

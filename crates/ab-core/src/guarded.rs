@@ -106,7 +106,7 @@ impl Passage<'_> {
 
     fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
         match &result {
-            Ok(value) => self.finish(CallResult::Done, bytes(value)),
+            Ok(value) => self.finish(CallResult::Succeeded, bytes(value)),
             Err(error) => self.finish(CallResult::Failed(error), 0),
         }
         result
@@ -199,7 +199,7 @@ impl std::fmt::Debug for GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
-        self.passage.finish(CallResult::Done, None);
+        self.passage.finish(CallResult::Succeeded, None);
     }
 }
 
@@ -255,7 +255,7 @@ impl Driver for Guarded {
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
-        let call = Call { recursive: options.depth > 1, ..self.call(Verb::List, path) };
+        let call = Call { recursive: options.max_depth > 1, ..self.call(Verb::List, path) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.list(path, options).await, nothing)
     }
@@ -285,7 +285,7 @@ impl Driver for Guarded {
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
         let modifies = options.access.can_write();
-        let call = Call { modifies, ..self.call(Verb::Open, path) };
+        let call = Call { modifies_workspace: modifies, ..self.call(Verb::Open, path) };
         let passage = self.enter(&call).await?;
         match self.inner.open(path, options).await {
             Ok(inner) => {
@@ -356,7 +356,7 @@ impl Driver for Guarded {
             Ok(process) => {
                 let mut passage = passage.detach();
                 process.exit_receiver().on_end(move |exit| match exit {
-                    Some(exit) => passage.finish(CallResult::Done, Some(exit)),
+                    Some(exit) => passage.finish(CallResult::Succeeded, Some(exit)),
                     None => passage.finish(CallResult::Cancelled, None),
                 });
                 Ok(process)

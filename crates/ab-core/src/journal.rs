@@ -82,11 +82,11 @@ impl JournalGuard {
             (JournalVerbosity::Verbose, _) => true,
             // A link that leads outside is an attempt to leave the workspace, even for a read.
             (JournalVerbosity::Standard, CallResult::Failed(error))
-                if error.kind() == ErrorKind::Escape =>
+                if error.kind() == ErrorKind::PathEscape =>
             {
                 true
             }
-            (JournalVerbosity::Standard, _) => call.modifies,
+            (JournalVerbosity::Standard, _) => call.modifies_workspace,
         }
     }
 }
@@ -133,7 +133,7 @@ impl Guard for JournalGuard {
             return;
         }
         let failure = match outcome.result {
-            CallResult::Done => None,
+            CallResult::Succeeded => None,
             CallResult::Failed(error) => {
                 Some(RecordedCallFailure { code: Some(error.code()), message: error.to_string() })
             }

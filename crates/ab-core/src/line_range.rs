@@ -7,21 +7,21 @@ use std::ops::ControlFlow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineRange {
     /// Number of lines to skip.
-    pub offset: u64,
+    pub skip_lines: u64,
     /// Maximum number of lines to return.
-    pub limit: u64,
+    pub max_lines: u64,
 }
 
 impl LineRange {
     /// The number of the last line in the range, if the text has that many lines.
     pub fn last_line(self) -> u64 {
-        self.offset.saturating_add(self.limit)
+        self.skip_lines.saturating_add(self.max_lines)
     }
 }
 
 impl Default for LineRange {
     fn default() -> Self {
-        Self { offset: 0, limit: 2000 }
+        Self { skip_lines: 0, max_lines: 2000 }
     }
 }
 
@@ -33,7 +33,7 @@ pub struct ExtractedLine<'a> {
     /// The line with its line end, truncated to the number of bytes that are kept.
     pub bytes: &'a [u8],
     /// The length of the whole line in bytes, including its line end.
-    pub length: u64,
+    pub full_line_bytes: u64,
     /// Whether the line ends with a newline. This can be missing only in the last line of a text.
     pub has_newline: bool,
 }
@@ -120,7 +120,7 @@ impl LineRangeExtractor {
     }
 
     fn keep(&mut self, part: &[u8]) {
-        if self.ended >= self.range.offset {
+        if self.ended >= self.range.skip_lines {
             let room = self.line_bytes.saturating_sub(self.line.len());
             self.line.extend_from_slice(&part[..part.len().min(room)]);
         }
@@ -134,8 +134,9 @@ impl LineRangeExtractor {
     ) {
         let length = std::mem::take(&mut self.length);
         self.ended += 1;
-        if self.ended > self.range.offset {
-            let line = ExtractedLine { number: self.ended, bytes, length, has_newline };
+        if self.ended > self.range.skip_lines {
+            let line =
+                ExtractedLine { number: self.ended, bytes, full_line_bytes: length, has_newline };
             self.stopped = each(line).is_break();
         }
     }
@@ -157,12 +158,15 @@ mod tests {
         let mut picker = LineRangeExtractor::new(range, line_bytes);
         let mut out = String::new();
         let mut each = |line: ExtractedLine<'_>| {
-            assert_eq!(line.has_newline, line.length == 0 || text_has_newline(text, line.number));
+            assert_eq!(
+                line.has_newline,
+                line.full_line_bytes == 0 || text_has_newline(text, line.number)
+            );
             out.push_str(&format!(
                 "{}:{}:{} ",
                 line.number,
                 line.bytes.escape_ascii(),
-                line.length
+                line.full_line_bytes
             ));
             ControlFlow::Continue(())
         };
@@ -189,7 +193,7 @@ mod tests {
             ("", 0, 9, 9, ("", 0)),
         ] {
             for piece in [1, 2, 3, 100] {
-                let range = LineRange { offset, limit };
+                let range = LineRange { skip_lines: offset, max_lines: limit };
                 let (lines, total) = picked(text.as_bytes(), range, line_bytes, piece);
                 assert_eq!((lines.as_str(), total), expect, "{text:?} in pieces of {piece}");
             }
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn after_a_break_lines_are_only_counted() {
-        let mut picker = LineRangeExtractor::new(LineRange { offset: 0, limit: 9 }, 9);
+        let mut picker = LineRangeExtractor::new(LineRange { skip_lines: 0, max_lines: 9 }, 9);
         let mut taken = 0;
         let mut each = |_: ExtractedLine<'_>| {
             taken += 1;

@@ -226,10 +226,10 @@ impl Driver for MemoryDriver {
             root_aliases: vec![self.root.clone()],
             capabilities: Capabilities {
                 search: true,
-                modes: true,
+                file_modes: true,
                 jail: true,
                 atomic_write: true,
-                exact_kinds: true,
+                exact_error_kinds: true,
                 ..Capabilities::default()
             },
         }

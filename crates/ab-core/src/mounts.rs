@@ -146,7 +146,7 @@ impl Mounts {
             modified: SystemTime::UNIX_EPOCH,
             accessed: None,
             created: None,
-            mode: self.base.driver().info().capabilities.modes.then_some(0o755),
+            mode: self.base.driver().info().capabilities.file_modes.then_some(0o755),
             version: FileVersion::new(0),
         }
     }
@@ -356,15 +356,15 @@ impl Driver for Mounts {
             // A command runs in the workspace that contains its working directory. By default this
             // is the base.
             exec: a.exec,
-            detached: a.detached,
+            detached_processes: a.detached_processes,
             // This view searches workspaces whose drivers cannot search.
             search: true,
-            links: a.links && b.links,
-            modes: a.modes && b.modes,
+            symlinks: a.symlinks && b.symlinks,
+            file_modes: a.file_modes && b.file_modes,
             empty_dirs: a.empty_dirs && b.empty_dirs,
             jail: a.jail && b.jail,
             atomic_write: a.atomic_write && b.atomic_write,
-            exact_kinds: a.exact_kinds && b.exact_kinds,
+            exact_error_kinds: a.exact_error_kinds && b.exact_error_kinds,
         };
         let capabilities = self
             .mounts

@@ -41,14 +41,14 @@ pub enum EntryDetailLevel {
 pub struct ListOptions {
     /// The number of levels below the directory: 1 lists its children, and `usize::MAX` lists
     /// everything.
-    pub depth: usize,
-    pub limit: usize,
+    pub max_depth: usize,
+    pub max_entries: usize,
     pub detail: EntryDetailLevel,
 }
 
 impl Default for ListOptions {
     fn default() -> Self {
-        Self { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetailLevel::Kind }
+        Self { max_depth: 1, max_entries: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetailLevel::Kind }
     }
 }
 
@@ -64,12 +64,12 @@ pub struct ReadOptions {
     /// The part to read. `None` for the whole file.
     pub range: Option<ByteRange>,
     /// Maximum number of bytes. If the file or range is larger, the read fails.
-    pub limit: u64,
+    pub max_bytes: u64,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { range: None, limit: DEFAULT_MAX_READ_BYTES }
+        Self { range: None, max_bytes: DEFAULT_MAX_READ_BYTES }
     }
 }
 
@@ -100,10 +100,10 @@ pub struct WriteOptions {
 pub enum Durability {
     /// The content survives the end of this process, but perhaps not a power loss.
     #[default]
-    Process,
+    SurvivesProcessExit,
     /// The content survives a power loss: the file and its directory are synced before the call
     /// returns.
-    Power,
+    SurvivesPowerLoss,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

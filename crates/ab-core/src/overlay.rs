@@ -116,14 +116,14 @@ impl Overlay {
         let (l, u) = (below.capabilities, above.capabilities);
         let capabilities = Capabilities {
             exec: false,
-            detached: false,
+            detached_processes: false,
             search: true,
-            links: l.links && u.links,
-            modes: l.modes && u.modes,
+            symlinks: l.symlinks && u.symlinks,
+            file_modes: l.file_modes && u.file_modes,
             empty_dirs: true,
             jail: l.jail && u.jail,
             atomic_write: u.atomic_write,
-            exact_kinds: l.exact_kinds && u.exact_kinds,
+            exact_error_kinds: l.exact_error_kinds && u.exact_error_kinds,
         };
         let segments = |alias: &String| -> Vec<String> {
             alias.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect()
@@ -138,7 +138,7 @@ impl Overlay {
             capabilities,
             root_aliases: below.root_aliases,
             link_roots,
-            has_links: l.links || u.links,
+            has_links: l.symlinks || u.symlinks,
             has_real_dirs: u.empty_dirs,
             locks,
         }
@@ -290,7 +290,7 @@ impl Driver for Overlay {
             (Some(FileKind::Symlink), Some(layer)) => {
                 named(verb, path, self.layer(layer).read_link(&spot.path).await)
             }
-            _ if !self.capabilities.links => self.lacks(verb),
+            _ if !self.capabilities.symlinks => self.lacks(verb),
             (Some(_), _) => Err(Error::for_path(verb, path, ErrorKind::Invalid, "not a link")),
             (None, _) => Err(missing(verb, path)),
         }

@@ -593,7 +593,7 @@ fn invalid(raw: &str, reason: impl Into<String>) -> Error {
 }
 
 fn escape(raw: &str) -> Error {
-    Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::Escape, "the path leaves the workspace")
+    Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::PathEscape, "the path leaves the workspace")
         .with_path(raw)
 }
 

@@ -142,19 +142,19 @@ pub struct PathRestrictions {
     /// These paths and everything below them cannot be changed. A missing path cannot be created.
     pub read_only: Vec<WsPath>,
     /// Host directories that are also visible to commands, at the same path as on the host.
-    pub binds: Vec<HostDirectory>,
+    pub host_directories: Vec<HostDirectory>,
 }
 
 impl PathRestrictions {
     pub fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.read_only.is_empty() && self.binds.is_empty()
+        self.hidden.is_empty() && self.read_only.is_empty() && self.host_directories.is_empty()
     }
 
     /// Combines both restrictions.
     pub(crate) fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
         self.hidden.extend(other.hidden);
         self.read_only.extend(other.read_only);
-        self.binds.extend(other.binds);
+        self.host_directories.extend(other.host_directories);
         self
     }
 
@@ -206,13 +206,13 @@ pub struct ExecRequest {
     pub stdin: StdinMode,
     /// The complete standard input, if the caller knows it in advance. Guards may check it. The
     /// caller must send it separately. This copy is not sent to other machines.
-    pub declared_stdin: Option<Bytes>,
+    pub stdin_for_guards: Option<Bytes>,
     pub stderr: StderrMode,
     pub terminal: Option<TerminalSize>,
     pub lifetime: ProcessLifetime,
     pub limits: ExecLimits,
     pub restrictions: PathRestrictions,
-    pub layout: MountLayout,
+    pub mount_layout: MountLayout,
 }
 
 impl ExecRequest {
@@ -226,13 +226,13 @@ impl ExecRequest {
             cwd: WsPath::root(),
             env: BTreeMap::new(),
             stdin: StdinMode::Closed,
-            declared_stdin: None,
+            stdin_for_guards: None,
             stderr: StderrMode::Separate,
             terminal: None,
             lifetime: ProcessLifetime::Owned,
             limits: ExecLimits::default(),
             restrictions: PathRestrictions::default(),
-            layout: MountLayout::default(),
+            mount_layout: MountLayout::default(),
         }
     }
 }
@@ -278,7 +278,7 @@ pub struct ProcessExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub cause: ExitCause,
-    pub orphans: LeftoverProcessOutcome,
+    pub leftover_processes: LeftoverProcessOutcome,
     /// The last bytes of the output, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
@@ -289,13 +289,13 @@ pub struct ProcessExit {
 pub enum ExitCause {
     /// The process exited, or a signal ended it.
     #[default]
-    Itself,
+    Exited,
     /// The time limit of the process.
     Timeout,
     /// The process, or one of its child processes, exceeded the memory limit.
     MemoryLimit,
     /// The caller dropped the process, or the backend was destroyed.
-    Dropped,
+    DroppedByCaller,
 }
 
 /// What happened to processes that were still running when the command exited.
@@ -330,19 +330,19 @@ pub struct OutputChunk {
     /// channel](OutputChunk::ends_channel).
     pub bytes: Bytes,
     /// The number of bytes directly before this piece that are no longer available.
-    pub lost_bytes: u64,
+    pub lost_bytes_before: u64,
 }
 
 impl OutputChunk {
     /// Creates a chunk that reports the end of a channel. The process may continue.
     pub fn end_marker(channel: OutputChannel, offset: u64) -> Self {
-        OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes: 0 }
+        OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes_before: 0 }
     }
 
     /// Whether this chunk reports the end of its channel. Such chunks are only sent for programs
     /// that the operator launches. For other processes both channels end when `output` closes.
     pub fn ends_channel(&self) -> bool {
-        self.bytes.is_empty() && self.lost_bytes == 0
+        self.bytes.is_empty() && self.lost_bytes_before == 0
     }
 
     pub fn next_offset(&self) -> u64 {
@@ -381,7 +381,7 @@ pub struct DriverProcessChannels {
     pub control: mpsc::Receiver<ProcessControlMessage>,
     pub exit: ProcessExitSender,
     /// Completes when the [`Process`] is dropped, even if its channels still exist.
-    pub dropped: oneshot::Receiver<()>,
+    pub process_dropped: oneshot::Receiver<()>,
 }
 
 /// The driver's side of an [attached](Process::new_attached) process.
@@ -389,7 +389,7 @@ pub struct DriverProcessChannels {
 pub struct DriverAttachmentChannels {
     pub output: mpsc::Sender<OutputChunk>,
     /// Completes when the [`Process`] is dropped.
-    pub dropped: oneshot::Receiver<()>,
+    pub process_dropped: oneshot::Receiver<()>,
 }
 
 impl Process {
@@ -413,7 +413,7 @@ impl Process {
             stdin: stdin_out,
             control: control_out,
             exit: setter,
-            dropped: leash,
+            process_dropped: leash,
         };
         (Process { id, output, stdin, control, ending, _leash: held }, feed)
     }
@@ -428,7 +428,7 @@ impl Process {
         let (output_in, output) = mpsc::channel(MAX_QUEUED_OUTPUT_CHUNKS);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
-        (process, DriverAttachmentChannels { output: output_in, dropped: leash })
+        (process, DriverAttachmentChannels { output: output_in, process_dropped: leash })
     }
 
     /// Waits until the process has ended. Returns `None` if the driver cannot tell how it ended,

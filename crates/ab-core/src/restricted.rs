@@ -67,7 +67,7 @@ impl std::fmt::Debug for PathFilter {
 pub struct PathFilters {
     /// Paths that are omitted from listings and search results. Other calls on them are refused by
     /// a guard.
-    pub unlisted: Option<PathFilter>,
+    pub hidden_from_listings: Option<PathFilter>,
     /// Paths that do not exist for the caller. The local driver checks the path of the file that it
     /// has really opened, so the file cannot be reached by another path either. Commands can use
     /// these files.
@@ -76,7 +76,7 @@ pub struct PathFilters {
 
 impl PathFilters {
     pub(crate) fn is_empty(&self) -> bool {
-        self.unlisted.is_none() && self.hidden.is_none()
+        self.hidden_from_listings.is_none() && self.hidden.is_none()
     }
 }
 
@@ -99,7 +99,7 @@ impl Restricted {
         let refused = |message: String| {
             Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
         };
-        let PathRestrictions { hidden, read_only, binds } = &restrictions;
+        let PathRestrictions { hidden, read_only, host_directories: binds } = &restrictions;
         if hidden.len() + read_only.len() + binds.len() > MAX_PATH_RESTRICTIONS {
             return refused(format!("more than {MAX_PATH_RESTRICTIONS} restrictions"));
         }
@@ -110,7 +110,7 @@ impl Restricted {
             return refused(format!("the directory to bind is not absolute: '{}'", bind.path));
         }
         let rules = AccessRules::new(hidden, read_only);
-        let PathFilters { unlisted, hidden } = filters;
+        let PathFilters { hidden_from_listings: unlisted, hidden } = filters;
         let rules = match hidden {
             Some(hidden) => rules.with_filter(hidden),
             None => rules,

@@ -122,9 +122,9 @@ pub struct TextQuery {
     pub pattern: String,
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
-    pub span: MatchLineMode,
-    pub before: usize,
-    pub after: usize,
+    pub line_mode: MatchLineMode,
+    pub context_before: usize,
+    pub context_after: usize,
     pub output_mode: SearchOutputMode,
 }
 
@@ -135,9 +135,9 @@ impl TextQuery {
             pattern: pattern.to_owned(),
             syntax: PatternSyntax::Literal,
             case: CaseSensitivity::Sensitive,
-            span: MatchLineMode::SingleLine,
-            before: 0,
-            after: 0,
+            line_mode: MatchLineMode::SingleLine,
+            context_before: 0,
+            context_after: 0,
             output_mode: SearchOutputMode::Lines,
         }
     }
@@ -179,8 +179,8 @@ pub enum SearchOutputMode {
 pub enum DotfileVisibility {
     /// Names with a leading dot are skipped, unless a glob contains the dot.
     #[default]
-    Visible,
-    All,
+    Skip,
+    Include,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,17 +193,17 @@ pub enum IgnoreFileHandling {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
-    pub matches: usize,
-    pub bytes: usize,
-    pub time: Duration,
+    pub max_matches: usize,
+    pub max_bytes: usize,
+    pub max_duration: Duration,
 }
 
 impl Default for SearchLimits {
     fn default() -> Self {
         Self {
-            matches: DEFAULT_MAX_SEARCH_MATCHES,
-            bytes: DEFAULT_MAX_TOTAL_MATCH_BYTES,
-            time: DEFAULT_SEARCH_TIMEOUT,
+            max_matches: DEFAULT_MAX_SEARCH_MATCHES,
+            max_bytes: DEFAULT_MAX_TOTAL_MATCH_BYTES,
+            max_duration: DEFAULT_SEARCH_TIMEOUT,
         }
     }
 }
@@ -215,10 +215,10 @@ pub enum SearchMatch {
     /// A matching line, or a context line.
     Line {
         path: WsPath,
-        line: u64,
+        line_number: u64,
         text: String,
         /// The length of the whole line in bytes, if `text` contains only its beginning.
-        cut: Option<u64>,
+        full_line_bytes: Option<u64>,
         role: SearchLineRole,
     },
     /// A file with at least one match.
@@ -228,7 +228,7 @@ pub enum SearchMatch {
     /// A file and the number of its matching lines.
     Count {
         path: WsPath,
-        lines: u64,
+        matching_lines: u64,
     },
 }
 
@@ -284,9 +284,9 @@ pub struct SearchResults {
     pub matches: Vec<SearchMatch>,
     pub truncated: Option<TruncationCause>,
     /// The number of files that were searched.
-    pub searched: u64,
+    pub files_searched: u64,
     /// The number of files that seem to be binary and were not searched.
-    pub skipped_binary: u64,
-    pub ignored: IgnoredEntryCounts,
+    pub binary_files_skipped: u64,
+    pub ignored_entries: IgnoredEntryCounts,
     pub problems: Vec<WalkProblem>,
 }

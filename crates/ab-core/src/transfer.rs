@@ -63,7 +63,7 @@ pub(crate) async fn copy_file(
     onto: Onto,
 ) -> Result<FileVersion, TransferFailure> {
     if stat.size <= PIECE as u64 {
-        let options = ReadOptions { range: None, limit: PIECE as u64 };
+        let options = ReadOptions { range: None, max_bytes: PIECE as u64 };
         match source.driver.read(source.path, options).await {
             Ok(content) => {
                 let version = content.stat.version;
@@ -201,7 +201,7 @@ pub(crate) fn changed(path: &WsPath) -> Error {
 
 /// Gives a copy the mode and the times of the original, as far as the driver supports this.
 pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
-    let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
+    let mode = stat.mode.filter(|_| end.driver.info().capabilities.file_modes);
     let attributes =
         AttributeChanges { mode, modified: Some(stat.modified), accessed: stat.accessed };
     match end.driver.set_attributes(end.path, attributes).await {

@@ -47,7 +47,7 @@ async fn empty_command() {
 #[tokio::test]
 async fn exec_failed() {
     let backend = scripted(ScriptedCommand::exits(3).stdout("half done").stderr("no such thing\n"));
-    let error = provoked(backend.exec("make").await, "EXEC_FAILED", ErrorKind::Failed);
+    let error = provoked(backend.exec("make").await, "EXEC_FAILED", ErrorKind::CommandFailed);
     assert_eq!(error.command(), Some("make"));
     let exit = ProcessExit {
         code: Some(3),
@@ -61,7 +61,7 @@ async fn exec_failed() {
     let killed = provoked(
         scripted(ScriptedCommand::killed(9)).exec("x").await,
         "EXEC_FAILED",
-        ErrorKind::Failed,
+        ErrorKind::CommandFailed,
     );
     assert_eq!(killed.process_exit().and_then(|exit| exit.signal), Some(9));
 }
@@ -120,7 +120,7 @@ async fn path_escape_attempt() {
     let scope = backend.scope("scope", ScopeOptions::default()).unwrap();
     for handle in [backend, scope] {
         let result = handle.read("../x").await;
-        let error = provoked(result, "PATH_ESCAPE_ATTEMPT", ErrorKind::Escape);
+        let error = provoked(result, "PATH_ESCAPE_ATTEMPT", ErrorKind::PathEscape);
         assert_eq!((error.path(), error.verb()), (Some("../x"), Some(Verb::Read)));
     }
 }
@@ -157,7 +157,7 @@ async fn not_implemented() {
 async fn too_large() {
     let backend = memory();
     backend.write("file", "12345").await.unwrap();
-    let options = ReadOptions { limit: 4, ..ReadOptions::default() };
+    let options = ReadOptions { max_bytes: 4, ..ReadOptions::default() };
     provoked(backend.read_with("file", options).await, "TOO_LARGE", ErrorKind::TooLarge);
 }
 
@@ -178,7 +178,7 @@ async fn dangerous_operation() {
     let driver = Arc::new(MemoryDriver::new());
     let backend =
         Backend::with_options(driver, BackendOptions { guards, ..BackendOptions::default() });
-    provoked(backend.write("file", "x").await, "DANGEROUS_OPERATION", ErrorKind::Denied);
+    provoked(backend.write("file", "x").await, "DANGEROUS_OPERATION", ErrorKind::DeniedByPolicy);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn edits_that_meet_lose_nothing() {
         async move { backend.edit("file", &[edit(line)], EditOptions::default()).await }
     }));
     for edited in edits.await {
-        assert_eq!(edited.unwrap().replaced, 1);
+        assert_eq!(edited.unwrap().replacement_count, 1);
     }
     let expect: String = (0..8).map(|line| format!("line {line}: new\n")).collect();
     assert_content(&backend, "file", &expect).await;
@@ -48,7 +48,7 @@ async fn an_edit_that_no_longer_fits_fails() {
     let answers = join_all([same(), same()]).await;
     let failed: Vec<ErrorKind> =
         answers.into_iter().filter_map(|answer| Some(answer.err()?.kind())).collect();
-    assert_eq!(failed, [ErrorKind::NoMatch], "the second found its text gone");
+    assert_eq!(failed, [ErrorKind::TextNotFound], "the second found its text gone");
     assert_content(&backend, "file", "line 0: new\n").await;
 }
 

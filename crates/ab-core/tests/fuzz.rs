@@ -50,14 +50,14 @@ fn check_all(text: &str, edits: &[Edit]) -> TestCaseResult {
     for edit in edits {
         let Ok(so_far) = step_by_step else { break };
         step_by_step = apply_edits(&so_far, std::slice::from_ref(edit)).map(|applied| {
-            replaced += applied.replaced;
+            replaced += applied.replacement_count;
             applied.text
         });
     }
     match (apply_edits(text, edits), step_by_step) {
         (Ok(applied), Ok(expect)) => {
             prop_assert!(!edits.is_empty());
-            prop_assert_eq!((&applied.text, applied.replaced), (&expect, replaced));
+            prop_assert_eq!((&applied.text, applied.replacement_count), (&expect, replaced));
             let diff = unified_diff("file", text, &applied.text).text;
             prop_assert_eq!(patched(text, &diff), applied.text, "by {}", diff);
         }
@@ -90,11 +90,11 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
     let found = if senseless { 0 } else { overlapping(&seen, &needle) };
     match apply_edits(text, std::slice::from_ref(edit)) {
         Err(problem) if senseless => prop_assert_eq!(problem.kind, ErrorKind::Invalid),
-        Err(problem) if found == 0 => prop_assert_eq!(problem.kind, ErrorKind::NoMatch),
+        Err(problem) if found == 0 => prop_assert_eq!(problem.kind, ErrorKind::TextNotFound),
         Err(problem) => {
             prop_assert_eq!(
                 (problem.kind, edit.occurrences),
-                (ErrorKind::Ambiguous, EditOccurrences::Unique)
+                (ErrorKind::TextNotUnique, EditOccurrences::Unique)
             );
             let count = format!("found {found} times");
             prop_assert!(found > 1 && problem.message.contains(&count), "{:?}", problem);
@@ -114,7 +114,7 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
                     (seen.replacen(&needle, &new, 1), 1)
                 }
             };
-            prop_assert_eq!(applied.replaced, replaced);
+            prop_assert_eq!(applied.replacement_count, replaced);
             if !text.contains('\r') {
                 prop_assert_eq!(applied.text, expect);
             } else if lone_returns(text) == 0 {

@@ -102,7 +102,7 @@ fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallOutcome>) {
         match answer {
             ScriptedGuardBehavior::Pass | ScriptedGuardBehavior::PassLater => passed.push(gate),
             ScriptedGuardBehavior::Refuse | ScriptedGuardBehavior::RefuseLater => {
-                return (passed, Some(RecordedCallOutcome::Failed(ErrorKind::Denied)));
+                return (passed, Some(RecordedCallOutcome::Failed(ErrorKind::DeniedByPolicy)));
             }
             ScriptedGuardBehavior::Hang => return (passed, Some(RecordedCallOutcome::Cancelled)),
         }
@@ -157,7 +157,7 @@ fn is_unsupported(backend: &Backend, verb: Verb) -> bool {
     let can = backend.info().capabilities;
     match verb {
         Verb::Search => !can.search,
-        Verb::ReadLink | Verb::Symlink => !can.links,
+        Verb::ReadLink | Verb::Symlink => !can.symlinks,
         _ => false,
     }
 }
@@ -290,9 +290,9 @@ async fn growth_can_be_refused() {
         backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log).with_max_file_bytes(10)));
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("12345")).await.unwrap();
-    expect_error(file.write_at(8, Bytes::from("abc")).await, ErrorKind::Denied);
-    expect_error(file.set_len(11).await, ErrorKind::Denied);
-    expect_error(file.write_at(u64::MAX, Bytes::from("abc")).await, ErrorKind::Denied);
+    expect_error(file.write_at(8, Bytes::from("abc")).await, ErrorKind::DeniedByPolicy);
+    expect_error(file.set_len(11).await, ErrorKind::DeniedByPolicy);
+    expect_error(file.write_at(u64::MAX, Bytes::from("abc")).await, ErrorKind::DeniedByPolicy);
     assert_content(&backend, "file", "12345").await;
     file.set_len(10).await.unwrap();
     file.write_at(7, Bytes::from("abc")).await.unwrap();
@@ -360,7 +360,7 @@ async fn a_refused_call_never_reaches_the_driver() {
     let gate =
         ScriptedGuard::new(0, ScriptedGuardBehavior::Refuse, &log).only_for_verbs(&[Verb::Write]);
     let backend = backend(&driver, one_gate(gate));
-    expect_error(backend.write("file", "x").await, ErrorKind::Denied);
+    expect_error(backend.write("file", "x").await, ErrorKind::DeniedByPolicy);
     assert_eq!(driver.recorded_calls(), []);
     expect_error(backend.read("file").await, ErrorKind::NotFound);
     assert_eq!(driver.verbs_and_paths(), [(Verb::Read, "file".to_owned())]);
@@ -375,6 +375,6 @@ async fn a_scope_still_meets_its_parents_guards() {
     let scope = root.scope("scope", ScopeOptions::default()).unwrap();
     let inner = scope.scope("inner", ScopeOptions::default()).unwrap();
     inner.write("file", "kept").await.unwrap();
-    expect_error(inner.rm("file", RemoveOptions::default()).await, ErrorKind::Denied);
+    expect_error(inner.rm("file", RemoveOptions::default()).await, ErrorKind::DeniedByPolicy);
     assert_content(&root, "scope/inner/file", "kept").await;
 }

@@ -205,7 +205,7 @@ async fn entry_has_the_command() {
     driver.script_next_command(ScriptedCommand::exits(0).stdout("fine"));
     backend.exec("make all").await.unwrap();
     driver.script_next_command(ScriptedCommand::exits(2).stderr("no rule"));
-    expect_error(backend.exec("make none").await, ErrorKind::Failed);
+    expect_error(backend.exec("make none").await, ErrorKind::CommandFailed);
     let command = |line: &str, code| JournalRecord {
         command: Some(line.to_owned()),
         exit_code: Some(code),
@@ -262,7 +262,7 @@ async fn refusals_are_written_down() {
         ScriptedGuard::new(3, ScriptedGuardBehavior::Refuse, &log).only_for_verbs(&[Verb::Delete]);
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let World { writer, backend, driver } = guarded(JournalVerbosity::Standard, guards);
-    expect_error(backend.rm("file", RemoveOptions::default()).await, ErrorKind::Denied);
+    expect_error(backend.rm("file", RemoveOptions::default()).await, ErrorKind::DeniedByPolicy);
     let refused = record(Verb::Delete, "file");
     let message = "delete: gate 3 is shut";
     assert_eq!(timeless(&writer), [failed(refused, ErrorCode::DangerousOperation, message)]);

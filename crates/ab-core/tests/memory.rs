@@ -72,7 +72,7 @@ async fn root_prefix_is_an_alias_of_the_root() {
     }
     assert_content(&backend, "other", "2").await;
     let out = "/data/store/../side";
-    expect_error_on_path(backend.read(out).await, ErrorKind::Escape, out);
+    expect_error_on_path(backend.read(out).await, ErrorKind::PathEscape, out);
 }
 
 #[test]

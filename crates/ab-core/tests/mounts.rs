@@ -46,7 +46,7 @@ fn scope(parent: &Backend, path: &str) -> Backend {
 }
 
 fn whole() -> ListOptions {
-    ListOptions { depth: usize::MAX, ..ListOptions::default() }
+    ListOptions { max_depth: usize::MAX, ..ListOptions::default() }
 }
 
 async fn names(backend: &Backend) -> Vec<String> {
@@ -83,7 +83,7 @@ async fn places_that_make_no_sense_are_refused() {
     }
     let view = base.mount("mnt", &other).unwrap();
     expect_error_on_path(view.mount("./mnt/", &memory()), ErrorKind::Invalid, "mnt");
-    expect_error_on_path(view.mount("../out", &other), ErrorKind::Escape, "../out");
+    expect_error_on_path(view.mount("../out", &other), ErrorKind::PathEscape, "../out");
     expect_error_on_path(view.mount(".ab-wh-x", &other), ErrorKind::InvalidPath, ".ab-wh-x");
 }
 
@@ -145,7 +145,11 @@ async fn deep_listings_show_mounts_in_path_order_within_their_bounds() {
         let within: Vec<&str> =
             all.into_iter().filter(|path| path.split('/').count() <= depth).collect();
         for limit in 0..=within.len() + 1 {
-            let options = ListOptions { depth, limit, detail: EntryDetailLevel::Stat };
+            let options = ListOptions {
+                max_depth: depth,
+                max_entries: limit,
+                detail: EntryDetailLevel::Stat,
+            };
             let listing = view.list(".", options).await.unwrap();
             let cut = (limit < within.len()).then_some(TruncationCause::Count);
             assert_eq!(
@@ -173,7 +177,7 @@ async fn what_a_mount_covers_cannot_be_seen_and_takes_no_room() {
     let view = view.mount("m/n/deep", &filled(&["own"]).await).unwrap();
     let all = ["m", "m/data", "m/data/own", "m/n", "m/n/deep", "m/n/deep/own", "z", "z/last"];
     for limit in 1..=all.len() {
-        let listing = view.list(".", ListOptions { limit, ..whole() }).await.unwrap();
+        let listing = view.list(".", ListOptions { max_entries: limit, ..whole() }).await.unwrap();
         assert_eq!(listing_paths(&listing), all[..limit], "limit {limit}");
         assert_eq!(listing.truncated.is_some(), limit < all.len(), "limit {limit}");
     }

@@ -69,7 +69,7 @@ async fn the_actor_reaches_the_guards_of_every_layer() {
     let scope = plain.narrow(NarrowOptions::for_scope(path("dir"))).unwrap();
     scope.write("d", "1").await.unwrap();
     assert!(actors(&base_log).iter().all(|actor| actor == "person:ada"));
-    expect_error(scope.read("../c").await, ErrorKind::Escape);
+    expect_error(scope.read("../c").await, ErrorKind::PathEscape);
     assert_eq!(actors(&base_log), ["person:ada"], "refused paths name the actor too");
     base.write("e", "1").await.unwrap();
     assert_eq!(actors(&base_log), ["base"], "the handle it came from is unchanged");
@@ -102,7 +102,7 @@ async fn nothing_that_was_taken_comes_back() {
     let narrow = NarrowOptions {
         scope,
         restrictions,
-        path_style: PathStrictness::Strict,
+        path_strictness: PathStrictness::Strict,
         ..NarrowOptions::default()
     };
     let less = backend.narrow(narrow).unwrap();
@@ -110,7 +110,7 @@ async fn nothing_that_was_taken_comes_back() {
         NarrowOptions::default(),
         NarrowOptions::for_actor(ada()),
         NarrowOptions::for_scope(WsPath::root()),
-        NarrowOptions { path_style: PathStrictness::Lenient, ..NarrowOptions::default() },
+        NarrowOptions { path_strictness: PathStrictness::Lenient, ..NarrowOptions::default() },
         NarrowOptions {
             restrictions: PathRestrictions::default(),
             ..NarrowOptions::for_actor(Actor::for_process("root"))

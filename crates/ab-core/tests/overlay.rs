@@ -62,7 +62,7 @@ async fn rm(backend: &Backend, path: &str) {
 }
 
 fn whole() -> ListOptions {
-    ListOptions { depth: usize::MAX, ..ListOptions::default() }
+    ListOptions { max_depth: usize::MAX, ..ListOptions::default() }
 }
 
 async fn names(backend: &Backend) -> Vec<String> {
@@ -169,7 +169,11 @@ async fn listings_merge_in_path_order_within_their_bounds() {
             let near = |path: &&str| path.split('/').count() <= depth + level;
             let within: Vec<&str> = below.iter().copied().filter(near).collect();
             for limit in 0..=within.len() + 1 {
-                let options = ListOptions { depth, limit, detail: EntryDetailLevel::Stat };
+                let options = ListOptions {
+                    max_depth: depth,
+                    max_entries: limit,
+                    detail: EntryDetailLevel::Stat,
+                };
                 let listing = view.list(top, options).await.unwrap();
                 let cut = (limit < within.len()).then_some(TruncationCause::Count);
                 assert_eq!(

@@ -67,7 +67,7 @@ pub(crate) fn check_any(raw: &str) -> TestCaseResult {
             Ok(path) => check_path(name, &rules, &path)?,
             Err(error) => {
                 let code = match error.kind() {
-                    ErrorKind::Escape => ErrorCode::PathEscapeAttempt,
+                    ErrorKind::PathEscape => ErrorCode::PathEscapeAttempt,
                     _ => ErrorCode::InvalidPath,
                 };
                 prop_assert_eq!((error.code(), error.path()), (code, Some(raw)), "{}", name);
@@ -142,7 +142,7 @@ fn the_three_cases_decide() {
                     let segments: Vec<String> = path.segments().map(str::to_owned).collect();
                     prop_assert_eq!(Some(segments), expected(&raw, &alias));
                 }
-                Err(error) if error.kind() == ErrorKind::Escape => {
+                Err(error) if error.kind() == ErrorKind::PathEscape => {
                     prop_assert_eq!(expected(&raw, &alias), None);
                 }
                 Err(_) => {}
@@ -162,7 +162,7 @@ fn escapes_hide_behind_nothing_valid() {
         }
         let escapes = expected(&raw, &["w", "s"]).is_none();
         let kind = PathParser::lenient().parse(&raw).err().map(|error| error.kind());
-        prop_assert_eq!(kind, escapes.then_some(ErrorKind::Escape), "{:?}", raw);
+        prop_assert_eq!(kind, escapes.then_some(ErrorKind::PathEscape), "{:?}", raw);
         Ok(())
     });
 }

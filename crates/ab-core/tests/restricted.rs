@@ -16,7 +16,11 @@ fn paths(paths: &[&str]) -> Vec<WsPath> {
 }
 
 fn restrictions(hidden: &[&str], read_only: &[&str]) -> PathRestrictions {
-    PathRestrictions { hidden: paths(hidden), read_only: paths(read_only), binds: Vec::new() }
+    PathRestrictions {
+        hidden: paths(hidden),
+        read_only: paths(read_only),
+        host_directories: Vec::new(),
+    }
 }
 
 async fn workspace() -> (Backend, Backend) {
@@ -38,7 +42,8 @@ async fn what_is_hidden_is_not_there() {
     }
     assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "secrets"]);
     assert_eq!(handle.readdir("free").await.unwrap(), ["d"]);
-    let all = handle.list(".", ListOptions { depth: 9, ..ListOptions::default() }).await.unwrap();
+    let all =
+        handle.list(".", ListOptions { max_depth: 9, ..ListOptions::default() }).await.unwrap();
     let names: Vec<String> = all.entries.iter().map(|entry| entry.path.to_string()).collect();
     assert!(!names.iter().any(|name| name.starts_with("secret/") || name == "free/.env"));
     let found = handle.grep("old", Default::default()).await.unwrap();
@@ -100,11 +105,12 @@ async fn commands_carry_them_as_the_driver_knows_the_paths() {
     let bind =
         HostDirectory { path: "/opt/tools".to_owned(), access: HostDirectoryAccess::ReadOnly };
     let outer = scope.restrict(restrictions(&["secret"], &[])).unwrap();
-    let limits = PathRestrictions { binds: vec![bind.clone()], ..restrictions(&[], &["kept"]) };
+    let limits =
+        PathRestrictions { host_directories: vec![bind.clone()], ..restrictions(&[], &["kept"]) };
     let inner = outer.restrict(limits).unwrap();
     drop(inner.spawn(ExecRequest::shell("true")).await);
     let seen = driver.last_exec().restrictions;
-    assert_eq!(seen.binds, [bind]);
+    assert_eq!(seen.host_directories, [bind]);
     let text = |paths: &[WsPath]| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(text(&seen.hidden), ["tenant/secret"]);
     assert_eq!(text(&seen.read_only), ["tenant/kept"]);
@@ -119,7 +125,7 @@ async fn senseless_ones_are_refused() {
     for senseless in [
         restrictions(&["."], &[]),
         restrictions(&many, &[]),
-        PathRestrictions { binds: vec![relative], ..PathRestrictions::default() },
+        PathRestrictions { host_directories: vec![relative], ..PathRestrictions::default() },
     ] {
         let error = backend.restrict(senseless).unwrap_err();
         assert_eq!(

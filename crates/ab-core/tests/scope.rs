@@ -136,7 +136,7 @@ async fn absolute_paths_know_the_scopes_alias() {
         "srv/ws/outer/file",
     );
     let out = "/srv/ws/outer/inner/../file";
-    expect_error_on_path(inner.read(out).await, ErrorKind::Escape, out);
+    expect_error_on_path(inner.read(out).await, ErrorKind::PathEscape, out);
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn inside_the_parent_is_still_outside() {
     assert_content(&b, "secret", "kept").await;
     let before = driver.recorded_calls().len();
     for path in ["../b/secret", "/../b/secret", "x/../../b/secret"] {
-        let error = expect_error_on_path(a.read(path).await, ErrorKind::Escape, path);
+        let error = expect_error_on_path(a.read(path).await, ErrorKind::PathEscape, path);
         assert_eq!(error.code(), ErrorCode::PathEscapeAttempt);
     }
     assert_eq!(driver.recorded_calls().len(), before, "an escape reaches nobody");

@@ -92,7 +92,10 @@ async fn lines_at_the_start_of_a_large_file_cost_one_piece() {
     backend.write("large", line.repeat(32 * 1024 * 1024 / line.len())).await.unwrap();
     for offset in [0, 100] {
         let before = driver.bytes_read();
-        let window = backend.read_lines("large", LineRange { offset, limit: 10 }).await.unwrap();
+        let window = backend
+            .read_lines("large", LineRange { skip_lines: offset, max_lines: 10 })
+            .await
+            .unwrap();
         assert_eq!(window.text, line.repeat(10));
         let read = driver.bytes_read() - before;
         assert!((640..=256 * 1024).contains(&read), "{read} bytes for ten lines");

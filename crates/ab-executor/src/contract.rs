@@ -110,9 +110,9 @@ pub trait Executor: fmt::Debug + Send + Sync {
     ) -> Result<WorkspaceStorage, ExecutorError>;
 
     /// Lists what the executor keeps on the disk, without the sizes of workspaces.
-    async fn stored(&self) -> Result<StoredResources, ExecutorError>;
+    async fn list_stored_resources(&self) -> Result<StoredResources, ExecutorError>;
 
-    /// Removes one of the caches that [`stored`](Executor::stored) lists. Returns `false` if a
+    /// Removes one of the caches that [`stored`](Executor::list_stored_resources) lists. Returns `false` if a
     /// workspace needs the cache.
     async fn remove_cache(&self, name: &str) -> Result<bool, ExecutorError>;
 
@@ -160,7 +160,7 @@ pub struct StoredRepoCache {
     pub name: String,
     pub last_used: Time,
     /// Whether a workspace needs the cached repository.
-    pub is_borrowed: bool,
+    pub is_used_by_workspace: bool,
     pub bytes: u64,
 }
 

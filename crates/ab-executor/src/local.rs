@@ -120,8 +120,8 @@ impl LocalExecutor {
         };
         let operator = settings.environment.iter().filter(|(name, _)| is_operators(name));
         let snapshots = SnapshotSettings {
-            directory: settings.data_dir.join("sessions"),
-            path: std::env::split_paths(&path).collect(),
+            data_dir: settings.data_dir.join("sessions"),
+            program_search_path: std::env::split_paths(&path).collect(),
             git_environment: operator.cloned().collect(),
         };
         let workspaces = SessionWorkspaceStore::open(snapshots)
@@ -244,7 +244,7 @@ impl LocalExecutor {
         if let Some(group) = group {
             builder = builder.control_group(group);
         }
-        for directory in workspace.read_only.iter().chain(&workspace.attachments_dir) {
+        for directory in workspace.read_only_dirs.iter().chain(&workspace.attachments_dir) {
             builder = builder.mount_read_only_dir(directory);
         }
         for mount in &self.settings.mounts {
@@ -442,7 +442,7 @@ impl Executor for LocalExecutor {
         Ok(ProvisionedWorkspace {
             provider,
             mount_path: workspace.tree.display().to_string(),
-            base_commit: published(&workspace, workspace.base.as_ref()),
+            base_commit: published(&workspace, workspace.base_commit.as_ref()),
             notes,
         })
     }
@@ -524,17 +524,17 @@ impl Executor for LocalExecutor {
         let _turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } =
             self.collect(job, SessionEndReason::Delivery).await?;
-        let base_commit = published(&workspace, workspace.base.as_ref());
+        let base_commit = published(&workspace, workspace.base_commit.as_ref());
         let changed = match collected {
             CollectChangesOutcome::Changed(changed) => changed,
-            CollectChangesOutcome::Unchanged { left_out } => {
+            CollectChangesOutcome::Unchanged { left_out_paths: left_out } => {
                 let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
                 let notes = left_out_note(&left_out).into_iter().collect();
                 return Ok(DeliveryOutcome { result, changes: ChangeCounts::default(), notes });
             }
         };
-        let mut notes: Vec<String> = left_out_note(&changed.left_out).into_iter().collect();
-        notes.extend(changed.history_lost.as_ref().map(|why| {
+        let mut notes: Vec<String> = left_out_note(&changed.left_out_paths).into_iter().collect();
+        notes.extend(changed.history_lost_reason.as_ref().map(|why| {
             format!("The agent's commits could not be used ({why}). The files are one commit.")
         }));
         let changes = ChangeCounts {
@@ -590,7 +590,7 @@ impl Executor for LocalExecutor {
             (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch)),
             (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
                 let mut diff = mask.text(changed.diff);
-                if changed.diff_cut {
+                if changed.diff_truncated {
                     diff.push_str("\n# The diff is truncated here: the rest is not stored.\n");
                 }
                 Ok(diff)
@@ -625,7 +625,7 @@ impl Executor for LocalExecutor {
         Ok(WorkspaceStorage { bytes, files, truncated: is_partial })
     }
 
-    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+    async fn list_stored_resources(&self) -> Result<StoredResources, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::ExecutorLost, error.to_string())
         };
@@ -634,7 +634,7 @@ impl Executor for LocalExecutor {
         let cache = |cache: StoredCache| StoredRepoCache {
             name: cache.name,
             last_used: request::time(cache.last_used),
-            is_borrowed: cache.is_borrowed,
+            is_used_by_workspace: cache.is_used_by_workspace,
             bytes: cache.usage.bytes,
         };
         Ok(StoredResources {

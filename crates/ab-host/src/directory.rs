@@ -235,7 +235,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
         let bounds = DirectoryCopyLimits { entries: 100, bytes: 1000 };
         let report = copy_directory(&from, &to, bounds).await.unwrap();
-        assert_eq!((report.files, report.bytes, report.skipped), (1, 10, 1));
+        assert_eq!((report.files, report.bytes, report.skipped_special_files), (1, 10, 1));
         assert_eq!(fs::read(to.join("sub/program")).unwrap(), b"#!/bin/sh\n");
         let made = fs::metadata(to.join("sub/program")).unwrap();
         assert_eq!(made.permissions().mode() & 0o7777, 0o755);

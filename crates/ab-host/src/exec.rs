@@ -269,8 +269,13 @@ impl Runner {
         let Launched { running, channels, held, wall, strays } = launched;
         let (process, feed) =
             Process::new_with_driver_channels(self.table.id(&place), request.stdin);
-        let DriverProcessChannels { output, stdin, control, exit: ending, dropped: handle_dropped } =
-            feed;
+        let DriverProcessChannels {
+            output,
+            stdin,
+            control,
+            exit: ending,
+            process_dropped: handle_dropped,
+        } = feed;
         let (handle_dropped, stop) = (Some(handle_dropped), self.table.stop());
         let inputs = SupervisorInputs { stdin, control, handle_dropped, stop, wall, strays };
         tokio::spawn(async move {
@@ -297,7 +302,10 @@ impl Runner {
         let id = self.table.id(&place);
         let (process, feed) = Process::new_with_driver_channels(id.clone(), request.stdin);
         let DriverProcessChannels { stdin, control, exit: ending, .. } = feed;
-        let bounds = Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
+        let bounds = Bounds {
+            memory: self.settings.output_spool.memory_bytes,
+            disk: self.settings.output_spool.disk_bytes,
+        };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary_dir.clone()));
         self.table.add(
             &place,
@@ -344,7 +352,10 @@ impl Staying {
 impl Drop for Staying {
     fn drop(&mut self) {
         if self.table.runs(self.place.number) {
-            self.has_ended(&ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
+            self.has_ended(&ProcessExit {
+                cause: ExitCause::DroppedByCaller,
+                ..ProcessExit::default()
+            });
         }
     }
 }

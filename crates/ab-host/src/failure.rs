@@ -21,8 +21,10 @@ impl<'a> Act<'a> {
 
     pub(crate) fn failed(&self, fault: impl Into<Fault>) -> Error {
         match fault.into() {
-            Fault::Escape => self
-                .error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace"),
+            Fault::Escape => self.error(
+                ErrorKind::PathEscape,
+                "a symbolic link in the path leads out of the workspace",
+            ),
             Fault::Dangling(target) => {
                 let target = escape_unprintable(&target);
                 self.error(

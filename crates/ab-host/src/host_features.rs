@@ -29,9 +29,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct HostFeatureProbeSettings {
     /// Directories in which programs are looked up.
-    pub path: Vec<PathBuf>,
+    pub program_search_path: Vec<PathBuf>,
     /// The directory whose file system is tested.
-    pub directory: PathBuf,
+    pub tested_directory: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +100,7 @@ impl HostFeatureState {
 /// a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFeatureReport {
-    pub name: HostFeature,
+    pub feature: HostFeature,
     pub state: HostFeatureState,
     /// What was found to work, or the consequence if the feature is missing.
     pub detail: String,
@@ -111,7 +111,7 @@ pub struct HostFeatureReport {
 impl HostFeatureReport {
     fn working(name: HostFeature, detail: impl Into<String>) -> HostFeatureReport {
         HostFeatureReport {
-            name,
+            feature: name,
             state: HostFeatureState::Working,
             detail: detail.into(),
             cause: None,
@@ -128,7 +128,7 @@ impl HostFeatureReport {
 
     fn missing(name: HostFeature, detail: impl Into<String>, lack: Lack) -> HostFeatureReport {
         HostFeatureReport {
-            name,
+            feature: name,
             state: HostFeatureState::Missing,
             detail: detail.into(),
             cause: Some(lack.cause),
@@ -190,7 +190,7 @@ fn try_one(
     settings: &HostFeatureProbeSettings,
     deadline: Instant,
 ) -> HostFeatureReport {
-    let programs = Programs::new(&settings.path, deadline);
+    let programs = Programs::new(&settings.program_search_path, deadline);
     match name {
         HostFeature::Kernel => kernel::version(),
         HostFeature::Openat2 => kernel::openat2(),
@@ -201,7 +201,7 @@ fn try_one(
         HostFeature::Bubblewrap => bubblewrap::start(&programs),
         HostFeature::Overlay => namespaces::overlay(&programs),
         HostFeature::Cgroups => cgroups::groups(),
-        HostFeature::Reflink => kernel::reflink(&settings.directory),
+        HostFeature::Reflink => kernel::reflink(&settings.tested_directory),
     }
 }
 
@@ -220,17 +220,17 @@ mod tests {
     #[test]
     fn every_name_is_probed_and_every_lack_is_explained() {
         let settings = HostFeatureProbeSettings {
-            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+            program_search_path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
                 .map(PathBuf::from)
                 .to_vec(),
-            directory: std::env::temp_dir(),
+            tested_directory: std::env::temp_dir(),
         };
         let started = Instant::now();
         let facilities = probe_host_features(&settings);
         assert!(
             started.elapsed() < HOST_FEATURE_PROBE_TIMEOUT + LAST_WORDS + Duration::from_secs(1)
         );
-        let names: Vec<HostFeature> = facilities.iter().map(|each| each.name).collect();
+        let names: Vec<HostFeature> = facilities.iter().map(|each| each.feature).collect();
         assert_eq!(names, HostFeature::ALL);
         for facility in facilities {
             let explained = facility.cause.is_some() && facility.remedy.is_some();
@@ -242,11 +242,11 @@ mod tests {
     #[test]
     fn without_programs_the_lack_of_them_is_the_cause() {
         let nowhere = HostFeatureProbeSettings {
-            path: Vec::new(),
-            directory: PathBuf::from("/no/such/directory"),
+            program_search_path: Vec::new(),
+            tested_directory: PathBuf::from("/no/such/directory"),
         };
         for facility in probe_host_features(&nowhere) {
-            let program = match facility.name {
+            let program = match facility.feature {
                 HostFeature::UserNamespaces | HostFeature::Overlay => "unshare",
                 HostFeature::Bubblewrap => "bwrap",
                 HostFeature::Reflink => "No such file",

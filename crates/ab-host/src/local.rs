@@ -60,20 +60,20 @@ pub enum MissingRootPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathResolutionMode {
     /// The kernel resolves a path in one call if it can do that. If not, the path is resolved as
-    /// with `Walk`.
+    /// with `StepByStep`.
     #[default]
     Auto,
     /// A path is resolved one component at a time, as on hosts whose kernel or sandbox lacks
     /// `openat2`.
-    Walk,
+    StepByStep,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LocalDriverOptions {
     pub missing_root: MissingRootPolicy,
-    pub resolution: PathResolutionMode,
+    pub path_resolution: PathResolutionMode,
     /// Further absolute paths that name the root, such as the path at which a sandbox mounts it.
-    pub aliases: Vec<PathBuf>,
+    pub root_aliases: Vec<PathBuf>,
     /// The settings for commands.
     pub exec: LocalExecSettings,
 }
@@ -120,13 +120,13 @@ impl LocalDriver {
         let mut aliases = vec![named, real];
         crate::exec::check_mounts(&options.exec, &aliases)?;
         crate::exec::remove_redirectable_toolchains(&mut options.exec, &aliases);
-        aliases.extend(options.aliases);
+        aliases.extend(options.root_aliases);
         // Callers may also use the paths that commands in the sandbox see.
         aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));
         aliases.dedup();
-        let jail = match options.resolution {
+        let jail = match options.path_resolution {
             PathResolutionMode::Auto => Jail::new(handle, &aliases),
-            PathResolutionMode::Walk => Jail::new(handle, &aliases).walking(),
+            PathResolutionMode::StepByStep => Jail::new(handle, &aliases).walking(),
         };
         let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
         Ok(Self {
@@ -336,14 +336,14 @@ impl Driver for LocalDriver {
             root_aliases: self.shared.aliases.clone(),
             capabilities: Capabilities {
                 exec: true,
-                detached: true,
+                detached_processes: true,
                 search: true,
-                links: true,
-                modes: true,
+                symlinks: true,
+                file_modes: true,
                 empty_dirs: true,
                 jail: true,
                 atomic_write: true,
-                exact_kinds: true,
+                exact_error_kinds: true,
             },
         }
     }

@@ -100,7 +100,7 @@ async fn slow_directory_of_100_000_entries() {
     let names = backend.readdir(".").await.unwrap();
     assert_eq!(names.len(), 100_000);
     assert!(names.is_sorted());
-    let few = ListOptions { limit: 3, ..ListOptions::default() };
+    let few = ListOptions { max_entries: 3, ..ListOptions::default() };
     let listing = backend.list(".", few).await.unwrap();
     let names: Vec<_> = listing.entries.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(names, ["000000", "000001", "000002"]);
@@ -304,7 +304,7 @@ async fn trees_deeper_than_the_open_file_limit_are_removed() {
         rustix::fs::mkdirat(&dir, "d", Mode::from_raw_mode(0o755)).unwrap();
         dir = rustix::fs::openat(&dir, "d", rustix::fs::OFlags::PATH, Mode::empty()).unwrap();
     }
-    let deep = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let deep = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     let listing = backend.list(".", deep).await.unwrap();
     assert!(listing.entries.len() > 1000, "{} entries", listing.entries.len());
     assert_eq!(listing.problems.len(), 1, "where names end is said");
@@ -368,8 +368,8 @@ async fn the_root_has_several_absolute_names() {
     fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink(&real, keep.path().join("link")).unwrap();
     let options = LocalDriverOptions {
-        aliases: vec![PathBuf::from("/tmp/agentbe-workspace")],
-        resolution: PathResolutionMode::Auto,
+        root_aliases: vec![PathBuf::from("/tmp/agentbe-workspace")],
+        path_resolution: PathResolutionMode::Auto,
         ..LocalDriverOptions::default()
     };
     let backend = Backend::new(LocalDriver::open(keep.path().join("link"), options).unwrap());
@@ -384,8 +384,10 @@ async fn the_root_has_several_absolute_names() {
 #[tokio::test]
 async fn durable_writes_and_ranges_at_the_edges() {
     let (_keep, _root, backend) = workspace();
-    let durable =
-        WriteOptions { durability: ab_core::options::Durability::Power, ..WriteOptions::default() };
+    let durable = WriteOptions {
+        durability: ab_core::options::Durability::SurvivesPowerLoss,
+        ..WriteOptions::default()
+    };
     backend.write_with("d/f", "durable", durable).await.unwrap();
     let range = |start, length| ReadOptions {
         range: Some(ab_core::options::ByteRange { start, length }),

@@ -28,7 +28,7 @@ struct Fixture {
 
 /// The same fixture twice: with the kernel's help, and without.
 fn fixtures() -> [Fixture; 2] {
-    [fixture(PathResolutionMode::Auto), fixture(PathResolutionMode::Walk)]
+    [fixture(PathResolutionMode::Auto), fixture(PathResolutionMode::StepByStep)]
 }
 
 fn fixture(resolution: PathResolutionMode) -> Fixture {
@@ -42,8 +42,11 @@ fn fixture(resolution: PathResolutionMode) -> Fixture {
 }
 
 fn local(root: &Path, resolution: PathResolutionMode) -> LocalDriver {
-    LocalDriver::open(root, LocalDriverOptions { resolution, ..LocalDriverOptions::default() })
-        .unwrap()
+    LocalDriver::open(
+        root,
+        LocalDriverOptions { path_resolution: resolution, ..LocalDriverOptions::default() },
+    )
+    .unwrap()
 }
 
 impl Fixture {
@@ -136,7 +139,7 @@ async fn link_to_a_file_outside_in(fixture: &Fixture) {
     symlink("../ws-evil/secret.txt", fixture.root.join("relative")).unwrap();
     symlink("relative", fixture.root.join("chain")).unwrap();
     for link in ["absolute", "relative", "chain"] {
-        every_operation_fails(&fixture.backend, link, ErrorKind::Escape).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::PathEscape).await;
         let kept = StatOptions { links: LinkHandling::NoFollow };
         assert_eq!(fixture.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
     }
@@ -155,19 +158,25 @@ async fn link_to_a_directory_outside_in(fixture: &Fixture) {
     symlink("../ws-evil", fixture.root.join("relative")).unwrap();
     for link in ["absolute", "relative"] {
         for path in [format!("{link}/secret.txt"), format!("{link}/new.txt")] {
-            every_operation_fails(&fixture.backend, &path, ErrorKind::Escape).await;
+            every_operation_fails(&fixture.backend, &path, ErrorKind::PathEscape).await;
         }
         let new = format!("{link}/new");
         let backend = &fixture.backend;
-        assert_eq!(backend.readdir(link).await.unwrap_err().kind(), ErrorKind::Escape);
-        assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), ErrorKind::Escape);
-        assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.readdir(link).await.unwrap_err().kind(), ErrorKind::PathEscape);
+        assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), ErrorKind::PathEscape);
+        assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), ErrorKind::PathEscape);
         let secret = format!("{link}/secret.txt");
         let recursive = RemoveOptions::recursive();
-        assert_eq!(backend.rm(&secret, recursive).await.unwrap_err().kind(), ErrorKind::Escape);
-        assert_eq!(backend.rename(&secret, "mine").await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.rm(&secret, recursive).await.unwrap_err().kind(), ErrorKind::PathEscape);
+        assert_eq!(
+            backend.rename(&secret, "mine").await.unwrap_err().kind(),
+            ErrorKind::PathEscape
+        );
         backend.write("own.txt", "mine").await.unwrap();
-        assert_eq!(backend.rename("own.txt", &new).await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(
+            backend.rename("own.txt", &new).await.unwrap_err().kind(),
+            ErrorKind::PathEscape
+        );
     }
     fixture.untouched();
 }
@@ -185,7 +194,7 @@ async fn dangling_link_as_a_write_target_in(fixture: &Fixture) {
     symlink("missing.txt", fixture.root.join("stays")).unwrap();
     symlink("missing/dir", fixture.root.join("deep")).unwrap();
     for link in ["leaves", "climbs"] {
-        every_operation_fails(&fixture.backend, link, ErrorKind::Escape).await;
+        every_operation_fails(&fixture.backend, link, ErrorKind::PathEscape).await;
     }
     for link in ["stays", "deep", "deep/file"] {
         every_operation_fails(&fixture.backend, link, ErrorKind::NotFound).await;
@@ -248,7 +257,7 @@ async fn link_circles_end_in(fixture: &Fixture) {
     symlink(".", fixture.root.join("here")).unwrap();
     fixture.backend.write("f", "x").await.unwrap();
     assert_eq!(fixture.backend.read_text("here/here/here/f").await.unwrap(), "x");
-    let everything = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let everything = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     let listing = fixture.backend.list(".", everything).await.unwrap();
     assert_eq!(listing.entries.len(), 5, "a link is listed, not entered");
 }
@@ -272,32 +281,32 @@ async fn link_out_of_a_scope_in(fixture: &Fixture) {
     symlink(fixture.root.join("tenants/a/own.txt"), a.join("inside")).unwrap();
     let scope = fixture.backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     for link in ["relative", "absolute", "directory/secret.txt", "directory/planted"] {
-        every_operation_fails(&scope, link, ErrorKind::Escape).await;
+        every_operation_fails(&scope, link, ErrorKind::PathEscape).await;
     }
-    assert_eq!(scope.readdir("directory").await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.readdir("directory").await.unwrap_err().kind(), ErrorKind::PathEscape);
     scope.write("own.txt", "mine").await.unwrap();
     assert_eq!(scope.read_text("inside").await.unwrap(), "mine");
-    assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), ErrorKind::PathEscape);
     let target = fixture.root.join("tenants/b").into_os_string().into_string().unwrap();
-    assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), ErrorKind::PathEscape);
     assert_eq!(fixture.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
     assert_eq!(fixture.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
     // A scope of the scope is no way around: each scope root holds for what is named beneath it.
     for link in ["directory", "relative"] {
         let nested = scope.scope(link, ScopeOptions::default()).unwrap();
-        every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
-        assert_eq!(nested.readdir(".").await.unwrap_err().kind(), ErrorKind::Escape);
-        assert_eq!(nested.mkdir("planted").await.unwrap_err().kind(), ErrorKind::Escape);
+        every_operation_fails(&nested, "secret.txt", ErrorKind::PathEscape).await;
+        assert_eq!(nested.readdir(".").await.unwrap_err().kind(), ErrorKind::PathEscape);
+        assert_eq!(nested.mkdir("planted").await.unwrap_err().kind(), ErrorKind::PathEscape);
     }
     scope.mkdir("real").await.unwrap();
     let nested = scope.scope("real", ScopeOptions::default()).unwrap();
     nested.write("own.txt", "mine").await.unwrap();
     fs::remove_dir_all(a.join("real")).unwrap();
     symlink("../b", a.join("real")).unwrap();
-    every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
+    every_operation_fails(&nested, "secret.txt", ErrorKind::PathEscape).await;
     let query =
         SearchQuery::for_names(scope.parse_path("directory").unwrap().into_scope_root(), "*");
-    assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::PathEscape);
     // The parent holds more and may follow the same link.
     assert_eq!(fixture.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
 }
@@ -470,8 +479,11 @@ async fn race(fixture: &Fixture) {
                 }
             }
             6 => {
-                let details =
-                    ListOptions { detail: EntryDetailLevel::Stat, depth: 3, ..Default::default() };
+                let details = ListOptions {
+                    detail: EntryDetailLevel::Stat,
+                    max_depth: 3,
+                    ..Default::default()
+                };
                 if let Ok(listing) = backend.list("swap", details).await {
                     let outside = SECRET.len() as u64;
                     let leaked = listing.entries.iter().any(|e| {

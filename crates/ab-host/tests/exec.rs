@@ -26,8 +26,11 @@ impl Fixture {
         let workspace = tempfile::tempdir().unwrap();
         let temporary = tempfile::tempdir().unwrap();
         let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
-        let exec =
-            LocalExecSettings { temporary_dir: temporary.path().to_owned(), screen, ..settings };
+        let exec = LocalExecSettings {
+            temporary_dir: temporary.path().to_owned(),
+            command_line_check: screen,
+            ..settings
+        };
         let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         Fixture { backend, workspace, temporary }

@@ -20,7 +20,8 @@ fn quick() -> TempDir {
 }
 
 fn whole(keep: &TempDir, resolution: PathResolutionMode) -> Backend {
-    let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
+    let options =
+        LocalDriverOptions { path_resolution: resolution, ..LocalDriverOptions::default() };
     Backend::new(LocalDriver::open(keep.path(), options).unwrap())
 }
 
@@ -43,7 +44,7 @@ async fn on_disk() -> TestBackend {
 
 async fn walking() -> TestBackend {
     let keep = quick();
-    TestBackend::keeping_alive(whole(&keep, PathResolutionMode::Walk), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolutionMode::StepByStep), keep)
 }
 
 async fn scoped() -> TestBackend {
@@ -51,7 +52,7 @@ async fn scoped() -> TestBackend {
 }
 
 async fn walking_scoped() -> TestBackend {
-    scope(PathResolutionMode::Walk)
+    scope(PathResolutionMode::StepByStep)
 }
 
 async fn mounted() -> TestBackend {

@@ -27,7 +27,7 @@ struct Fixture {
 }
 
 fn fixtures() -> [Fixture; 2] {
-    [PathResolutionMode::Auto, PathResolutionMode::Walk].map(|resolution| {
+    [PathResolutionMode::Auto, PathResolutionMode::StepByStep].map(|resolution| {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().join("ws");
         for directory in ["secret", "kept", "swap"] {
@@ -36,7 +36,8 @@ fn fixtures() -> [Fixture; 2] {
         fs::write(root.join("secret/file"), SECRET).unwrap();
         fs::write(root.join("kept/file"), KEPT).unwrap();
         fs::write(root.join("swap/file"), "harmless").unwrap();
-        let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
+        let options =
+            LocalDriverOptions { path_resolution: resolution, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(&root, options).unwrap());
         Fixture { _keep: keep, root, backend }
     })
@@ -134,7 +135,7 @@ async fn race(fixture: &Fixture, target: &str) {
                 }
             }
             6 => {
-                let deep = ListOptions { depth: 3, ..ListOptions::default() };
+                let deep = ListOptions { max_depth: 3, ..ListOptions::default() };
                 let listing = backend.list(".", deep).await.unwrap();
                 let leaked =
                     listing.entries.iter().any(|entry| entry.path.as_str() == "secret/file");
@@ -193,7 +194,7 @@ async fn hidden_ignore_files_are_not_read() {
         let names = |handle: Backend, root: &'static str| async move {
             let options = GlobOptions {
                 root: root.to_owned(),
-                hidden: DotfileVisibility::All,
+                dotfiles: DotfileVisibility::Include,
                 ignore_files: IgnoreFileHandling::Honour,
                 ..GlobOptions::default()
             };

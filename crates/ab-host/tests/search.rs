@@ -34,7 +34,7 @@ async fn names(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<St
 fn everything() -> GlobOptions {
     GlobOptions {
         kinds: EntryKindFilter::All,
-        hidden: DotfileVisibility::All,
+        dotfiles: DotfileVisibility::Include,
         ..GlobOptions::default()
     }
 }
@@ -56,26 +56,26 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
     for number in 0..400 {
         fs::write(root.join(format!("{number:04}")), "needle\n".repeat(250)).unwrap();
     }
-    let limits = SearchLimits { matches: 1000, ..SearchLimits::default() };
+    let limits = SearchLimits { max_matches: 1000, ..SearchLimits::default() };
     let found =
         backend.grep("needle", GrepOptions { limits, ..GrepOptions::default() }).await.unwrap();
     assert_eq!((found.matches.len(), found.truncated), (1000, Some(TruncationCause::Count)));
     let last = found.matches.last().unwrap();
-    assert!(matches!(last, SearchMatch::Line { line: 250, .. }), "{last:?}");
+    assert!(matches!(last, SearchMatch::Line { line_number: 250, .. }), "{last:?}");
     assert_eq!(last.path().as_str(), "0003");
-    let all = SearchLimits { matches: usize::MAX, ..SearchLimits::default() };
+    let all = SearchLimits { max_matches: usize::MAX, ..SearchLimits::default() };
     let found = backend
         .grep("needle", GrepOptions { limits: all, ..GrepOptions::default() })
         .await
         .unwrap();
-    assert_eq!((found.matches.len(), found.truncated, found.searched), (100_000, None, 400));
-    let small = SearchLimits { bytes: 100, ..all };
+    assert_eq!((found.matches.len(), found.truncated, found.files_searched), (100_000, None, 400));
+    let small = SearchLimits { max_bytes: 100, ..all };
     let found = backend
         .grep("needle", GrepOptions { limits: small, ..GrepOptions::default() })
         .await
         .unwrap();
     assert_eq!((found.matches.len(), found.truncated), (10, Some(TruncationCause::Bytes)));
-    let none = SearchLimits { time: Duration::ZERO, ..all };
+    let none = SearchLimits { max_duration: Duration::ZERO, ..all };
     let found = backend
         .grep("needle", GrepOptions { limits: none, ..GrepOptions::default() })
         .await
@@ -118,7 +118,7 @@ async fn binary_files_are_skipped_and_counted() {
     fs::write(root.join("late"), late).unwrap();
     fs::write(root.join("text"), "needle\n").unwrap();
     let found = backend.grep("needle", GrepOptions::default()).await.unwrap();
-    assert_eq!((found.matches.len(), found.skipped_binary, found.searched), (1, 2, 3));
+    assert_eq!((found.matches.len(), found.binary_files_skipped, found.files_searched), (1, 2, 3));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn links_and_special_files_are_named_not_entered() {
     let found = backend.grep("needle", by_link).await.unwrap();
     assert_eq!(found.matches[0].path().as_str(), "link/file", "a root may be a link");
     let outside = GrepOptions { root: "outside".to_owned(), ..GrepOptions::default() };
-    assert_eq!(backend.grep("root", outside).await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(backend.grep("root", outside).await.unwrap_err().kind(), ErrorKind::PathEscape);
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn a_caller_that_leaves_ends_the_search() {
     }
     let regex = GrepOptions {
         syntax: PatternSyntax::Regex,
-        limits: SearchLimits { time: Duration::from_secs(600), ..SearchLimits::default() },
+        limits: SearchLimits { max_duration: Duration::from_secs(600), ..SearchLimits::default() },
         ..GrepOptions::default()
     };
     for _ in 0..20 {
@@ -277,7 +277,7 @@ async fn trees_nest_and_leave_out() {
     let shown = format!("{:?}", tree.nodes);
     assert!(!shown.contains("node_modules"), "{shown}");
     assert_eq!(tree.nodes[0].children[0].children[0].children[0].name, "f");
-    let shallow = TreeOptions { depth: 1, ..TreeOptions::default() };
+    let shallow = TreeOptions { max_depth: 1, ..TreeOptions::default() };
     let tree = backend.tree("a", shallow).await.unwrap();
     let names: Vec<_> = tree.nodes.iter().map(|node| (node.name.as_str(), node.kind)).collect();
     assert_eq!(names, [("b", FileKind::Dir), ("node_modules", FileKind::Dir)]);

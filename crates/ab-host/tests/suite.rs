@@ -11,7 +11,8 @@ use ab_testkit::behaviour_suite;
 
 fn open(resolution: PathResolutionMode) -> (tempfile::TempDir, LocalDriver) {
     let keep = tempfile::tempdir().unwrap();
-    let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
+    let options =
+        LocalDriverOptions { path_resolution: resolution, ..LocalDriverOptions::default() };
     let local = LocalDriver::open(keep.path(), options).unwrap();
     (keep, local)
 }
@@ -22,7 +23,7 @@ async fn plain() -> TestBackend {
 }
 
 async fn walking() -> TestBackend {
-    let (keep, local) = open(PathResolutionMode::Walk);
+    let (keep, local) = open(PathResolutionMode::StepByStep);
     TestBackend::keeping_alive(Backend::new(local), keep)
 }
 
@@ -34,7 +35,7 @@ async fn in_scope() -> TestBackend {
 }
 
 async fn in_walking_scope() -> TestBackend {
-    scoped_twice(PathResolutionMode::Walk)
+    scoped_twice(PathResolutionMode::StepByStep)
 }
 
 async fn in_two_scopes() -> TestBackend {
@@ -95,7 +96,8 @@ async fn beside_a_mount() -> TestBackend {
 fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
-    let exec = LocalExecSettings { isolation, screen, ..LocalExecSettings::default() };
+    let exec =
+        LocalExecSettings { isolation, command_line_check: screen, ..LocalExecSettings::default() };
     let local = LocalDriver::open(
         keep.path(),
         LocalDriverOptions { exec, ..LocalDriverOptions::default() },

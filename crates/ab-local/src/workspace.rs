@@ -53,9 +53,9 @@ pub struct LocalWorkspace {
 /// Fails if the directory cannot be opened or the rules of the command policy are invalid.
 pub fn open_local_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
     let LocalWorkspaceConfig { root, mut options, backend_options: mut assembly, policy } = config;
-    options.exec.screen.get_or_insert(ab_policy::check_command_paths);
+    options.exec.command_line_check.get_or_insert(ab_policy::check_command_paths);
     let home = match options.exec.home {
-        Some(_) => HomeDirectoryMeaning::Elsewhere,
+        Some(_) => HomeDirectoryMeaning::OutsideWorkspace,
         None => HomeDirectoryMeaning::StartDirectory,
     };
     let local = Arc::new(LocalDriver::open(&root, options)?);

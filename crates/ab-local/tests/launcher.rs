@@ -66,7 +66,7 @@ async fn lines_go_in_and_come_out() {
         launched.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "ready\n");
         let exit = launched.wait().await.unwrap();
-        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Itself), "{isolation}");
+        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Exited), "{isolation}");
     }
 }
 
@@ -101,7 +101,7 @@ async fn the_command_policy_judges_callers_and_not_the_operator() {
         let Some(fixture) = fixture(isolation, ExecLimits::default()).await else { continue };
         let line = "rm -rf *; echo launched";
         let refused = fixture.workspace.backend.exec(line).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Denied, "{isolation}");
+        assert_eq!(refused.kind(), ErrorKind::DeniedByPolicy, "{isolation}");
         let launched = fixture.workspace.launcher.start(shell(line)).await.unwrap();
         let output = launched.wait_with_output(1024).await.unwrap();
         assert!(output.stdout.ends_with(b"launched\n"), "{isolation}: {output:?}");
@@ -162,11 +162,13 @@ async fn kill_drop_and_destroy_end_the_whole_tree() {
             launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
             gone_or_up(&mark, true).await;
             match end {
-                "kill" => assert_eq!(launched.kill().await.unwrap().cause, ExitCause::Dropped),
+                "kill" => {
+                    assert_eq!(launched.kill().await.unwrap().cause, ExitCause::DroppedByCaller)
+                }
                 "drop" => drop(launched),
                 _ => {
                     fixture.workspace.backend.destroy().await.unwrap();
-                    assert_eq!(launched.wait().await.unwrap().cause, ExitCause::Dropped);
+                    assert_eq!(launched.wait().await.unwrap().cause, ExitCause::DroppedByCaller);
                     let error = fixture.workspace.launcher.start(shell("true")).await.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::Destroyed);
                 }
@@ -191,7 +193,7 @@ async fn processes_in_other_sessions_end_with_a_program_that_ends_by_itself() {
         gone_or_up(&mark, true).await;
         launched.signal(15).await;
         let exit = launched.wait().await.unwrap();
-        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Itself), "{isolation}");
+        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Exited), "{isolation}");
         gone_or_up(&mark, false).await;
     }
 }

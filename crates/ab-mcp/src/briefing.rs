@@ -179,7 +179,7 @@ mod tests {
     fn policy(isolation: Isolation, network: &str) -> EffectivePolicy {
         let control = |subject, in_force: &str| EffectivePolicyControl {
             kind: subject,
-            asked: String::new(),
+            requested: String::new(),
             in_force: in_force.to_owned(),
             strength: PolicyControlStrength::Enforced,
             mechanism: String::new(),

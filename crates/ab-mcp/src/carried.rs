@@ -49,7 +49,7 @@ pub struct McpHttpRequestTarget {
     /// Headers that are added to every request.
     pub headers: HeaderMap,
     /// The name of the server in error messages.
-    pub name: String,
+    pub server_name: String,
 }
 
 /// Sends every line of `stream` to the target and writes the answers back, until the stream ends.
@@ -144,7 +144,7 @@ where
     /// Sends one message to the server. If it has an id, an answer is always written, even if it is
     /// an error.
     async fn send(&self, message: Bytes, id: Option<Value>) {
-        let name = &self.target.name;
+        let name = &self.target.server_name;
         let asked = match timeout(TIMEOUT, self.ask(message, id.as_ref())).await {
             Ok(asked) => asked,
             Err(_) => {
@@ -173,7 +173,7 @@ where
     async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
         let response = (self.post)(self.request(message)).await?;
         let (head, body) = response.into_parts();
-        let name = &self.target.name;
+        let name = &self.target.server_name;
         if !head.status.is_success() {
             let bytes = Limited::new(body, REFUSAL).collect().await;
             let bytes = bytes.map(|bytes| bytes.to_bytes()).unwrap_or_default();
@@ -257,16 +257,18 @@ where
         if value.get("jsonrpc").is_some() && value.get("error").is_some() {
             return Ok(self.hear(value, id).await);
         }
-        let name = &self.target.name;
+        let name = &self.target.server_name;
         let said = value["message"].as_str().map(|said| format!(": {said}")).unwrap_or_default();
         let said = ab_core::error::escape_unprintable(&said);
         let message = format!("{name} answered {status}{said}");
         Err(match status {
             StatusCode::UNAUTHORIZED => {
-                Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message)
+                Error::new(ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, message)
                     .with_hint("the server refused the token of the mcp setting")
             }
-            StatusCode::FORBIDDEN => Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message),
+            StatusCode::FORBIDDEN => {
+                Error::new(ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, message)
+            }
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message)
                     .with_hint("check the path of the URL: the MCP endpoint of a daemon is at /mcp")

@@ -115,7 +115,7 @@ fn failed(error: ServiceError) -> Error {
         }
         ServiceError::Timeout { .. } => (ErrorCode::Timeout, ErrorKind::Timeout),
         ServiceError::Cancelled { .. } => (ErrorCode::ExecError, ErrorKind::Cancelled),
-        _ => (ErrorCode::ExecError, ErrorKind::Failed),
+        _ => (ErrorCode::ExecError, ErrorKind::CommandFailed),
     };
     Error::new(code, kind, format!("MCP: {error}"))
 }

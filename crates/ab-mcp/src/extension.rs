@@ -43,10 +43,10 @@ pub trait McpServerExtension: Debug + Send + Sync + 'static {
     fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData>;
 
     /// Called in the task of the subscriber, before the subscription is confirmed.
-    fn before_listen(&self);
+    fn before_subscription(&self);
 
     /// Notifies the subscriber of changes until it disconnects.
-    async fn listen(&self, subscription: SubscriptionContext);
+    async fn notify_subscriber(&self, subscription: SubscriptionContext);
 
     #[expect(deprecated, reason = "the revisions that have it are still served")]
     fn set_level(

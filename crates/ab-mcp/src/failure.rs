@@ -119,11 +119,11 @@ fn by_argument(error: &Error) -> Option<&'static str> {
             Some("read_text_file shows a part of it, by offset and limit; grep finds text in it")
         }
         ErrorKind::Invalid
-            if error.verb() == Some(Verb::Write) && error.cause() == Some(ErrorCause::NotText) =>
+            if error.verb() == Some(Verb::Write) && error.cause() == Some(ErrorCause::NotUtf8) =>
         {
             Some("only text can be edited; write_file replaces the whole file")
         }
-        ErrorKind::Ambiguous => {
+        ErrorKind::TextNotUnique => {
             Some("add lines around it until it fits one place only, or set replaceAll: true")
         }
         ErrorKind::NotEmpty => Some("to remove it with all it holds, pass recursive: true"),
@@ -142,7 +142,7 @@ fn advice(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::SpecialFile => Some("only regular files can be read and written"),
         ErrorKind::LinkLoop => Some("the links lead in a circle: delete one of them"),
         ErrorKind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
-        ErrorKind::Escape => {
+        ErrorKind::PathEscape => {
             Some("the path must be inside the workspace: see list_allowed_directories")
         }
         ErrorKind::PermissionDenied => Some("see its permissions with get_file_info"),
@@ -153,14 +153,14 @@ fn advice(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::TooLarge => Some("ask for less of it"),
         ErrorKind::NotFound
-        | ErrorKind::Denied
-        | ErrorKind::Rejected
-        | ErrorKind::Pending
+        | ErrorKind::DeniedByPolicy
+        | ErrorKind::RejectedByPerson
+        | ErrorKind::ApprovalPending
         | ErrorKind::NotEmpty
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique
         | ErrorKind::Invalid
-        | ErrorKind::Failed
+        | ErrorKind::CommandFailed
         | ErrorKind::Unavailable
         | ErrorKind::Timeout
         | ErrorKind::Cancelled

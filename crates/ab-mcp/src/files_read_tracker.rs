@@ -15,7 +15,7 @@ use ab_core::{Backend, EditOptions, Error, ErrorKind, FileVersion, Stat, Verb, W
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Maximum number of files that are recorded. The oldest are removed and must be read again.
-pub const MAX_READ_LEDGER_FILES: usize = 10_000;
+pub const MAX_TRACKED_READ_FILES: usize = 10_000;
 /// Number of locks that serialize changes. The lock of a file is chosen by the hash of its path.
 const TURNS: usize = 64;
 /// Maximum number of links that the resolution of one path may follow.
@@ -51,7 +51,7 @@ impl Files {
         if self.versions.insert(key.clone(), version).is_none() {
             self.order.push_back(key);
         }
-        while self.order.len() > MAX_READ_LEDGER_FILES {
+        while self.order.len() > MAX_TRACKED_READ_FILES {
             if let Some(oldest) = self.order.pop_front() {
                 self.versions.remove(&oldest);
             }
@@ -363,7 +363,7 @@ mod tests {
         let ledger = Arc::new(FilesReadTracker::new());
         let view = LedgerView::new(ledger, WsPath::root());
         let path = |number: usize| WsPath::root().child(&number.to_string()).unwrap();
-        for number in 0..=MAX_READ_LEDGER_FILES {
+        for number in 0..=MAX_TRACKED_READ_FILES {
             view.remember(&path(number), FileVersion::new(1));
         }
         assert_eq!(view.seen(&path(0)), None);

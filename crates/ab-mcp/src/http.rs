@@ -73,13 +73,13 @@ pub struct McpHttpSettings {
     /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn McpServerExtension>>,
     /// When this is cancelled, the endpoint ends its sessions and refuses further requests.
-    pub closed: CancellationToken,
+    pub close_token: CancellationToken,
 }
 
 impl Default for McpHttpSettings {
     fn default() -> Self {
         let closed = CancellationToken::new();
-        Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None, closed }
+        Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None, close_token: closed }
     }
 }
 
@@ -101,7 +101,7 @@ impl McpHttpEndpoint {
     /// its own backend, such as a scope of this one.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
-        let closing = settings.closed.child_token();
+        let closing = settings.close_token.child_token();
         let config = || {
             StreamableHttpServerConfig::default()
                 .disable_allowed_hosts()

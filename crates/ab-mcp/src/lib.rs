@@ -38,7 +38,7 @@ pub use carried::{McpHttpRequestTarget, forward_lines_over_http};
 pub use catalog::ToolFamily;
 pub use client::Client;
 pub use extension::McpServerExtension;
-pub use files_read_tracker::{FilesReadTracker, MAX_READ_LEDGER_FILES};
+pub use files_read_tracker::{FilesReadTracker, MAX_TRACKED_READ_FILES};
 pub use http::{CallerAddress, HttpResponse, McpHttpEndpoint, McpHttpSettings};
 pub use output_file_store::{MAX_OUTPUT_FILE_BYTES, OutputFileStore};
 pub use server::{McpServer, uses_initialize_handshake};

@@ -55,7 +55,7 @@ async fn existing_parent(backend: &Backend, missing: &WsPath) -> Option<WsPath> 
 }
 
 async fn names_in(backend: &Backend, directory: &WsPath) -> Vec<String> {
-    let options = ListOptions { limit: NEAREST_NAMES, ..ListOptions::default() };
+    let options = ListOptions { max_entries: NEAREST_NAMES, ..ListOptions::default() };
     match backend.list(directory.naming(), options).await {
         Ok(listing) => {
             let names = listing.entries.iter().filter_map(|entry| entry.path.name());
@@ -71,13 +71,16 @@ async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     if !backend.info().capabilities.search || !name.chars().all(plain) {
         return Vec::new();
     }
-    let limits =
-        SearchLimits { matches: NEAREST_SHOWN, time: NEAREST_TIME, ..SearchLimits::default() };
+    let limits = SearchLimits {
+        max_matches: NEAREST_SHOWN,
+        max_duration: NEAREST_TIME,
+        ..SearchLimits::default()
+    };
     let exclude = ["node_modules", ".git", "target"].map(str::to_owned).to_vec();
     let options = GlobOptions {
         limits,
         exclude,
-        hidden: DotfileVisibility::Visible,
+        dotfiles: DotfileVisibility::Skip,
         ..GlobOptions::default()
     };
     match backend.glob(name, options).await {

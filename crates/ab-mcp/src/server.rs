@@ -301,13 +301,13 @@ impl ServerHandler for McpServer {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let extension = self.extension.as_ref()?;
-        extension.before_listen();
+        extension.before_subscription();
         Some(requested.supported_by(&extension.capabilities()))
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         if let Some(extension) = &self.extension {
-            extension.listen(subscription).await;
+            extension.notify_subscriber(subscription).await;
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ pub(crate) enum Wanted {
 }
 
 /// The lines of a file that are shown by default.
-pub(crate) const FIRST_LINES: LineRange = LineRange { offset: 0, limit: DEFAULT_MAX_READ_LINES };
+pub(crate) const FIRST_LINES: LineRange =
+    LineRange { skip_lines: 0, max_lines: DEFAULT_MAX_READ_LINES };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
@@ -54,7 +55,7 @@ pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Number
         Wanted::Last(count) => {
             let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
             let total = ends + u64::from(!bytes.is_empty() && !bytes.ends_with(b"\n"));
-            LineRange { offset: total.saturating_sub(count), limit: count }
+            LineRange { skip_lines: total.saturating_sub(count), max_lines: count }
         }
     };
     let mut window = WindowBuilder::new(range, bound, numbers);
@@ -131,7 +132,7 @@ impl Window {
 
 /// The text of a line as it is shown. `line` has only the start of a long line.
 fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
-    let ExtractedLine { number, bytes, length, has_newline } = line;
+    let ExtractedLine { number, bytes, full_line_bytes: length, has_newline } = line;
     let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
     let text = String::from_utf8_lossy(kept);
     let mut out = match numbers {
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn lines_are_picked_by_number() {
-        let from = |offset, limit| Wanted::From(LineRange { offset, limit });
+        let from = |offset, limit| Wanted::From(LineRange { skip_lines: offset, max_lines: limit });
         for (text, wanted, expect) in [
             ("a\nb\nc\n", from(0, 2), ("a\nb\n", 1, 2)),
             ("a\nb\nc", from(1, 9), ("b\nc", 2, 3)),
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn whole_lines_fit_or_do_not() {
-        let wanted = Wanted::From(LineRange { offset: 0, limit: 100 });
+        let wanted = Wanted::From(LineRange { skip_lines: 0, max_lines: 100 });
         assert_eq!(all(b"aaa\nbbb\nccc\n", wanted, 8), ("aaa\nbbb\n".to_owned(), 1, 2, true));
         let long = [b"x".repeat(MAX_SHOWN_LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
         let window = select(&long, wanted, 1_000_000, Numbers::Without);
@@ -263,7 +264,7 @@ mod tests {
             for (offset, limit, bound) in
                 [(0, 9, 1_000_000), (1, 2, 1_000_000), (3, 9, 100), (0, 9, 5), (9, 9, 100)]
             {
-                let range = LineRange { offset, limit };
+                let range = LineRange { skip_lines: offset, max_lines: limit };
                 let mut builder = WindowBuilder::new(range, bound, Numbers::With);
                 for piece in text.as_bytes().chunks(piece) {
                     builder.feed(piece);

@@ -315,7 +315,7 @@ impl Guard for Strict {
     fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         let refused = || {
             let message = "refused by rule 'read-only'";
-            Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
+            Error::new(ErrorCode::DangerousOperation, ErrorKind::DeniedByPolicy, message)
                 .with_hint("write below 'scratch' instead")
         };
         match call.verb {

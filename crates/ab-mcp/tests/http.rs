@@ -173,7 +173,7 @@ async fn a_request_sees_the_workspace_it_came_for() {
         let value = value.as_array().map_or(&value, |batch| &batch[0]);
         assert_eq!(value["result"]["content"][0]["text"], "theirs", "{value}");
     }
-    assert_eq!(scope.read("../../a.txt").await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.read("../../a.txt").await.unwrap_err().kind(), ErrorKind::PathEscape);
 }
 
 #[tokio::test]

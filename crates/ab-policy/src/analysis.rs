@@ -38,7 +38,7 @@ pub struct CommandAnalysis {
     pub findings: Vec<CommandFinding>,
     /// The cost of the analysis. One unit is about one examined byte. The cost grows with the text
     /// and is limited.
-    pub work: usize,
+    pub analysis_cost: usize,
 }
 
 /// A simple command with its words after expansion.
@@ -46,7 +46,7 @@ pub struct CommandAnalysis {
 pub struct AnalysedCommand {
     pub words: Vec<ExpandedShellWord>,
     /// The index of the wrapper that starts this command, if there is one.
-    pub wrapper: Option<usize>,
+    pub wrapper_index: Option<usize>,
     /// Whether the command was only examined. The line does not start the command in this form, but
     /// something may start it later.
     pub not_started: bool,
@@ -59,7 +59,7 @@ pub struct AnalysedCommand {
 pub struct ExpandedShellWord {
     /// The text of the word. If its value is not known, the source text.
     pub text: String,
-    pub known: bool,
+    pub is_value_known: bool,
 }
 
 /// A path that a command uses, and how the command uses it.
@@ -79,9 +79,9 @@ pub enum CommandPathAccess {
 /// An effect and the command that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandFinding {
-    pub effect: CommandFindingKind,
+    pub kind: CommandFindingKind,
     /// The index of the command. `None` if the finding is about the whole line.
-    pub command: Option<usize>,
+    pub command_index: Option<usize>,
     /// The part of the text that has the effect.
     pub detail: String,
 }
@@ -97,11 +97,11 @@ impl CommandAnalysis {
         let findings = other
             .findings
             .into_iter()
-            .map(|found| CommandFinding { command: found.command.map(moved), ..found });
+            .map(|found| CommandFinding { command_index: found.command_index.map(moved), ..found });
         self.findings.extend(findings);
         let commands = other.commands.into_iter();
         let via: Vec<AnalysedCommand> = commands
-            .map(|each| AnalysedCommand { wrapper: each.wrapper.map(moved), ..each })
+            .map(|each| AnalysedCommand { wrapper_index: each.wrapper_index.map(moved), ..each })
             .collect();
         self.commands.extend(via);
     }
@@ -110,7 +110,7 @@ impl CommandAnalysis {
 impl AnalysedCommand {
     /// The name of the program without its directory. `None` if it is not known.
     pub fn program(&self) -> Option<&str> {
-        let first = self.words.first().filter(|word| word.known)?;
+        let first = self.words.first().filter(|word| word.is_value_known)?;
         Some(argument::base_name(&first.text))
     }
 }
@@ -129,7 +129,7 @@ pub fn analyse_command(command: &str, context: &CommandCheckContext) -> CommandA
     if shell::has_two_readings(command) {
         analysis.absorb(second_reading(command, context, &meter));
     }
-    analysis.work = meter.spent();
+    analysis.analysis_cost = meter.spent();
     analysis
 }
 
@@ -145,9 +145,9 @@ fn second_reading(command: &str, scene: &CommandCheckContext, meter: &Meter) -> 
             // add dangers.
             let ours = |found: &CommandFinding| {
                 !matches!(
-                    found.effect,
-                    CommandFindingKind::Separates
-                        | CommandFindingKind::Chains
+                    found.kind,
+                    CommandFindingKind::SequentialCommands
+                        | CommandFindingKind::ConditionalChain
                         | CommandFindingKind::Unparsable
                 )
             };

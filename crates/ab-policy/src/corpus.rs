@@ -71,7 +71,7 @@ impl PolicyTestSuite {
 
     pub fn context(&self) -> CommandCheckContext {
         crate::policy::context_for_rule_examples().with_home(match self.home {
-            PolicyTestHomeDirectory::Elsewhere => HomeDirectoryMeaning::Elsewhere,
+            PolicyTestHomeDirectory::Elsewhere => HomeDirectoryMeaning::OutsideWorkspace,
             PolicyTestHomeDirectory::Start => HomeDirectoryMeaning::StartDirectory,
         })
     }

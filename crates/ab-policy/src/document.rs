@@ -81,7 +81,7 @@ pub struct NetworkPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyDocumentFileAccess {
     /// The call reads only names and sizes.
-    Look,
+    ReadMetadata,
     Read,
     Write,
 }
@@ -167,7 +167,9 @@ impl PolicyDocument {
             return deny("filesystem.blockedPaths", reason, "use another path");
         }
         let is_listed = files.allowed_paths.iter().any(|pattern| pattern.covers(path));
-        if !files.allowed_paths.is_empty() && !is_listed && access != PolicyDocumentFileAccess::Look
+        if !files.allowed_paths.is_empty()
+            && !is_listed
+            && access != PolicyDocumentFileAccess::ReadMetadata
         {
             let listed = join(files.allowed_paths.iter());
             let reason = format!("path '{path}' is not among the allowed paths");
@@ -219,7 +221,7 @@ impl PolicyDocument {
     }
 
     /// Whether a directory that is removed as a whole may contain blocked paths.
-    pub fn may_block_below(&self, path: &str) -> bool {
+    pub fn may_block_descendants(&self, path: &str) -> bool {
         self.filesystem.blocked_paths.iter().any(|pattern| pattern.may_cover_below(path))
     }
 

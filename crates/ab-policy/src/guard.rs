@@ -203,7 +203,7 @@ impl CommandGuard {
         let Some(hit) = hit else { return Ok(()) };
         let command = call.command.unwrap_or_default();
         if hit.verdict == Verdict::Deny {
-            return Err(refusal(&hit, command, ErrorKind::Denied, "refused"));
+            return Err(refusal(&hit, command, ErrorKind::DeniedByPolicy, "refused"));
         }
         let origin = TriggeringRule {
             rule: hit.rule.id.clone(),
@@ -212,22 +212,25 @@ impl CommandGuard {
         };
         match self.approver.ask(&ApprovalRequest::new(call, origin)).await {
             ApprovalAnswer::Yes(_) => Ok(()),
-            ApprovalAnswer::No(by, why) if why.is_empty() => {
-                Err(refusal(&hit, command, ErrorKind::Rejected, &format!("not approved by {by}")))
-            }
+            ApprovalAnswer::No(by, why) if why.is_empty() => Err(refusal(
+                &hit,
+                command,
+                ErrorKind::RejectedByPerson,
+                &format!("not approved by {by}"),
+            )),
             ApprovalAnswer::No(by, why) => {
                 let word = format!("not approved by {by} ({})", escape_unprintable(&why));
-                Err(refusal(&hit, command, ErrorKind::Rejected, &word))
+                Err(refusal(&hit, command, ErrorKind::RejectedByPerson, &word))
             }
-            ApprovalAnswer::Later(approval) => {
+            ApprovalAnswer::Pending(approval) => {
                 let word = format!("waits for approval {approval}");
-                Err(refusal(&hit, command, ErrorKind::Pending, &word)
+                Err(refusal(&hit, command, ErrorKind::ApprovalPending, &word)
                     .with_hint("a person decides it; repeat the same call after the decision: it runs once after a yes")
                     .with_pending_approval_id(approval))
             }
-            ApprovalAnswer::Nobody => {
+            ApprovalAnswer::NoPersonAvailable => {
                 let word = "needs approval, and nobody can be asked";
-                Err(refusal(&hit, command, ErrorKind::Denied, word))
+                Err(refusal(&hit, command, ErrorKind::DeniedByPolicy, word))
             }
         }
     }
@@ -250,33 +253,33 @@ impl Judging {
         let judged = tokio::task::spawn_blocking(move || self.judge()).await;
         judged.unwrap_or_else(|error| {
             let message = format!("the command could not be judged: {error}");
-            Err(Error::new(ab_core::ErrorCode::UnsafeCommand, ErrorKind::Denied, message))
+            Err(Error::new(ab_core::ErrorCode::UnsafeCommand, ErrorKind::DeniedByPolicy, message))
         })
     }
 }
 
 /// What is known about the standard input of a command.
 fn input(request: &ExecRequest) -> CommandStdin {
-    match (request.stdin, request.terminal, &request.declared_stdin) {
+    match (request.stdin, request.terminal, &request.stdin_for_guards) {
         (StdinMode::Closed, None, _) => CommandStdin::Closed,
         (StdinMode::Piped, None, Some(bytes)) => match std::str::from_utf8(bytes) {
             Ok(text) => CommandStdin::Text(text.into()),
-            Err(_) => CommandStdin::Unseen,
+            Err(_) => CommandStdin::Unknown,
         },
-        _ => CommandStdin::Unseen,
+        _ => CommandStdin::Unknown,
     }
 }
 
 /// The number of bytes that have to be judged.
 fn length(call: &Call<'_>) -> usize {
-    let input = call.request.and_then(|request| request.declared_stdin.as_ref());
+    let input = call.request.and_then(|request| request.stdin_for_guards.as_ref());
     call.command.map_or(0, str::len) + input.map_or(0, |input| input.len())
 }
 
 /// Whether the call is cached if it is allowed. Calls with input are not cached, because they are
 /// rare and the input may be long.
 fn is_remembered(call: &Call<'_>) -> bool {
-    call.request.is_none_or(|request| request.declared_stdin.is_none())
+    call.request.is_none_or(|request| request.stdin_for_guards.is_none())
 }
 
 /// The cache key of a call, which consists of everything that its verdict depends on.
@@ -330,13 +333,13 @@ impl Guard for CommandGuard {
     fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         let profile = self.rules.profile();
         let strength = match profile {
-            PolicyProfile::Off => PolicyControlStrength::Open,
+            PolicyProfile::Off => PolicyControlStrength::NotEnforced,
             // Only advisory, because a program can do things that its command line does not show.
             PolicyProfile::Guarded | PolicyProfile::Strict => PolicyControlStrength::Advisory,
         };
         Some(EffectivePolicyControl {
             kind: PolicyControlKind::Commands,
-            asked: profile.to_string(),
+            requested: profile.to_string(),
             in_force: profile.to_string(),
             strength,
             mechanism: "rules that judge the command line, but not the input of a running shell"
@@ -354,7 +357,7 @@ impl PolicyDocumentMatch {
         let Self { verdict, rule, reason, suggestion } = self;
         let rule = PolicyRule {
             id: rule.to_owned(),
-            category: PolicyRuleCategory::Own,
+            category: PolicyRuleCategory::UserDefined,
             verdict,
             profiles: Vec::new(),
             command: Vec::new(),
@@ -370,7 +373,7 @@ impl PolicyDocumentMatch {
             matches: Vec::new(),
             not_match: Vec::new(),
         };
-        MatchedRule { rule: Arc::new(rule), verdict, command: None, detail: String::new() }
+        MatchedRule { rule: Arc::new(rule), verdict, command_index: None, detail: String::new() }
     }
 }
 

@@ -33,7 +33,7 @@ pub enum CommandStdin {
     /// The whole input is known in advance.
     Text(Arc<str>),
     /// The input is typed or sent while the command runs, or it is not text.
-    Unseen,
+    Unknown,
 }
 
 /// The directory that `~` and `$HOME` stand for when a command starts.
@@ -41,7 +41,7 @@ pub enum CommandStdin {
 pub enum HomeDirectoryMeaning {
     /// A home directory outside of the workspace.
     #[default]
-    Elsewhere,
+    OutsideWorkspace,
     /// The directory in which the command starts. This is the case for every command of a local
     /// backend.
     StartDirectory,

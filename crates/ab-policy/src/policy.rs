@@ -72,7 +72,7 @@ pub struct MatchedRule {
     pub rule: Arc<PolicyRule>,
     pub verdict: Verdict,
     /// The index of the command that the rule matched. `None` if it matched the whole line.
-    pub command: Option<usize>,
+    pub command_index: Option<usize>,
     /// The part of the text that matched.
     pub detail: String,
 }
@@ -150,13 +150,13 @@ impl CommandPolicy {
         let mut hits = self.rules.hits(&analysis, enforced);
         if self.default > Verdict::Allow {
             let fallback = default_rule(self.default);
-            let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command).collect();
+            let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command_index).collect();
             for (at, executed) in analysis.started_commands_with_index() {
                 if !spoken.contains(&Some(at)) {
                     hits.push(MatchedRule {
                         rule: fallback.clone(),
                         verdict: self.default,
-                        command: Some(at),
+                        command_index: Some(at),
                         detail: executed
                             .words
                             .first()
@@ -174,7 +174,7 @@ impl CommandPolicy {
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
         let unseen = |finding: &crate::analysis::CommandFinding| {
-            finding.effect == CommandFindingKind::CodeUnseen
+            finding.kind == CommandFindingKind::RunsShellCodeFromStdin
         };
         let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
         PolicyJudgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
@@ -191,7 +191,7 @@ impl PolicyJudgement {
 
     /// The verdict on a single command, without findings about the whole line.
     pub fn verdict_on_command_at(&self, index: usize) -> Verdict {
-        let of = self.matched.iter().filter(|hit| hit.command == Some(index));
+        let of = self.matched.iter().filter(|hit| hit.command_index == Some(index));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
     }
 }
@@ -240,7 +240,7 @@ impl Index {
         let found: HashSet<(usize, CommandFindingKind)> = analysis
             .findings
             .iter()
-            .filter_map(|finding| Some((finding.command?, finding.effect)))
+            .filter_map(|finding| Some((finding.command_index?, finding.kind)))
             .collect();
         for (at, command) in analysis.commands.iter().enumerate() {
             let named = command.program().and_then(|program| self.by_program.get(program));
@@ -255,7 +255,7 @@ impl Index {
             }
         }
         for finding in &analysis.findings {
-            let entries = self.by_effect.get(finding.effect as usize);
+            let entries = self.by_effect.get(finding.kind as usize);
             for entry in entries.into_iter().flatten() {
                 let entry = &self.entries[*entry];
                 if entry.rule.is_enforced(enforced) {
@@ -264,7 +264,7 @@ impl Index {
                 hits.push(MatchedRule {
                     rule: entry.rule.clone(),
                     verdict: entry.verdict,
-                    command: finding.command,
+                    command_index: finding.command_index,
                     detail: finding.detail.clone(),
                 });
             }
@@ -313,7 +313,7 @@ impl Entry {
         let detail =
             command.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
         let detail = detail.chars().take(200).collect();
-        Some(MatchedRule { rule: self.rule.clone(), verdict, command: Some(at), detail })
+        Some(MatchedRule { rule: self.rule.clone(), verdict, command_index: Some(at), detail })
     }
 }
 
@@ -343,7 +343,7 @@ pub fn built_in_rules() -> Result<Vec<PolicyRule>> {
 fn default_rule(verdict: Verdict) -> Arc<PolicyRule> {
     Arc::new(PolicyRule {
         id: "default".to_owned(),
-        category: PolicyRuleCategory::Own,
+        category: PolicyRuleCategory::UserDefined,
         verdict,
         profiles: Vec::new(),
         command: Vec::new(),
@@ -365,10 +365,10 @@ fn default_rule(verdict: Verdict) -> Arc<PolicyRule> {
 fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     let overrides: HashSet<(Option<usize>, String)> = hits
         .iter()
-        .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command, id.clone())))
+        .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command_index, id.clone())))
         .collect();
     if !overrides.is_empty() {
-        hits.retain(|hit| !overrides.contains(&(hit.command, hit.rule.id.clone())));
+        hits.retain(|hit| !overrides.contains(&(hit.command_index, hit.rule.id.clone())));
     }
 }
 

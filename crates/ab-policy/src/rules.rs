@@ -118,7 +118,8 @@ pub enum PolicyRuleCategory {
     Unparsable,
     /// A rule that the user wrote.
     #[default]
-    Own,
+    #[serde(rename = "own")]
+    UserDefined,
 }
 
 impl PolicyRuleCategory {
@@ -131,7 +132,7 @@ impl PolicyRuleCategory {
             PolicyRuleCategory::Network => "network",
             PolicyRuleCategory::Escape => "escape",
             PolicyRuleCategory::Unparsable => "unparsable",
-            PolicyRuleCategory::Own => "own",
+            PolicyRuleCategory::UserDefined => "own",
         }
     }
 
@@ -145,7 +146,7 @@ impl PolicyRuleCategory {
             | PolicyRuleCategory::Network => ErrorCode::DangerousOperation,
             PolicyRuleCategory::Escape
             | PolicyRuleCategory::Unparsable
-            | PolicyRuleCategory::Own => ErrorCode::UnsafeCommand,
+            | PolicyRuleCategory::UserDefined => ErrorCode::UnsafeCommand,
         }
     }
 }

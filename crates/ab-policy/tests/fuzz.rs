@@ -147,7 +147,7 @@ fn fuzz_policy() {
         let unclear = |effect: CommandFindingKind| {
             matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
         };
-        let lost = judged.analysis.findings.iter().any(|found| unclear(found.effect));
+        let lost = judged.analysis.findings.iter().any(|found| unclear(found.kind));
         if lost {
             prop_assert_eq!(verdict, Verdict::Deny);
         }
@@ -173,8 +173,13 @@ fn fuzz_screen() {
     let roots = ["/workspace".to_owned()];
     let env = std::collections::BTreeMap::new();
     let readable = &["/usr", "/bin"];
-    let confines =
-        CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable };
+    let confines = CommandLineCheckContext {
+        roots: &roots,
+        cwd: "",
+        env: &env,
+        stdin: None,
+        readable_dirs: readable,
+    };
     let scene = context_for_rule_examples();
     fuzz::check_property("fuzz_screen", text(), |text| {
         let started = Instant::now();
@@ -183,8 +188,7 @@ fn fuzz_screen() {
         let unclear = |effect: CommandFindingKind| {
             matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
         };
-        let lost =
-            analyse_command(&text, &scene).findings.iter().any(|found| unclear(found.effect));
+        let lost = analyse_command(&text, &scene).findings.iter().any(|found| unclear(found.kind));
         prop_assert!(!(lost && passes), "passes though it cannot be understood");
         // Nothing hides what stands before or after it.
         let way_out = "cat /etc/passwd";
@@ -221,7 +225,7 @@ fn limits_fail_to_deny() {
         let found = analyse_command(&text, &scene).findings;
         assert!(
             found.iter().any(|found| matches!(
-                found.effect,
+                found.kind,
                 CommandFindingKind::OverLimit | CommandFindingKind::Unparsable
             )),
             "{shown}"

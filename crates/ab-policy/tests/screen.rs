@@ -17,7 +17,7 @@ fn confines<'a>(
     cwd: &'a str,
     env: &'a BTreeMap<String, String>,
 ) -> CommandLineCheckContext<'a> {
-    CommandLineCheckContext { roots, cwd, env, input: None, readable: READABLE }
+    CommandLineCheckContext { roots, cwd, env, stdin: None, readable_dirs: READABLE }
 }
 
 fn screened_with(line: &str, name: &str, value: &str) -> Result<(), Error> {
@@ -64,7 +64,7 @@ fn input_for_a_shell_is_looked_at() {
     let with = |line: &str, input: &'static [u8]| {
         check_command_paths(
             line,
-            &CommandLineCheckContext { input: Some(input), ..confines(&roots, "", &env) },
+            &CommandLineCheckContext { stdin: Some(input), ..confines(&roots, "", &env) },
         )
     };
     for line in ["bash", "sh -s a b", "bash -", "cat x; bash /dev/stdin", ". /dev/stdin"] {
@@ -283,7 +283,10 @@ fn refuses() {
         if !error.message().contains(word) {
             wrong.push(format!("{line:?}: {error}"));
         }
-        assert_eq!((error.code(), error.kind()), (ErrorCode::UnsafeCommand, ErrorKind::Denied));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::UnsafeCommand, ErrorKind::DeniedByPolicy)
+        );
         assert_eq!((error.verb(), error.command()), (Some(Verb::Exec), Some(line)));
         assert!(error.hint().is_some());
     }

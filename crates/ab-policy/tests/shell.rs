@@ -139,10 +139,7 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .success();
             let found = analyse_command(&case.command, &CommandCheckContext::new()).findings;
             let ours = found.iter().any(|found| {
-                matches!(
-                    found.effect,
-                    CommandFindingKind::Unparsable | CommandFindingKind::OverLimit
-                )
+                matches!(found.kind, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
             });
             if !parsed && !ours {
                 wrong.push(case.command);
@@ -189,7 +186,7 @@ fn another_parser_sees_no_command_that_we_do_not() {
             };
             // The other parser takes a line that goes on for two words.
             let joined = case.command.contains("\\\n");
-            if joined || analysis.findings.iter().any(|found| unclear(found.effect)) {
+            if joined || analysis.findings.iter().any(|found| unclear(found.kind)) {
                 continue;
             }
             let Some(names) = other_names(&case.command) else { continue };

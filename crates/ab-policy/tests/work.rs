@@ -83,8 +83,8 @@ fn work_grows_with_the_text() {
             let text = shape(n);
             let analysis = analyse_command(&text, &scene);
             let over =
-                analysis.findings.iter().any(|found| found.effect == CommandFindingKind::OverLimit);
-            (text.len().max(1), analysis.work, over)
+                analysis.findings.iter().any(|found| found.kind == CommandFindingKind::OverLimit);
+            (text.len().max(1), analysis.analysis_cost, over)
         };
         let (short, little, over) = measured(60);
         let (long, much, over_much) = measured(600);
@@ -108,15 +108,20 @@ fn work_is_bounded_whatever_the_text() {
         let unit = shape(64).len().max(1) as f64 / 64.0;
         let text = shape((LONG_LINE as f64 / unit) as usize);
         let analysis = analyse_command(&text, &scene);
-        assert!(analysis.work < MOST, "{name}: {}", analysis.work);
+        assert!(analysis.analysis_cost < MOST, "{name}: {}", analysis.analysis_cost);
     }
 }
 
 #[test]
 fn a_screen_is_bounded_too() {
     let (roots, env) = (["/workspace".to_owned()], std::collections::BTreeMap::new());
-    let confines =
-        CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable: &[] };
+    let confines = CommandLineCheckContext {
+        roots: &roots,
+        cwd: "",
+        env: &env,
+        stdin: None,
+        readable_dirs: &[],
+    };
     let many: String = (0..14_000).map(|at| format!("a{at}=1 ")).collect();
     assert!(check_command_paths(&many, &confines).is_err(), "more variables than are told apart");
     assert!(check_command_paths(&format!("echo {}", "x ".repeat(100_000)), &confines).is_ok());

@@ -17,12 +17,12 @@ const LONGEST_PASSWORD: usize = 256;
 pub enum SshAccess {
     /// Accepts every user name and every authentication method. Used if something in front of the
     /// server has already authenticated the client.
-    Any,
+    AnyUser,
     /// Accepts the listed users, who log in with a password or a key.
     Users(SshUsers),
     /// Refuses every login.
     #[default]
-    Nobody,
+    NoUser,
 }
 
 /// User names with their passwords and keys.
@@ -39,12 +39,12 @@ struct Credentials {
 /// length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidCredential {
-    pub what: String,
+    pub reason: String,
 }
 
 impl fmt::Display for InvalidCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.reason)
     }
 }
 
@@ -66,7 +66,7 @@ impl SshUsers {
             let what = format!(
                 "a password has 1 to {LONGEST_PASSWORD} bytes, that of '{name}' has {length}"
             );
-            return Err(InvalidCredential { what });
+            return Err(InvalidCredential { reason: what });
         }
         self.0.entry(name.to_owned()).or_default().password = Some(password.to_owned());
         Ok(())
@@ -88,7 +88,7 @@ impl SshUsers {
             }
             let key = PublicKey::from_openssh(line).map_err(|error| {
                 let what = format!("line {} is not a public key: {error}", number + 1);
-                InvalidCredential { what }
+                InvalidCredential { reason: what }
             })?;
             keys.push(key);
         }
@@ -123,25 +123,25 @@ impl fmt::Debug for SshUsers {
 impl SshAccess {
     pub(crate) fn methods(&self) -> MethodSet {
         let kinds: &[MethodKind] = match self {
-            SshAccess::Any => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
+            SshAccess::AnyUser => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
             SshAccess::Users(users) if users.have_passwords() => {
                 &[MethodKind::PublicKey, MethodKind::Password]
             }
             SshAccess::Users(_) => &[MethodKind::PublicKey],
-            SshAccess::Nobody => &[],
+            SshAccess::NoUser => &[],
         };
         MethodSet::from(kinds)
     }
 
     pub(crate) fn without_credentials(&self) -> bool {
-        matches!(self, SshAccess::Any)
+        matches!(self, SshAccess::AnyUser)
     }
 
     pub(crate) fn by_password(&self, name: &str, password: &str) -> bool {
         match self {
-            SshAccess::Any => true,
+            SshAccess::AnyUser => true,
             SshAccess::Users(users) => users.knows_password(name, password),
-            SshAccess::Nobody => false,
+            SshAccess::NoUser => false,
         }
     }
 
@@ -151,9 +151,9 @@ impl SshAccess {
             return false;
         }
         match self {
-            SshAccess::Any => true,
+            SshAccess::AnyUser => true,
             SshAccess::Users(users) => users.knows_key(name, key),
-            SshAccess::Nobody => false,
+            SshAccess::NoUser => false,
         }
     }
 }
@@ -209,7 +209,9 @@ mod tests {
         let text = format!("# mine\n\n{KEY}\n");
         assert_eq!(users.add_authorized_keys("ada", &text), Ok(1));
         let restricted = format!("command=\"true\" {KEY}");
-        assert!(users.add_authorized_keys("ada", &restricted).unwrap_err().what.contains("line 1"));
+        assert!(
+            users.add_authorized_keys("ada", &restricted).unwrap_err().reason.contains("line 1")
+        );
         let access = SshAccess::Users(users);
         let (key, other) =
             (PublicKey::from_openssh(KEY).unwrap(), PublicKey::from_openssh(OTHER).unwrap());
@@ -218,8 +220,8 @@ mod tests {
         assert!(!access.by_key("ada", &other, &algorithm));
         assert!(!access.by_key("bob", &key, &algorithm));
         assert!(!access.by_key("ada", &key, &Algorithm::Rsa { hash: None }));
-        assert!(!SshAccess::Nobody.by_key("ada", &key, &algorithm));
-        assert!(SshAccess::Any.by_key("eve", &other, &algorithm));
+        assert!(!SshAccess::NoUser.by_key("ada", &key, &algorithm));
+        assert!(SshAccess::AnyUser.by_key("eve", &other, &algorithm));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The client side: a workspace on another machine, reached by SSH over any byte stream.
 //!
-//! - [`ClientSettings`] contain the address of the workspace and the rules for reconnecting.
+//! - [`RemoteClientSettings`] contain the address of the workspace and the rules for reconnecting.
 //! - `link` is the state machine that decides when to connect, to wait and to give up. It performs
 //!   no I/O itself.
 //! - `dial` makes one connection, or returns the reason why it failed.
@@ -37,4 +37,4 @@ pub use host_key::{HostKeyCheck, HostKeyFingerprint};
 pub use known_hosts::KnownHosts;
 pub use remote::RemoteDriver;
 pub use secret::SecretText;
-pub use settings::{ClientSettings, Keepalive, McpEndpoint, ReconnectPolicy};
+pub use settings::{Keepalive, McpEndpoint, ReconnectPolicy, RemoteClientSettings};

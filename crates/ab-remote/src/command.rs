@@ -199,7 +199,7 @@ async fn conclude(exit: Option<ProcessExit>, outlet: Outlet, deaths: Deaths) -> 
     let note = match exit.cause {
         ExitCause::Timeout => Some("the command did not end in time"),
         ExitCause::MemoryLimit => Some("the command exceeded its memory limit"),
-        ExitCause::Itself | ExitCause::Dropped => None,
+        ExitCause::Exited | ExitCause::DroppedByCaller => None,
     };
     if let Some(note) = note {
         outlet.stderr(Bytes::from(format!("{note}\n"))).await?;

@@ -287,21 +287,21 @@ pub(crate) fn effect_of_failure(error: &Error) -> LostCallEffect {
         | ErrorKind::SpecialFile
         | ErrorKind::LinkLoop
         | ErrorKind::InvalidPath
-        | ErrorKind::Escape
+        | ErrorKind::PathEscape
         | ErrorKind::PermissionDenied
-        | ErrorKind::Denied
-        | ErrorKind::Rejected
-        | ErrorKind::Pending
+        | ErrorKind::DeniedByPolicy
+        | ErrorKind::RejectedByPerson
+        | ErrorKind::ApprovalPending
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge
         | ErrorKind::Conflict
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique
         | ErrorKind::Invalid
         | ErrorKind::Unavailable
         | ErrorKind::Destroyed => LostCallEffect::NotApplied,
         ErrorKind::NoSpace
-        | ErrorKind::Failed
+        | ErrorKind::CommandFailed
         | ErrorKind::Timeout
         | ErrorKind::Cancelled
         | ErrorKind::Disconnected

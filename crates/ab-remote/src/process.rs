@@ -73,7 +73,7 @@ async fn begin(
     inbox: &Inbox,
 ) -> Result<Begun, Error> {
     match frame(inbox).await? {
-        Some(ProcessClientFrame::Exec { call, room, request }) => {
+        Some(ProcessClientFrame::Exec { call, window_bytes: room, request }) => {
             let Some(seat) = caller.seat(call.connection) else {
                 return Err(misplaced("the call has the number of another connection"));
             };
@@ -85,7 +85,9 @@ async fn begin(
             let entry = seat.begin(call.request);
             let (process, slot) = match slots.take(&request.command.to_shell_line()) {
                 Err(error) => (Err(error), None),
-                Ok(_) if !request.restrictions.binds.is_empty() => (Err(no_binds(&request)), None),
+                Ok(_) if !request.restrictions.host_directories.is_empty() => {
+                    (Err(no_binds(&request)), None)
+                }
                 Ok(slot) => (backend.spawn(*request).await, Some(slot)),
             };
             entry.done(match &process {
@@ -94,7 +96,7 @@ async fn begin(
             });
             Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
         }
-        Some(ProcessClientFrame::Attach { id, from, room }) => {
+        Some(ProcessClientFrame::Attach { id, from, window_bytes: room }) => {
             let process = backend.attach(&id, from).await?;
             Ok(Begun { process, room, seat: None, _slot: None })
         }
@@ -106,7 +108,7 @@ async fn begin(
 /// which directories outside the workspace are visible to commands.
 fn no_binds(request: &ExecRequest) -> Error {
     let message = "a client cannot bind directories of the server's machine";
-    Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
+    Error::new(ErrorCode::DangerousOperation, ErrorKind::DeniedByPolicy, message)
         .with_verb(Verb::Exec)
         .with_command(request.command.to_shell_line())
 }
@@ -163,7 +165,8 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     let speech = &Speech::new(outlet);
     let Begun { mut process, room, seat, _slot } = begun;
     let stdin = process.stdin.take();
-    let began = ProcessServerFrame::Started { id: process.id.clone(), input: stdin.is_some() };
+    let began =
+        ProcessServerFrame::Started { id: process.id.clone(), accepts_input: stdin.is_some() };
     speech.say(&began).await?;
     let space = &Semaphore::new(0);
     give(space, room);
@@ -181,7 +184,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 return;
             }
             input.taken(length);
-            if speech.say(&ProcessServerFrame::Window(length as u64)).await.is_err() {
+            if speech.say(&ProcessServerFrame::WindowAdjust(length as u64)).await.is_err() {
                 return;
             }
         }
@@ -193,15 +196,15 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 ProcessClientFrame::Input(bytes) => {
                     let Ok(()) = input.push(&bytes) else { break };
                 }
-                ProcessClientFrame::InputDropped => input.close(),
+                ProcessClientFrame::InputEnd => input.close(),
                 ProcessClientFrame::Control(ProcessControlMessage::CloseStdin) => {
                     let Ok(()) = input.end() else { break };
                 }
                 ProcessClientFrame::Control(wish) => {
                     let _ = control.send(wish).await;
                 }
-                ProcessClientFrame::Window(bytes) => give(space, bytes),
-                ProcessClientFrame::Release => return ReleaseCause::Asked,
+                ProcessClientFrame::WindowAdjust(bytes) => give(space, bytes),
+                ProcessClientFrame::ProcessDropped => return ReleaseCause::Asked,
                 ProcessClientFrame::Exec { .. } | ProcessClientFrame::Attach { .. } => break,
             }
         }
@@ -272,7 +275,7 @@ fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
             left = Some(OutputChunk {
                 offset: output.next_offset(),
                 bytes: rest,
-                lost_bytes: 0,
+                lost_bytes_before: 0,
                 ..output.clone()
             });
         }

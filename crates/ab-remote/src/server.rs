@@ -49,14 +49,14 @@ pub struct SshServerSettings {
     pub access: SshAccess,
     /// The part of the server's identification after `SSH-2.0-`. It must be printable and contain
     /// no spaces or minus signs.
-    pub ident: String,
+    pub software_identification: String,
     /// A text that is shown to users before they log in.
     pub banner: Option<String>,
     pub login_timeout: Duration,
     /// How long the answer to a refused login attempt is delayed.
     pub refused_login_delay: Duration,
     /// Number of refused login attempts after which the connection is closed.
-    pub max_attempts: usize,
+    pub max_login_attempts: usize,
     pub max_channels: usize,
     /// Maximum number of concurrent commands of one connection. A further command is refused, and
     /// the connection stays open.
@@ -74,11 +74,11 @@ impl SshServerSettings {
         Self {
             host_key,
             access,
-            ident: concat!("AgentBackend_", env!("CARGO_PKG_VERSION")).to_owned(),
+            software_identification: concat!("AgentBackend_", env!("CARGO_PKG_VERSION")).to_owned(),
             banner: None,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             refused_login_delay: Duration::from_millis(500),
-            max_attempts: 6,
+            max_login_attempts: 6,
             max_channels: DEFAULT_MAX_CHANNELS,
             max_commands: DEFAULT_MAX_CONCURRENT_COMMANDS,
             max_server_closed_channels: MAX_SERVER_CLOSED_CHANNELS,

@@ -284,10 +284,10 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
                 break SftpEnded::Garbage("a session begins with its version");
             }
             Ok(ClientPacket::Request { id, request }) => (id, Job::new(session, request)),
-            Err(InvalidPacket { id: Some(id), what }) => {
+            Err(InvalidPacket { id: Some(id), reason: what }) => {
                 (id, Job::refuse(Refusal::new(BAD_MESSAGE, what)))
             }
-            Err(InvalidPacket { id: None, what }) => break SftpEnded::Garbage(what),
+            Err(InvalidPacket { id: None, reason: what }) => break SftpEnded::Garbage(what),
         };
         let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
         let permit = budget.take(cost);

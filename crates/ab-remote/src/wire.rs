@@ -298,14 +298,14 @@ impl WireCodec for WsPath {
         {
             return Err(DecodeError::Invalid);
         }
-        path.replace_access_rules_checked(sets).ok_or(DecodeError::Invalid)
+        path.try_replace_access_rules(sets).ok_or(DecodeError::Invalid)
     }
 }
 
 impl WireCodec for AccessRulesBelowPrefix {
     fn encode_to(&self, out: &mut BytesMut) {
         self.prefix_bytes.encode_to(out);
-        match self.pattern {
+        match self.hidden_by_filter {
             // A filter cannot be sent, so hide the whole workspace instead. The peer refuses that,
             // so no call is performed without the filter.
             Some(_) => vec![String::new()].encode_to(out),
@@ -317,7 +317,7 @@ impl WireCodec for AccessRulesBelowPrefix {
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let anchor = usize::decode_from(fields)?;
         let (hidden, read_only) = (paths(fields)?, paths(fields)?);
-        Ok(Self { prefix_bytes: anchor, hidden, read_only, pattern: None })
+        Ok(Self { prefix_bytes: anchor, hidden, read_only, hidden_by_filter: None })
     }
 }
 

@@ -97,7 +97,8 @@ async fn a_tree_is_one_round_trip() {
         (1, 100, &["a", "d"]),
         (usize::MAX, 2, &["a", "d"]),
     ] {
-        let options = ListOptions { depth, limit, ..ListOptions::default() };
+        let options =
+            ListOptions { max_depth: depth, max_entries: limit, ..ListOptions::default() };
         let call = RemoteCall::List { path: WsPath::root(), options };
         let part: RemoteCallReplyPart = answer(&mut sftp, call).await.unwrap();
         assert_eq!(part.next_part, None);
@@ -118,18 +119,18 @@ async fn a_long_answer_comes_in_parts() {
     let server = open_server(backend);
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let options = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     let call = RemoteCall::List { path: WsPath::root(), options };
     let mut part: RemoteCallReplyPart = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
     while let Some(handle) = part.next_part {
-        part = answer(&mut sftp, RemoteCall::More { handle }).await.unwrap();
+        part = answer(&mut sftp, RemoteCall::NextReplyPart { handle }).await.unwrap();
         whole.extend_from_slice(&part.bytes);
         parts += 1;
         if part.next_part.is_none() {
             // It is used up.
-            assert_eq!(ask(&mut sftp, RemoteCall::More { handle }).await.status(), 4);
+            assert_eq!(ask(&mut sftp, RemoteCall::NextReplyPart { handle }).await.status(), 4);
         }
     }
     assert!(parts > 2, "{parts}");
@@ -186,7 +187,7 @@ async fn scope_roots_hold_on_this_side() {
     let stat = |path| RemoteCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
     let error = answer::<Stat>(&mut sftp, stat(scoped)).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (ErrorKind::Escape, Some("link")));
+    assert_eq!((error.kind(), error.path()), (ErrorKind::PathEscape, Some("link")));
 }
 
 #[tokio::test]
@@ -211,7 +212,7 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
         (1, 1000, LostCallEffect::NotApplied),
         (3, done.id, LostCallEffect::Unknown),
     ] {
-        let call = RemoteCall::Outcome(RemoteCallId { connection, request });
+        let call = RemoteCall::QueryLostCall(RemoteCallId { connection, request });
         assert_eq!(answer::<LostCallEffect>(&mut second, call).await.unwrap(), expect);
     }
     // The first connection was ended, so that nothing is done on it after that was said.
@@ -225,9 +226,9 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     answer::<RemoteHelloReply>(&mut sftp, RemoteCall::Hello { connection: 1 }).await.unwrap();
-    let too_much = RemoteCall::Stage { size: ab_remote::sftp::MAX_STAGED_WRITE_BYTES + 1 };
+    let too_much = RemoteCall::StageWrite { size: ab_remote::sftp::MAX_STAGED_WRITE_BYTES + 1 };
     assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), ErrorKind::TooLarge);
-    let number: u32 = answer(&mut sftp, RemoteCall::Stage { size: 6 }).await.unwrap();
+    let number: u32 = answer(&mut sftp, RemoteCall::StageWrite { size: 6 }).await.unwrap();
     let staged = number.to_be_bytes();
     assert_eq!(sftp.write(&staged, 3, b"def").await, 0);
     assert_eq!(sftp.write(&staged, 0, b"abc").await, 0);
@@ -250,7 +251,7 @@ async fn run(handle: &Handle<Trusting>, connection: u128) -> ProcessServerFrame 
     channel.request_subsystem(true, PROCESS_SUBSYSTEM).await.unwrap();
     let request = ExecRequest::new(Command::Shell("echo it ran >> ran".to_owned()));
     let call = RemoteCallId { connection, request: 1 };
-    let frame = ProcessClientFrame::Exec { call, room: 1000, request: Box::new(request) };
+    let frame = ProcessClientFrame::Exec { call, window_bytes: 1000, request: Box::new(request) };
     channel.data_bytes(encode_frame(&frame)).await.unwrap();
     let mut said = BytesMut::new();
     loop {
@@ -346,7 +347,7 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
     answer::<RemoteHelloReply>(&mut second, RemoteCall::Hello { connection: 2 }).await.unwrap();
-    let outcome = |request| RemoteCall::Outcome(RemoteCallId { connection: 1, request });
+    let outcome = |request| RemoteCall::QueryLostCall(RemoteCallId { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {
         let effect = answer::<LostCallEffect>(&mut second, outcome(request)).await.unwrap();

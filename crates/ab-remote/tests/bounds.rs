@@ -28,7 +28,7 @@ fn serving(max_commands: usize) -> (tempfile::TempDir, SshServer) {
     let backend = agent_backend::local_with(config).unwrap();
     let host_key = HostKey::generate_ephemeral("a test").unwrap();
     let settings =
-        SshServerSettings { max_commands, ..SshServerSettings::new(host_key, SshAccess::Any) };
+        SshServerSettings { max_commands, ..SshServerSettings::new(host_key, SshAccess::AnyUser) };
     (directory, SshServer::new(backend, settings))
 }
 
@@ -44,7 +44,8 @@ impl Spoken {
         channel.request_subsystem(true, PROCESS_SUBSYSTEM).await.unwrap();
         let call = RemoteCallId { connection: CONNECTION, request: 1 };
         let spoken = Spoken { channel, unread: BytesMut::new() };
-        let exec = ProcessClientFrame::Exec { call, room: 1_000_000, request: Box::new(request) };
+        let exec =
+            ProcessClientFrame::Exec { call, window_bytes: 1_000_000, request: Box::new(request) };
         spoken.say(&exec).await;
         spoken
     }

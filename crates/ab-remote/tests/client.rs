@@ -27,7 +27,7 @@ impl Handler for Trusting {
 /// A server that lets everybody in, as behind a WebSocket.
 pub(crate) fn open_server(backend: Backend) -> SshServer {
     let host_key = HostKey::generate_ephemeral("a test").unwrap();
-    SshServer::new(backend, SshServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(backend, SshServerSettings::new(host_key, SshAccess::AnyUser))
 }
 
 /// A connection by memory, and how it ends on the server's side.

@@ -9,16 +9,16 @@ mod silence;
 mod websockets;
 
 use ab_core::{ErrorCode, ErrorKind};
-use ab_remote::client::{ClientSettings, ConnectError, check_connection};
+use ab_remote::client::{ConnectError, RemoteClientSettings, check_connection};
 
 use crate::stage::within;
 
-async fn reached(settings: &ClientSettings) {
+async fn reached(settings: &RemoteClientSettings) {
     within(check_connection(settings)).await.unwrap();
 }
 
 /// Why a connection is not made.
-async fn failure(settings: &ClientSettings) -> ConnectError {
+async fn failure(settings: &RemoteClientSettings) -> ConnectError {
     let failure = within(check_connection(settings)).await.unwrap_err();
     let text = failure.to_string();
     assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text}");
@@ -27,7 +27,7 @@ async fn failure(settings: &ClientSettings) -> ConnectError {
 }
 
 /// One that may pass: the connection was not made.
-async fn lost(settings: &ClientSettings) -> String {
+async fn lost(settings: &RemoteClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!(
@@ -39,12 +39,12 @@ async fn lost(settings: &ClientSettings) -> String {
 }
 
 /// One that does not pass: somebody is not who it should be.
-async fn denied(settings: &ClientSettings) -> String {
+async fn denied(settings: &RemoteClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!(
         (error.code(), error.kind()),
-        (ErrorCode::AuthFailed, ErrorKind::Denied),
+        (ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy),
         "{failure:?}"
     );
     assert!(!failure.retryable, "{failure:?}");
@@ -52,7 +52,7 @@ async fn denied(settings: &ClientSettings) -> String {
 }
 
 /// One that a setting is to blame for.
-async fn invalid(settings: &ClientSettings) -> String {
+async fn invalid(settings: &RemoteClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!((error.code(), error.kind()), (ErrorCode::InvalidConfiguration, ErrorKind::Invalid));

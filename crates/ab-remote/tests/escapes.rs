@@ -38,7 +38,7 @@ impl Served {
                 SandboxOption::NoNetwork => config.options.exec.network = NetworkAccess::None,
                 SandboxOption::ReadOnly(below) => restrictions.read_only.push(path(below)),
                 SandboxOption::Hidden(below) => restrictions.hidden.push(path(below)),
-                SandboxOption::BindOutside => restrictions.binds.push(HostDirectory {
+                SandboxOption::BindOutside => restrictions.host_directories.push(HostDirectory {
                     path: fixture.outside_dir().to_str().unwrap().to_owned(),
                     access: HostDirectoryAccess::ReadOnly,
                 }),

@@ -95,12 +95,12 @@ const STAT: &str = "01 0000000000000001 00 0000000000000002 00000000 \
 
 #[test]
 fn calls_have_their_bytes() {
-    let read = ReadOptions { range: Some(ByteRange { start: 1, length: 2 }), limit: 3 };
+    let read = ReadOptions { range: Some(ByteRange { start: 1, length: 2 }), max_bytes: 3 };
     let write = WriteOptions {
         mode: WriteMode::Replace,
         expected_version: Some(FileVersion::new(4)),
         permissions: Some(0o644),
-        durability: Durability::Power,
+        durability: Durability::SurvivesPowerLoss,
     };
     let open = OpenOptions {
         access: FileAccess::ReadWrite,
@@ -112,7 +112,7 @@ fn calls_have_their_bytes() {
     let attributes =
         AttributeChanges { mode: Some(0o644), modified: None, accessed: Some(seconds(1)) };
     let attributes_bytes = format!("01 000001a4 00 01 00 {ONE} 00000000");
-    let list = ListOptions { depth: 1, limit: 2, ..ListOptions::default() };
+    let list = ListOptions { max_depth: 1, max_entries: 2, ..ListOptions::default() };
     let call = RemoteCallId { connection: 1, request: 2 };
     let body = RemoteWriteBody::Inline(Bytes::from_static(b"x"));
     let names = SearchTarget::Names { glob: "*".to_owned(), kinds: EntryKindFilter::All };
@@ -121,13 +121,13 @@ fn calls_have_their_bytes() {
         (RemoteCall::Stat { path: a(), options: StatOptions::default() }, format!("01 {A} 00")),
         (RemoteCall::List { path: a(), options: list }, format!("02 {A} {ONE} {TWO} 00")),
         (RemoteCall::Search(Box::new(query(names))), format!("03 {A} 00 00000001 2a 01 {QUERY}")),
-        (RemoteCall::More { handle: 1 }, "04 00000001".to_owned()),
+        (RemoteCall::NextReplyPart { handle: 1 }, "04 00000001".to_owned()),
         (
             RemoteCall::Read { path: a(), options: ReadOptions { range: None, ..read } },
             format!("05 {A} 00 {THREE}"),
         ),
         (RemoteCall::Read { path: a(), options: read }, format!("05 {A} 01 {ONE} {TWO} {THREE}")),
-        (RemoteCall::Stage { size: 1 }, format!("06 {ONE}")),
+        (RemoteCall::StageWrite { size: 1 }, format!("06 {ONE}")),
         (
             RemoteCall::Write { path: a(), body, options: write },
             format!("07 {A} 02 01 00000000000000000000000000000004 01 000001a4 01 00 00000001 78"),
@@ -135,7 +135,7 @@ fn calls_have_their_bytes() {
         (RemoteCall::Open { path: a(), options: open }, format!("08 {A} 02 01 01 01 00")),
         (RemoteCall::StatHandle { handle: 1 }, "09 00000001".to_owned()),
         (
-            RemoteCall::SetFileAttributes { handle: 1, attributes },
+            RemoteCall::SetHandleAttributes { handle: 1, attributes },
             format!("0a 00000001 {attributes_bytes}"),
         ),
         (RemoteCall::SetAttributes { path: a(), attributes }, format!("0b {A} {attributes_bytes}")),
@@ -152,9 +152,12 @@ fn calls_have_their_bytes() {
         ),
         (RemoteCall::DiskSpace, "11".to_owned()),
         (RemoteCall::Processes, "12".to_owned()),
-        (RemoteCall::Policy, "13".to_owned()),
+        (RemoteCall::EffectivePolicy, "13".to_owned()),
         (RemoteCall::Cancel { request: 258 }, "14 00000102".to_owned()),
-        (RemoteCall::Outcome(call), "15 00000000000000000000000000000001 00000002".to_owned()),
+        (
+            RemoteCall::QueryLostCall(call),
+            "15 00000000000000000000000000000001 00000002".to_owned(),
+        ),
     ];
     check_all(&rows, 21);
     let bodies = [
@@ -175,7 +178,11 @@ fn answers_have_their_bytes() {
     let info = BackendInfo {
         kind: BackendKind::Memory,
         root_aliases: vec!["/w".to_owned()],
-        capabilities: Capabilities { exec: true, exact_kinds: true, ..Capabilities::default() },
+        capabilities: Capabilities {
+            exec: true,
+            exact_error_kinds: true,
+            ..Capabilities::default()
+        },
     };
     check(
         &RemoteHelloReply { server_instance: 1, info },
@@ -195,9 +202,13 @@ fn query(target: SearchTarget) -> SearchQuery {
         include: vec!["i".to_owned()],
         exclude: Vec::new(),
         ignore: vec!["n".to_owned()],
-        dotfiles: DotfileVisibility::All,
+        dotfiles: DotfileVisibility::Include,
         ignore_files: IgnoreFileHandling::Honour,
-        limits: SearchLimits { matches: 1, bytes: 2, time: Duration::from_millis(3500) },
+        limits: SearchLimits {
+            max_matches: 1,
+            max_bytes: 2,
+            max_duration: Duration::from_millis(3500),
+        },
     }
 }
 
@@ -211,9 +222,9 @@ fn searches_have_their_bytes() {
         pattern: "p".to_owned(),
         syntax: PatternSyntax::Regex,
         case: CaseSensitivity::Insensitive,
-        span: MatchLineMode::MultiLine,
-        before: 1,
-        after: 2,
+        line_mode: MatchLineMode::MultiLine,
+        context_before: 1,
+        context_after: 2,
         output_mode: SearchOutputMode::Counts,
     });
     let names = SearchTarget::Names { glob: "*".to_owned(), kinds: EntryKindFilter::All };
@@ -225,8 +236,13 @@ fn searches_have_their_bytes() {
         check(&query(target.clone()), &format!("{A} {bytes} {QUERY}"));
     }
     check_all(&targets, 1);
-    let line =
-        |cut, role| SearchMatch::Line { path: a(), line: 1, text: "t".to_owned(), cut, role };
+    let line = |cut, role| SearchMatch::Line {
+        path: a(),
+        line_number: 1,
+        text: "t".to_owned(),
+        full_line_bytes: cut,
+        role,
+    };
     let entry = |stat| SearchMatch::Name(DirEntry { path: a(), kind: FileKind::Symlink, stat });
     let matches = [
         (entry(None), format!("00 {A} 02 00")),
@@ -234,15 +250,15 @@ fn searches_have_their_bytes() {
         (line(None, SearchLineRole::Match), format!("01 {A} {ONE} 00000001 74 00 00")),
         (line(Some(2), SearchLineRole::Context), format!("01 {A} {ONE} 00000001 74 01 {TWO} 01")),
         (SearchMatch::File { path: a() }, format!("02 {A}")),
-        (SearchMatch::Count { path: a(), lines: 1 }, format!("03 {A} {ONE}")),
+        (SearchMatch::Count { path: a(), matching_lines: 1 }, format!("03 {A} {ONE}")),
     ];
     check_all(&matches, 3);
     let results = SearchResults {
         matches: vec![SearchMatch::File { path: a() }],
         truncated: Some(TruncationCause::Time),
-        searched: 1,
-        skipped_binary: 2,
-        ignored: IgnoredEntryCounts { directories: 3, files: 1 },
+        files_searched: 1,
+        binary_files_skipped: 2,
+        ignored_entries: IgnoredEntryCounts { directories: 3, files: 1 },
         problems: Vec::new(),
     };
     check(&results, &format!("00000001 02 {A} 01 02 {ONE} {TWO} {THREE} {ONE} 00000000"));
@@ -252,7 +268,8 @@ fn searches_have_their_bytes() {
 fn client_frames_have_their_bytes() {
     let size = TerminalSize { columns: 80, rows: 24 };
     let call = RemoteCallId { connection: 1, request: 2 };
-    let exec = |request| ProcessClientFrame::Exec { call, room: 3, request: Box::new(request) };
+    let exec =
+        |request| ProcessClientFrame::Exec { call, window_bytes: 3, request: Box::new(request) };
     let head = format!("00 00000000000000000000000000000001 00000002 {THREE}");
     let plain = ExecRequest::new(Command::Argv(vec!["ls".to_owned(), "-l".to_owned()]));
     let full = ExecRequest {
@@ -261,7 +278,7 @@ fn client_frames_have_their_bytes() {
         env: [("K".to_owned(), "v".to_owned())].into(),
         stdin: StdinMode::Piped,
         // It stays on the machine of the caller.
-        declared_stdin: None,
+        stdin_for_guards: None,
         stderr: StderrMode::Merged,
         terminal: Some(size),
         lifetime: ProcessLifetime::Detached,
@@ -276,12 +293,12 @@ fn client_frames_have_their_bytes() {
         restrictions: PathRestrictions {
             hidden: vec![a()],
             read_only: Vec::new(),
-            binds: vec![HostDirectory {
+            host_directories: vec![HostDirectory {
                 path: "/b".into(),
                 access: HostDirectoryAccess::ReadWrite,
             }],
         },
-        layout: MountLayout { scope_path: Some(WsPath::root()), mounted: Vec::new() },
+        mount_layout: MountLayout { scope_path: Some(WsPath::root()), mounted: Vec::new() },
     };
     let rows = [
         (
@@ -301,16 +318,16 @@ fn client_frames_have_their_bytes() {
             ),
         ),
         (
-            ProcessClientFrame::Attach { id: id(), from: 1, room: 2 },
+            ProcessClientFrame::Attach { id: id(), from: 1, window_bytes: 2 },
             format!("01 00000003 312d61 {ONE} {TWO}"),
         ),
         (ProcessClientFrame::Input(Bytes::from_static(b"x")), "02 00000001 78".to_owned()),
-        (ProcessClientFrame::InputDropped, "03".to_owned()),
+        (ProcessClientFrame::InputEnd, "03".to_owned()),
         (control(ProcessControlMessage::Signal(2)), "04 00 00000002".to_owned()),
         (control(ProcessControlMessage::Resize(size)), "04 01 00000050 00000018".to_owned()),
         (control(ProcessControlMessage::CloseStdin), "04 02".to_owned()),
-        (ProcessClientFrame::Window(1), format!("05 {ONE}")),
-        (ProcessClientFrame::Release, "06".to_owned()),
+        (ProcessClientFrame::WindowAdjust(1), format!("05 {ONE}")),
+        (ProcessClientFrame::ProcessDropped, "06".to_owned()),
     ];
     check_all(&rows, 6);
 }
@@ -326,18 +343,18 @@ fn id() -> ProcessId {
 #[test]
 fn server_frames_have_their_bytes() {
     let (channel, bytes) = (OutputChannel::Stderr, Bytes::from_static(b"x"));
-    let output = OutputChunk { offset: 1, channel, bytes, lost_bytes: 2 };
+    let output = OutputChunk { offset: 1, channel, bytes, lost_bytes_before: 2 };
     let exit = ProcessExit {
         code: Some(-1),
         signal: None,
         cause: ExitCause::Timeout,
-        orphans: LeftoverProcessOutcome::Ended,
+        leftover_processes: LeftoverProcessOutcome::Ended,
         stdout_tail: "o".to_owned(),
         stderr_tail: String::new(),
     };
     let exit_bytes = "01 ffffffff 00 01 01 00000001 6f 00000000";
-    let bare = Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, "m");
-    let full = Error::new(ErrorCode::Conflict, ErrorKind::Pending, "m")
+    let bare = Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, "m");
+    let full = Error::new(ErrorCode::Conflict, ErrorKind::ApprovalPending, "m")
         .with_hint("h")
         .with_backend_kind(BackendKind::Local)
         .with_verb(Verb::Exec)
@@ -346,7 +363,10 @@ fn server_frames_have_their_bytes() {
         .with_process_exit(exit.clone())
         .with_pending_approval_id(ApprovalId::new("q"));
     let rows = [
-        (ProcessServerFrame::Started { id: id(), input: true }, "00 00000003 312d61 01".to_owned()),
+        (
+            ProcessServerFrame::Started { id: id(), accepts_input: true },
+            "00 00000003 312d61 01".to_owned(),
+        ),
         (ProcessServerFrame::Output(output), format!("01 {ONE} {TWO} 01 00000001 78")),
         (ProcessServerFrame::Ended(None), "02 00".to_owned()),
         (ProcessServerFrame::Ended(Some(exit)), format!("02 01 {exit_bytes}")),
@@ -358,7 +378,7 @@ fn server_frames_have_their_bytes() {
                  01 {exit_bytes} 01 00000001 71"
             ),
         ),
-        (ProcessServerFrame::Window(1), format!("04 {ONE}")),
+        (ProcessServerFrame::WindowAdjust(1), format!("04 {ONE}")),
         (ProcessServerFrame::OutputEnd, "05".to_owned()),
     ];
     check_all(&rows, 5);

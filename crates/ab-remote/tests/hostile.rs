@@ -197,7 +197,7 @@ async fn a_connection_that_had_its_channels_is_ended() {
     let host_key = HostKey::generate_ephemeral("a test").unwrap();
     let settings = SshServerSettings {
         max_server_closed_channels: 3,
-        ..SshServerSettings::new(host_key, SshAccess::Any)
+        ..SshServerSettings::new(host_key, SshAccess::AnyUser)
     };
     let server = SshServer::new(backend.clone(), settings);
     let (handle, serving) = connect(&server).await;
@@ -399,7 +399,7 @@ fn bounds_before_the_login_have_their_defaults() {
     let settings = SshServerSettings::new(HostKey::generate_ephemeral("a test").unwrap(), access);
     assert_eq!(settings.login_timeout, Duration::from_secs(30));
     assert_eq!(settings.refused_login_delay, Duration::from_millis(500));
-    assert_eq!((settings.max_attempts, settings.max_channels), (6, 128));
+    assert_eq!((settings.max_login_attempts, settings.max_channels), (6, 128));
     assert_eq!(ab_remote::DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS, 64);
 }
 

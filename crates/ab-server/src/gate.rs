@@ -33,12 +33,12 @@ pub struct HttpAccessPolicy {
     /// The token of the admin. If `None`, every caller that passes the other checks is trusted.
     pub token: Option<AccessToken>,
     /// Host names of this server, in addition to `localhost` and addresses.
-    pub hosts: Vec<String>,
+    pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the port.
-    pub origins: Vec<AllowedWebOrigin>,
+    pub allowed_origins: Vec<AllowedWebOrigin>,
     /// The key that signs the cookies of browsers. If `None`, a random key is used, and cookies are
     /// valid only until the process ends.
-    pub browser_key: Option<CookieSigningKey>,
+    pub cookie_signing_key: Option<CookieSigningKey>,
 }
 
 /// The kind of page that the response may be shown to.
@@ -53,7 +53,7 @@ pub(crate) enum Page {
 impl HttpAccessPolicy {
     fn known_host(&self, host: &Host) -> Result<(), Problem> {
         let named = |allowed: &String| allowed.eq_ignore_ascii_case(&host.name);
-        if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
+        if host.is_address() || host.name == "localhost" || self.allowed_hosts.iter().any(named) {
             return Ok(());
         }
         let detail = format!(
@@ -66,7 +66,7 @@ impl HttpAccessPolicy {
     fn page(&self, host: &Host, headers: &HeaderMap) -> Result<Page, Problem> {
         let Some(value) = headers.get(ORIGIN) else { return Ok(Page::Own) };
         let text = value.to_str().unwrap_or_default();
-        let allowed = self.origins.iter().any(|allowed| allowed.is(text));
+        let allowed = self.allowed_origins.iter().any(|allowed| allowed.is(text));
         if allowed {
             return Ok(Page::Foreign);
         }
@@ -163,9 +163,9 @@ mod tests {
     fn gate(token: Option<&str>) -> Identity {
         Identity::new(HttpAccessPolicy {
             token: token.map(AccessToken::new),
-            hosts: vec!["box.example".to_owned()],
-            origins: vec!["https://app.example".parse().unwrap()],
-            browser_key: None,
+            allowed_hosts: vec!["box.example".to_owned()],
+            allowed_origins: vec!["https://app.example".parse().unwrap()],
+            cookie_signing_key: None,
         })
     }
 

@@ -55,9 +55,9 @@ struct OfAddress {
 impl Places {
     pub(crate) fn new(bounds: &HttpServerLimits) -> Self {
         Self(Arc::new(Shared {
-            all: Arc::new(Semaphore::new(bounds.connections)),
-            per_address: bounds.per_address,
-            exempt: bounds.exempt,
+            all: Arc::new(Semaphore::new(bounds.max_connections)),
+            per_address: bounds.max_connections_per_address,
+            exempt: bounds.is_exempt_address,
             held: Mutex::default(),
             refused: AtomicU64::new(0),
         }))
@@ -126,8 +126,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_has_its_part_of_the_places_and_loopback_all() {
-        let bounds =
-            HttpServerLimits { connections: 8, per_address: 2, ..HttpServerLimits::default() };
+        let bounds = HttpServerLimits {
+            max_connections: 8,
+            max_connections_per_address: 2,
+            ..HttpServerLimits::default()
+        };
         let places = Places::new(&bounds);
         let take = async |peer: &str| {
             let free = places.free().await.unwrap();

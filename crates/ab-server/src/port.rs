@@ -21,12 +21,12 @@ use crate::tls::TlsConfig;
 pub struct HttpServerLimits {
     /// Maximum number of connections, including WebSockets. Further connections wait until one
     /// ends.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Maximum number of connections from one address. For IPv6, from one /64 network. Further
     /// connections are refused.
-    pub per_address: usize,
-    /// Returns whether an address is exempt from `per_address`.
-    pub exempt: fn(IpAddr) -> bool,
+    pub max_connections_per_address: usize,
+    /// Returns whether an address is exempt from `max_connections_per_address`.
+    pub is_exempt_address: fn(IpAddr) -> bool,
     /// How long a TLS handshake, or the head of a request, may take.
     pub handshake_timeout: Duration,
     /// How long a peer may go without reading any part of a response.
@@ -43,9 +43,9 @@ pub struct HttpServerLimits {
 impl Default for HttpServerLimits {
     fn default() -> Self {
         Self {
-            connections: 4096,
-            per_address: 512,
-            exempt: |address| address.is_loopback(),
+            max_connections: 4096,
+            max_connections_per_address: 512,
+            is_exempt_address: |address| address.is_loopback(),
             handshake_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             half_closed_timeout: Duration::from_secs(1),

@@ -148,21 +148,21 @@ impl From<ErrorKind> for ProblemKind {
             | ErrorKind::Conflict
             | ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
-            | ErrorKind::Pending => ProblemKind::Conflict,
+            | ErrorKind::ApprovalPending => ProblemKind::Conflict,
             ErrorKind::InvalidPath
             | ErrorKind::Invalid
             | ErrorKind::SpecialFile
             | ErrorKind::LinkLoop
-            | ErrorKind::NoMatch
-            | ErrorKind::Ambiguous => ProblemKind::Invalid,
-            ErrorKind::Escape
+            | ErrorKind::TextNotFound
+            | ErrorKind::TextNotUnique => ProblemKind::Invalid,
+            ErrorKind::PathEscape
             | ErrorKind::PermissionDenied
-            | ErrorKind::Denied
-            | ErrorKind::Rejected => ProblemKind::Forbidden,
+            | ErrorKind::DeniedByPolicy
+            | ErrorKind::RejectedByPerson => ProblemKind::Forbidden,
             ErrorKind::Unsupported => ProblemKind::Unprocessable,
             ErrorKind::TooLarge => ProblemKind::TooLarge,
             ErrorKind::NoSpace => ProblemKind::NoSpace,
-            ErrorKind::Failed | ErrorKind::Disconnected => ProblemKind::BadGateway,
+            ErrorKind::CommandFailed | ErrorKind::Disconnected => ProblemKind::BadGateway,
             ErrorKind::Unavailable | ErrorKind::Cancelled => ProblemKind::Unavailable,
             ErrorKind::Timeout => ProblemKind::GatewayTimeout,
             ErrorKind::Destroyed => ProblemKind::Gone,
@@ -291,7 +291,7 @@ mod tests {
         for (kind, status) in [
             (ErrorKind::NotFound, 404),
             (ErrorKind::Conflict, 409),
-            (ErrorKind::Denied, 403),
+            (ErrorKind::DeniedByPolicy, 403),
             (ErrorKind::Invalid, 400),
             (ErrorKind::TooLarge, 413),
             (ErrorKind::NoSpace, 507),

@@ -18,14 +18,14 @@ pub struct TlsConfig(pub(crate) TlsAcceptor);
 #[derive(Debug)]
 pub struct TlsError {
     pub path: PathBuf,
-    pub why: String,
+    pub reason: String,
 }
 
 impl TlsConfig {
     /// Loads PEM files: the certificate chain, which begins with the server's certificate, and its
     /// private key.
     pub fn load(certificates: &Path, key: &Path) -> Result<TlsConfig, TlsError> {
-        let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), why };
+        let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), reason: why };
         let chain = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| fails(certificates, error.to_string()))?;
@@ -50,7 +50,7 @@ impl fmt::Debug for TlsConfig {
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+        write!(f, "{}: {}", self.path.display(), self.reason)
     }
 }
 

@@ -36,7 +36,7 @@ impl From<&effective_policy::EffectivePolicy> for EffectivePolicyBody {
             |control: &effective_policy::EffectivePolicyControl| EffectivePolicyEntryBody {
                 control: control.kind.as_str(),
                 holds: control.strength.as_str(),
-                asked: control.asked.clone(),
+                asked: control.requested.clone(),
                 in_force: control.in_force.clone(),
                 mechanism: control.mechanism.clone(),
                 proof: control.proof.clone(),

@@ -97,7 +97,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
 
 #[tokio::test]
 async fn more_callers_than_there_is_room_for_wait_their_turn() {
-    let bounds = HttpServerLimits { connections: 2, ..HttpServerLimits::default() };
+    let bounds = HttpServerLimits { max_connections: 2, ..HttpServerLimits::default() };
     let port = open_within(serves(&memory().await), HttpAccessPolicy::default(), bounds).await;
     let held: Vec<TcpStream> = vec![
         TcpStream::connect(port.address()).await.unwrap(),
@@ -190,7 +190,7 @@ async fn a_reader_that_takes_nothing_is_let_go_of() {
     let backend = memory().await;
     backend.write("big.png", vec![1; 16 << 20]).await.unwrap();
     let bounds = HttpServerLimits {
-        connections: 1,
+        max_connections: 1,
         write_timeout: Duration::from_millis(200),
         ..HttpServerLimits::default()
     };

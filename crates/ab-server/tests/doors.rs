@@ -94,7 +94,9 @@ async fn a_host_that_makes_no_sense_is_answered_and_the_port_goes_on() {
 #[tokio::test]
 async fn pages_that_were_allowed_are_told_so() {
     let origins = vec!["https://app.example".parse().unwrap()];
-    let port = open(serves(&memory().await), HttpAccessPolicy { origins, ..guarded() }).await;
+    let port =
+        open(serves(&memory().await), HttpAccessPolicy { allowed_origins: origins, ..guarded() })
+            .await;
     let page = ("origin", "https://app.example");
     let preflight = "OPTIONS /mcp HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\n\
         access-control-request-method: POST";

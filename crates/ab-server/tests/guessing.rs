@@ -23,8 +23,8 @@ async fn too_many_wrong_tokens_are_told_to_come_back_later() {
     let (first_wait, longest_wait) = (Duration::ZERO, Duration::ZERO);
     let guessing = TokenGuessLimits {
         max_attempts: 10,
-        first_wait,
-        longest_wait,
+        first_delay: first_wait,
+        max_delay: longest_wait,
         ..TokenGuessLimits::default()
     };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;
@@ -56,9 +56,9 @@ async fn too_many_wrong_tokens_are_told_to_come_back_later() {
 async fn wrong_tokens_wait_and_right_ones_do_not() {
     let wait = Duration::from_secs(1000);
     let guessing = TokenGuessLimits {
-        undelayed: 2,
-        first_wait: wait,
-        longest_wait: wait,
+        max_undelayed_attempts: 2,
+        first_delay: wait,
+        max_delay: wait,
         ..TokenGuessLimits::default()
     };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;
@@ -82,10 +82,10 @@ async fn wrong_tokens_wait_and_right_ones_do_not() {
 async fn only_so_many_wait() {
     let wait = Duration::from_secs(1000);
     let guessing = TokenGuessLimits {
-        undelayed: 0,
-        waiting: 1,
-        first_wait: wait,
-        longest_wait: wait,
+        max_undelayed_attempts: 0,
+        max_delayed_per_address: 1,
+        first_delay: wait,
+        max_delay: wait,
         ..TokenGuessLimits::default()
     };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ab_core::{Backend, ScopeOptions};
 use ab_host::{LocalDriver, LocalDriverOptions};
-use ab_remote::client::{ClientSettings, RemoteDriver, RemoteEndpoint, SecretText};
+use ab_remote::client::{RemoteClientSettings, RemoteDriver, RemoteEndpoint, SecretText};
 use ab_remote::{HostKey, SshAccess, SshServer};
 use ab_server::RunningHttpServer;
 use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
@@ -22,12 +22,13 @@ async fn through_a_port(served: Backend, keep: TempDir) -> TestBackend {
 
 fn server(served: &Backend) -> SshServer {
     let key = HostKey::generate_ephemeral("a test").unwrap();
-    SshServer::new(served.clone(), ab_remote::SshServerSettings::new(key, SshAccess::Any))
+    SshServer::new(served.clone(), ab_remote::SshServerSettings::new(key, SshAccess::AnyUser))
 }
 
 async fn connected(served: &Backend, ssh: SshServer) -> (Backend, RunningHttpServer) {
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
-    let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let mut settings =
+        RemoteClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(SecretText::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
@@ -59,7 +60,8 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     served.write("tenants/a/file", "theirs").await.unwrap();
     served.write("file", "not theirs").await.unwrap();
     let port = open(serves(&served).with_ssh(server(&served)), guarded()).await;
-    let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let mut settings =
+        RemoteClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(SecretText::new(TOKEN));
     socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();

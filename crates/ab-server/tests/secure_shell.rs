@@ -21,7 +21,7 @@ async fn port(gate: HttpAccessPolicy) -> RunningHttpServer {
 async fn port_within(gate: HttpAccessPolicy, bounds: HttpServerLimits) -> RunningHttpServer {
     let backend: Backend = memory().await;
     let key = HostKey::generate_ephemeral("a test").unwrap();
-    let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::Any));
+    let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::AnyUser));
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
@@ -90,8 +90,8 @@ async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
     let (first_wait, longest_wait) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
     let token_guesses = TokenGuessLimits {
         max_attempts: 2,
-        first_wait,
-        longest_wait,
+        first_delay: first_wait,
+        max_delay: longest_wait,
         ..TokenGuessLimits::default()
     };
     let port =
@@ -123,7 +123,7 @@ async fn a_page_of_others_is_not_upgraded() {
 async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let backend: Backend = memory().await;
     let settings =
-        SshServerSettings::new(HostKey::generate_ephemeral("a test").unwrap(), SshAccess::Any);
+        SshServerSettings::new(HostKey::generate_ephemeral("a test").unwrap(), SshAccess::AnyUser);
     let lanes = SshConnectionThreads::start(1).unwrap();
     let with = SshServer::with_threads(backend.clone(), settings.clone(), lanes);
     for ssh in [with, SshServer::new(backend.clone(), settings)] {
@@ -193,8 +193,11 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
 
 #[tokio::test]
 async fn a_websocket_keeps_its_place_until_it_ends() {
-    let bounds =
-        HttpServerLimits { per_address: 1, exempt: |_| false, ..HttpServerLimits::default() };
+    let bounds = HttpServerLimits {
+        max_connections_per_address: 1,
+        is_exempt_address: |_| false,
+        ..HttpServerLimits::default()
+    };
     let port = port_within(HttpAccessPolicy::default(), bounds).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
@@ -238,7 +241,7 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     let backend: Backend = memory().await;
     let key = HostKey::generate_ephemeral("a test").unwrap();
     let served = crate::caller::serves_scope(&backend);
-    let ssh = SshServer::new(backend, SshServerSettings::new(key, SshAccess::Any));
+    let ssh = SshServer::new(backend, SshServerSettings::new(key, SshAccess::AnyUser));
     let scoped =
         open_within(served.with_ssh(ssh), HttpAccessPolicy::default(), HttpServerLimits::default())
             .await;

@@ -155,7 +155,8 @@ impl<'a> Source<'a> {
 
     async fn refs(&self, request: &GitWorkspaceRequest) -> Result<SourceRefs> {
         let mut names = vec!["HEAD".to_owned()];
-        let GitWorkspaceRequest { branch, new_branch, target, work_branch, .. } = request;
+        let GitWorkspaceRequest { branch, new_branch, target_branch: target, work_branch, .. } =
+            request;
         let branches = [branch.as_ref(), new_branch.as_ref(), target.as_ref(), Some(work_branch)];
         names.extend(branches.into_iter().flatten().map(BranchName::reference));
         let made = [branch.as_ref(), new_branch.as_ref(), Some(work_branch)];
@@ -232,7 +233,11 @@ impl<'a> Source<'a> {
             // The fetch may have failed because the disk is full, so remove the incomplete pack.
             area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
-            return Err(SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Failed, message));
+            return Err(SnapshotError::field(
+                GitTaskField::RepoUrl,
+                ErrorKind::CommandFailed,
+                message,
+            ));
         }
         let clean = || self.git.on(cache, Authority::Clean);
         let printed = clean().args(["rev-parse", "--verify", INCOMING]).stdout().await?;
@@ -353,7 +358,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
         }
         work = request.new_branch.as_ref().unwrap_or(branch);
     }
-    if let Some(target) = &request.target {
+    if let Some(target) = &request.target_branch {
         let Some(commit) = existing(target) else {
             let message = format!("the source has no branch {target}");
             return Err(SnapshotError::field(
@@ -433,7 +438,7 @@ mod tests {
         let source = RepoSource::parse("/srv/repo").unwrap();
         let mut request = GitWorkspaceRequest::new(source, branch(work));
         request.branch = branch_name.map(branch);
-        request.target = target.map(branch);
+        request.target_branch = target.map(branch);
         request
     }
 

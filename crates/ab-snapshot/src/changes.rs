@@ -56,7 +56,7 @@ impl fmt::Display for CommitId {
 pub struct FileChange {
     pub path: String,
     /// The numbers of added and removed lines. `None` for a binary file.
-    pub lines: Option<ChangedLineCounts>,
+    pub line_counts: Option<ChangedLineCounts>,
     /// Whether the path is a separate repository. Its files are not part of the change.
     pub nested_repository: bool,
 }
@@ -77,22 +77,22 @@ pub struct SessionChanges {
     /// Number of all changed files, including those that are not listed above.
     pub files_changed: u64,
     /// Whether there are more changes than could be counted.
-    pub files_cut: bool,
+    pub files_truncated: bool,
     pub lines_added: u64,
     pub lines_removed: u64,
     /// The change as a unified diff for people to read, at most 2 MiB.
     pub diff: String,
     /// Whether the complete diff is longer than `diff`.
-    pub diff_cut: bool,
+    pub diff_truncated: bool,
     /// The change as input for `git apply`, including binary files. A file whose lines are not
     /// UTF-8 is included as a binary file. `None` if the patch would be longer than 32 MiB.
     pub patch: Option<String>,
     /// Why the session's repository could not be used. `None` if it could be used. If it could not,
     /// the session's files became one commit on top of the base.
-    pub history_lost: Option<String>,
+    pub history_lost_reason: Option<String>,
     /// Untracked files and directories that are not part of the result although the repository does
     /// not ignore them, such as `node_modules/`. Only the first ones are listed.
-    pub left_out: Vec<String>,
+    pub left_out_paths: Vec<String>,
     /// Our own repository that holds the session's commits.
     pub(crate) repository: PathBuf,
 }
@@ -139,7 +139,11 @@ impl DiffStat {
             stat.removed += lines.unwrap_or_default().removed;
             if stat.files.len() < MAX_FILES {
                 let nested_repository = nested.contains(path);
-                stat.files.push(FileChange { path: path.to_owned(), lines, nested_repository });
+                stat.files.push(FileChange {
+                    path: path.to_owned(),
+                    line_counts: lines,
+                    nested_repository,
+                });
             }
         }
         stat
@@ -158,7 +162,7 @@ mod tests {
         let stat = DiffStat::parse(output.as_bytes());
         assert_eq!((stat.count, stat.added, stat.removed), (3, 4, 1));
         assert_eq!(stat.files[0].path, "src/a b.rs");
-        assert_eq!(stat.files[1].lines, None);
+        assert_eq!(stat.files[1].line_counts, None);
         assert!(stat.files[2].nested_repository && !stat.files[0].nested_repository);
         assert_eq!(DiffStat::parse(b""), DiffStat::default());
     }

@@ -31,7 +31,7 @@ pub struct GitWorkspaceRequest {
     /// The branch to create instead of `branch` if `branch` does not exist in the source.
     pub new_branch: Option<BranchName>,
     /// `delivery.targetBranch`: the branch to start from if `branch` does not exist in the source.
-    pub target: Option<BranchName>,
+    pub target_branch: Option<BranchName>,
     /// `repo.commit`: the commit to start from, instead of the tip of the chosen branch.
     pub commit: Option<CommitId>,
     /// The branch to create if `branch` does not determine its name. The source must not have a
@@ -49,7 +49,7 @@ impl GitWorkspaceRequest {
             source,
             branch: None,
             new_branch: None,
-            target: None,
+            target_branch: None,
             commit: None,
             work_branch,
             author,

@@ -105,8 +105,8 @@ impl SandboxedGitRunner for ab_local::SandboxProgramLauncher {
 pub enum CollectChangesOutcome {
     /// The files are the same as in the commit that the session started from.
     Unchanged {
-        /// See [`SessionChanges::left_out`].
-        left_out: Vec<String>,
+        /// See [`SessionChanges::left_out_paths`].
+        left_out_paths: Vec<String>,
     },
     Changed(Box<SessionChanges>),
 }
@@ -158,7 +158,7 @@ impl SessionWorkspaceStore {
         author: &GitAuthor,
         message: &str,
     ) -> Result<CollectChangesOutcome> {
-        let Some(base) = &workspace.base else {
+        let Some(base) = &workspace.base_commit else {
             let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
         };
@@ -180,7 +180,7 @@ impl SessionWorkspaceStore {
         let histories = nested.iter().map(|directory| format!("{directory}/.git"));
         left_out.extend(histories.take(MAX_LEFT_OUT));
         if head == *base {
-            return Ok(CollectChangesOutcome::Unchanged { left_out });
+            return Ok(CollectChangesOutcome::Unchanged { left_out_paths: left_out });
         }
         let repository = self.import(workspace, base).await?;
         self.changes(base, repository, history_lost, left_out).await
@@ -200,7 +200,7 @@ impl SessionWorkspaceStore {
         if !area::exists(&info) {
             area::make_dir(&info)?;
         }
-        let lent = workspace.read_only.iter().map(|path| format!("{}\n", path.display()));
+        let lent = workspace.read_only_dirs.iter().map(|path| format!("{}\n", path.display()));
         area::write(&info.join("alternates"), &lent.collect::<String>())?;
         let ours = || self.git.on(&repository, Authority::Clean);
         // With this reference, git does not check the objects of the base again.
@@ -255,7 +255,7 @@ impl SessionWorkspaceStore {
         }
         let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.output_limit_exceeded);
         if stat.count == 0 {
-            return Ok(CollectChangesOutcome::Unchanged { left_out });
+            return Ok(CollectChangesOutcome::Unchanged { left_out_paths: left_out });
         }
         let text = diff(&["-p", "-M"], MAX_DIFF).await?;
         let exact = || {
@@ -273,14 +273,14 @@ impl SessionWorkspaceStore {
             head,
             files: stat.files,
             files_changed: stat.count,
-            files_cut,
+            files_truncated: files_cut,
             lines_added: stat.added,
             lines_removed: stat.removed,
             diff: String::from_utf8_lossy(&text.stdout).into_owned(),
-            diff_cut: text.output_limit_exceeded,
+            diff_truncated: text.output_limit_exceeded,
             patch: String::from_utf8(patch.stdout).ok().filter(|_| is_whole),
-            history_lost,
-            left_out,
+            history_lost_reason: history_lost,
+            left_out_paths: left_out,
             repository,
         })))
     }
@@ -378,7 +378,7 @@ impl Inside<'_> {
         if output.code != Some(0) {
             let reason = complaint(&output.stderr);
             let message = format!("{what} failed in the sandbox: {reason}");
-            return Err(SnapshotError::failed(ErrorKind::Failed, message));
+            return Err(SnapshotError::failed(ErrorKind::CommandFailed, message));
         }
         let printed = String::from_utf8_lossy(&output.stdout);
         Ok(printed.trim_end_matches('\n').to_owned())
@@ -446,8 +446,12 @@ impl Inside<'_> {
         }
         let tree: &Path = &self.workspace.tree;
         if repository == Repository::Rescue {
-            let lent: Vec<String> =
-                self.workspace.read_only.iter().map(|path| path.display().to_string()).collect();
+            let lent: Vec<String> = self
+                .workspace
+                .read_only_dirs
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
             set("GIT_DIR", &self.rescue());
             set("GIT_WORK_TREE", &tree.display().to_string());
             set("GIT_ALTERNATE_OBJECT_DIRECTORIES", &lent.join(":"));

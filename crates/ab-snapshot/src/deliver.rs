@@ -21,7 +21,7 @@ pub struct DeliveredBranch {
     pub commit: CommitId,
     /// Whether the branch already pointed to this commit, because an earlier delivery was
     /// interrupted after it had created the branch.
-    pub already_there: bool,
+    pub was_already_delivered: bool,
 }
 
 impl SessionWorkspaceStore {
@@ -46,7 +46,11 @@ impl SessionWorkspaceStore {
             RepoSource::Local(path) => self.fetch_into(token, changes, path, branch).await?,
             RepoSource::Remote(_) => self.push(changes, to, branch).await?,
         };
-        Ok(DeliveredBranch { branch: branch.clone(), commit: changes.head.clone(), already_there })
+        Ok(DeliveredBranch {
+            branch: branch.clone(),
+            commit: changes.head.clone(),
+            was_already_delivered: already_there,
+        })
     }
 
     async fn fetch_into(
@@ -127,5 +131,5 @@ fn already_there(branch: &BranchName, head: &CommitId, found: &str) -> Result<bo
 
 fn refused(branch: &BranchName, stderr: &str) -> SnapshotError {
     let message = format!("cannot make the branch {branch}: {}", complaint(stderr));
-    SnapshotError::failed(ErrorKind::Failed, message)
+    SnapshotError::failed(ErrorKind::CommandFailed, message)
 }

@@ -263,7 +263,7 @@ impl GitRun<'_> {
 /// Creates the error for a git command that ended with a status other than 0.
 pub(crate) fn failure(what: &str, output: &HostProgramOutput) -> SnapshotError {
     let message = format!("git {what} failed: {}", complaint(&output.stderr));
-    SnapshotError::failed(ErrorKind::Failed, message)
+    SnapshotError::failed(ErrorKind::CommandFailed, message)
 }
 
 /// Returns git's error output as one line, with passwords in URLs removed.

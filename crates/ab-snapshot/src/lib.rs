@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! token = WorkspaceToken::new(provider)   the caller stores it first
-//! store.prepare_workspace(token, request)  → PreparedWorkspace { tree, home, bundle_dir, read_only, base }
+//! store.prepare_workspace(token, request)  → PreparedWorkspace { tree, home, bundle_dir, read_only_dirs: read_only, base_commit: base }
 //! ... the agent works in a sandbox ...
 //! store.collect_changes(workspace, runner) → SessionChanges { files, diff, patch }; git runs inside
 //! store.deliver_branch(changes, to, branch) → a new branch in a local or remote repository

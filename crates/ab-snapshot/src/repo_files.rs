@@ -113,7 +113,7 @@ impl RepoFiles<'_> {
             let content = next_content(&mut rest, file).filter(|_| output.code == Some(0));
             contents.push(content.ok_or_else(|| {
                 let message = format!("cannot read {} from the cache", file.path);
-                SnapshotError::failed(ErrorKind::Failed, message)
+                SnapshotError::failed(ErrorKind::CommandFailed, message)
             })?);
         }
         Ok(contents)

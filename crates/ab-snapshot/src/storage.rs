@@ -19,7 +19,7 @@ pub struct StoredCache {
     /// The time when a workspace was last made from this cache.
     pub last_used: SystemTime,
     /// Whether a workspace uses objects of this cache.
-    pub is_borrowed: bool,
+    pub is_used_by_workspace: bool,
     pub usage: DirectoryUsage,
 }
 
@@ -37,7 +37,7 @@ impl SessionWorkspaceStore {
             // incomplete.
             let usage = directory_usage(&path).await.unwrap_or_default();
             let is_borrowed = borrowed.has(&path);
-            caches.push(StoredCache { name, last_used, is_borrowed, usage });
+            caches.push(StoredCache { name, last_used, is_used_by_workspace: is_borrowed, usage });
         }
         Ok(caches)
     }

@@ -25,9 +25,9 @@ use crate::token::{WorkspaceCopyMethod, WorkspaceToken};
 #[derive(Clone, Debug)]
 pub struct SnapshotSettings {
     /// The data directory, which nothing but this crate may use.
-    pub directory: PathBuf,
+    pub data_dir: PathBuf,
     /// The directories in which the git program is looked up.
-    pub path: Vec<PathBuf>,
+    pub program_search_path: Vec<PathBuf>,
     /// The operator's values of [`GIT_NETWORK_ENV_VARIABLES`](crate::GIT_NETWORK_ENV_VARIABLES).
     /// Only git commands that contact other hosts get them.
     pub git_environment: Vec<(OsString, OsString)>,
@@ -60,10 +60,10 @@ pub enum WorkspaceRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceAttachment {
     /// The directory that contains the file to copy. The name of the file follows.
-    pub directory: PathBuf,
-    pub file: String,
+    pub source_dir: PathBuf,
+    pub source_name: String,
     /// The name that the copy gets in [`PreparedWorkspace::attachments_dir`].
-    pub name: String,
+    pub target_name: String,
     /// Maximum size of the file in bytes. A larger file is an error.
     pub max_bytes: u64,
 }
@@ -96,11 +96,11 @@ pub struct PreparedWorkspace {
     /// attachments. It lies outside of `tree`.
     pub attachments_dir: Option<PathBuf>,
     /// Further directories that must be visible in the sandbox, read-only, at their own paths.
-    pub read_only: Vec<PathBuf>,
+    pub read_only_dirs: Vec<PathBuf>,
     /// The commit that the tree started from. For a copied directory, the commit is in a repository
     /// of ours.
-    pub base: Option<CommitId>,
-    /// The branch that `base` was taken from.
+    pub base_commit: Option<CommitId>,
+    /// The branch that `base_commit` was taken from.
     pub base_branch: Option<BranchName>,
     /// The branch that is checked out and that a delivery creates. `None` for a copied directory.
     pub branch: Option<BranchName>,
@@ -153,10 +153,10 @@ impl PreparedWorkspaceNote {
 }
 
 impl SessionWorkspaceStore {
-    /// Creates the directories below `settings.directory` and looks up the git program.
+    /// Creates the directories below `settings.data_dir` and looks up the git program.
     pub fn open(settings: SnapshotSettings) -> Result<SessionWorkspaceStore> {
-        let tool = HostProgram::find("git", &settings.path)?;
-        let area = Area::open(&settings.directory)?;
+        let tool = HostProgram::find("git", &settings.program_search_path)?;
+        let area = Area::open(&settings.data_dir)?;
         let (home, config) = (area.git_home(), area.git_config());
         let git = Git { tool, home, config, operator: settings.git_environment };
         Ok(SessionWorkspaceStore { area, git })
@@ -240,10 +240,10 @@ impl SessionWorkspaceStore {
             let Some((key, value)) = line.split_once(' ') else { continue };
             let branch = || BranchName::parse(value, GitTaskField::RepoBranch).map(Some);
             match key {
-                "base" => workspace.base = CommitId::read(value),
+                "base" => workspace.base_commit = CommitId::read(value),
                 "base-branch" => workspace.base_branch = branch()?,
                 "branch" => workspace.branch = branch()?,
-                READ_ONLY => workspace.read_only.push(PathBuf::from(value)),
+                READ_ONLY => workspace.read_only_dirs.push(PathBuf::from(value)),
                 ATTACHMENTS => workspace.attachments_dir = Some(PathBuf::from(value)),
                 "note" => workspace.notes.extend(PreparedWorkspaceNote::read(value)),
                 _ => {}
@@ -273,8 +273,8 @@ impl SessionWorkspaceStore {
             home: root.join("home"),
             bundle_dir: root.join("outbox"),
             attachments_dir: None,
-            read_only: Vec::new(),
-            base: None,
+            read_only_dirs: Vec::new(),
+            base_commit: None,
             base_branch: None,
             branch: None,
             notes: Vec::new(),
@@ -308,8 +308,8 @@ impl SessionWorkspaceStore {
             });
             remove_directory(&probe).await?;
         }
-        workspace.read_only = vec![base.cache.join("objects")];
-        workspace.base = Some(base.commit);
+        workspace.read_only_dirs = vec![base.cache.join("objects")];
+        workspace.base_commit = Some(base.commit);
         workspace.base_branch = base.branch;
         workspace.branch = Some(base.work);
         Ok(())
@@ -323,10 +323,10 @@ impl SessionWorkspaceStore {
     ) -> Result<()> {
         self.refuse_own(from, GitTaskField::RepoUrl)?;
         let report = copy_directory(from, &workspace.tree, bounds).await?;
-        if report.skipped > 0 {
-            workspace
-                .notes
-                .push(PreparedWorkspaceNote::SpecialFilesSkipped { count: report.skipped });
+        if report.skipped_special_files > 0 {
+            workspace.notes.push(PreparedWorkspaceNote::SpecialFilesSkipped {
+                count: report.skipped_special_files,
+            });
         }
         self.commit_base(workspace).await
     }
@@ -344,8 +344,8 @@ impl SessionWorkspaceStore {
     /// Commits the files that the tree starts from, for later comparison.
     async fn commit_base(&self, workspace: &mut PreparedWorkspace) -> Result<()> {
         let repository = self.area.workspace(&workspace.token).join("base.git");
-        workspace.base = Some(copy::commit(&self.git, &workspace.tree, &repository).await?);
-        workspace.read_only = vec![repository.join("objects")];
+        workspace.base_commit = Some(copy::commit(&self.git, &workspace.tree, &repository).await?);
+        workspace.read_only_dirs = vec![repository.join("objects")];
         Ok(())
     }
 
@@ -360,7 +360,13 @@ impl SessionWorkspaceStore {
         }
         let made = self.area.workspace(&workspace.token).join("attachments");
         area::make_dir(&made)?;
-        for WorkspaceAttachment { directory, file, name, max_bytes } in attachments {
+        for WorkspaceAttachment {
+            source_dir: directory,
+            source_name: file,
+            target_name: name,
+            max_bytes,
+        } in attachments
+        {
             let to = made.join(name);
             let copied = copy_file(directory, file, &to, *max_bytes).await;
             copied.map_err(|error| SnapshotError::from(error).about(GitTaskField::Attachments))?;
@@ -411,23 +417,23 @@ impl SessionWorkspaceStore {
         })?;
         if self.area.root().starts_with(&real) || real.starts_with(self.area.root()) {
             let message = format!("{} and the data directory overlap", path.display());
-            return Err(SnapshotError::field(field, ErrorKind::Denied, message));
+            return Err(SnapshotError::field(field, ErrorKind::DeniedByPolicy, message));
         }
         Ok(())
     }
 }
 
-/// The key of the entries of [`PreparedWorkspace::read_only`] in the record.
+/// The key of the entries of [`PreparedWorkspace::read_only_dirs`] in the record.
 pub(crate) const READ_ONLY: &str = "read-only";
 /// The key of the entry of [`PreparedWorkspace::attachments_dir`] in the record.
 pub(crate) const ATTACHMENTS: &str = "attachments";
 
 fn record(workspace: &PreparedWorkspace) -> String {
     let mut lines = Vec::new();
-    lines.extend(workspace.base.iter().map(|it| format!("base {it}")));
+    lines.extend(workspace.base_commit.iter().map(|it| format!("base {it}")));
     lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));
     lines.extend(workspace.branch.iter().map(|it| format!("branch {it}")));
-    lines.extend(workspace.read_only.iter().map(|it| format!("{READ_ONLY} {}", it.display())));
+    lines.extend(workspace.read_only_dirs.iter().map(|it| format!("{READ_ONLY} {}", it.display())));
     let attachments = workspace.attachments_dir.iter();
     lines.extend(attachments.map(|it| format!("{ATTACHMENTS} {}", it.display())));
     lines.extend(workspace.notes.iter().map(|it| format!("note {}", it.written())));

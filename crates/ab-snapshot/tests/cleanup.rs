@@ -19,7 +19,11 @@ async fn cleanup_is_idempotent_and_works_from_another_handle() {
     assert_eq!(fixture.workspaces.list_tokens().unwrap(), vec![workspace.token.clone()]);
     let path = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
     let directory = fixture.path("data");
-    let settings = SnapshotSettings { directory, path, git_environment: Vec::new() };
+    let settings = SnapshotSettings {
+        data_dir: directory,
+        program_search_path: path,
+        git_environment: Vec::new(),
+    };
     let other = SessionWorkspaceStore::open(settings).unwrap();
     let token = WorkspaceToken::parse(workspace.token.as_str()).unwrap();
     for _ in 0..2 {
@@ -111,14 +115,14 @@ async fn cache_is_removed_once_no_workspace_borrows_from_it() {
     let workspaces = &fixture.workspaces;
     let caches = workspaces.list_caches().await.unwrap();
     let [cache] = caches.as_slice() else { panic!("{caches:?}") };
-    assert!(cache.is_borrowed && cache.usage.bytes > 0, "{cache:?}");
+    assert!(cache.is_used_by_workspace && cache.usage.bytes > 0, "{cache:?}");
     assert!(cache.last_used.elapsed().unwrap() < Duration::from_secs(3600));
     assert!(!workspaces.remove_cache(&cache.name).await.unwrap(), "a workspace borrows from it");
     assert!(workspaces.remove_cache("../other").await.unwrap(), "there is no such cache");
     assert_eq!(fixture.git_in(&workspace.tree, &["log", "--format=%s"]), "second\nfirst");
 
     workspaces.remove_workspace(&workspace.token).await.unwrap();
-    assert!(!workspaces.list_caches().await.unwrap()[0].is_borrowed);
+    assert!(!workspaces.list_caches().await.unwrap()[0].is_used_by_workspace);
     // A workspace that is not complete may be about to borrow.
     let token = WorkspaceToken::new(WorkspaceCopyMethod::Git).unwrap();
     let incomplete = fixture.path("data/workspaces").join(token.as_str());
@@ -141,14 +145,14 @@ async fn records_are_moved_with_their_directory() {
     let borrowed = caches_used_by_workspaces(&data).unwrap();
     assert_eq!(
         borrowed.iter().map(|it| it.join("objects")).collect::<Vec<_>>(),
-        workspace.read_only
+        workspace.read_only_dirs
     );
     let (old, new) = (data.to_str().unwrap(), "/somewhere/else");
     let moved = replace_path_prefix_in_records(&data, old, new).unwrap();
     assert_eq!(moved, [data.join("workspaces").join(workspace.token.as_str())]);
     let found = fixture.workspaces.find_workspace(&workspace.token).unwrap().unwrap();
-    assert!(found.read_only[0].starts_with(new), "{found:?}");
-    assert_eq!((found.base, found.branch), (workspace.base, workspace.branch));
+    assert!(found.read_only_dirs[0].starts_with(new), "{found:?}");
+    assert_eq!((found.base_commit, found.branch), (workspace.base_commit, workspace.branch));
     assert_eq!(
         replace_path_prefix_in_records(&fixture.path("none"), old, new).unwrap(),
         [""; 0].map(PathBuf::from)

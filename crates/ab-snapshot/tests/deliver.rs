@@ -20,9 +20,9 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
     assert_eq!((changes.files_changed, changes.lines_added, changes.lines_removed), (4, 3, 1));
     let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["README.md", "data.bin", "new file.txt", "src/main.rs"]);
-    assert!(changes.diff.contains("+third\n") && !changes.diff_cut);
-    assert_eq!(changes.left_out, ["node_modules/"]);
-    assert_eq!((&changes.history_lost, changes.files_cut), (&None, false));
+    assert!(changes.diff.contains("+third\n") && !changes.diff_truncated);
+    assert_eq!(changes.left_out_paths, ["node_modules/"]);
+    assert_eq!((&changes.history_lost_reason, changes.files_truncated), (&None, false));
     let before = fingerprint(&fixture.source.join("src"));
     let index =
         fingerprint(&fixture.source.join(".git"))[&fixture.source.join(".git/index")].clone();
@@ -36,7 +36,7 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
         )
     };
     let delivered = deliver().await.unwrap();
-    assert_eq!((delivered.branch, delivered.already_there), (branch("ah/work"), false));
+    assert_eq!((delivered.branch, delivered.was_already_delivered), (branch("ah/work"), false));
     assert_eq!(fixture.git(&["rev-parse", "ah/work"]), changes.head.as_str());
     let log = fixture.git(&["log", "--format=%an: %s", "main..ah/work"]);
     assert_eq!(log, "Agent: Do the task\nagent-backend: By the agent");
@@ -49,7 +49,7 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
     );
     assert_eq!(fixture.git(&["status", "--porcelain"]), "");
     // A delivery that was interrupted can be repeated.
-    assert!(deliver().await.unwrap().already_there);
+    assert!(deliver().await.unwrap().was_already_delivered);
     // The patch says the same.
     let patch = fixture.path("work.patch");
     fs::write(&patch, changes.patch.as_ref().unwrap()).unwrap();
@@ -76,7 +76,11 @@ async fn files_of_nested_repositories_are_delivered() {
     assert_eq!(paths, expect);
     let histories = ["a b/done/.git", "a b/done/deep/.git", "linked/.git", "new/.git"];
     for left_out in histories {
-        assert!(changes.left_out.iter().any(|it| it == left_out), "{:?}", changes.left_out);
+        assert!(
+            changes.left_out_paths.iter().any(|it| it == left_out),
+            "{:?}",
+            changes.left_out_paths
+        );
     }
     // Later work of a session that goes on.
     sandbox.shell("rm new/n && echo m >new/m").await;
@@ -106,7 +110,7 @@ async fn a_patch_of_lines_that_are_no_utf_8_applies_too() {
     assert_eq!(fs::read(fixture.source.join("latin.txt")).unwrap(), b"caf\xe9 uno\nsecond\n");
     let copied = fs::read(fixture.source.join("new [*] \"one\".txt")).unwrap();
     assert_eq!(copied, b"caf\xe9 uno\nsecond\n");
-    assert_eq!(changes.left_out, Vec::<String>::new());
+    assert_eq!(changes.left_out_paths, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -137,14 +141,14 @@ async fn repeated_delivery_makes_one_branch_and_leaves_no_other_reference() {
         let changes = fixture.changes(&sandbox).await;
         let to = fixture.repo();
         let first = fixture.workspaces.deliver_branch(&workspace.token, &changes, &to, &name);
-        assert!(!first.await.unwrap().already_there);
+        assert!(!first.await.unwrap().was_already_delivered);
         // Killed between the branch and the removal of the reference that kept its objects.
         let temporary = format!("refs/agent-backend/{}", workspace.token);
         fixture.git(&["update-ref", &temporary, changes.head.as_str()]);
         let again = fixture.changes(&sandbox).await;
         assert_eq!(again.head, changes.head, "{name}");
         let second = fixture.workspaces.deliver_branch(&workspace.token, &again, &to, &name);
-        assert!(second.await.unwrap().already_there);
+        assert!(second.await.unwrap().was_already_delivered);
         let after = fixture.git(&["for-each-ref", "--format=%(refname)"]);
         let mut expect: Vec<String> = refs.lines().map(str::to_owned).collect();
         expect.push(format!("refs/heads/{name}"));
@@ -176,7 +180,7 @@ async fn existing_branches_are_never_changed() {
     for (name, kind) in [
         ("main", ErrorKind::AlreadyExists),
         ("dev", ErrorKind::AlreadyExists),
-        ("main/x", ErrorKind::Failed),
+        ("main/x", ErrorKind::CommandFailed),
     ] {
         let (to, name) = (fixture.repo(), branch(name));
         let delivered = fixture.workspaces.deliver_branch(&workspace.token, &changes, &to, &name);

@@ -107,7 +107,7 @@ async fn what_is_not_there_is_told() {
     let data = RepoSource::parse(fixture.path("data").to_str().unwrap()).unwrap();
     let own = RepoFilesRequest { source: data, ..request(&fixture) };
     let error = fixture.workspaces.repo_files(&own).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(error.kind(), ErrorKind::DeniedByPolicy, "{error}");
     // A source that does not answer.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a.git", silent.local_addr().unwrap());

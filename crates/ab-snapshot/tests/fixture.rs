@@ -60,8 +60,8 @@ impl Fixture {
         let path = std::env::var_os("PATH").unwrap();
         let home = place.path().join("home").into_os_string();
         let settings = SnapshotSettings {
-            directory: place.path().join("data"),
-            path: search_path(),
+            data_dir: place.path().join("data"),
+            program_search_path: search_path(),
             git_environment: vec![("PATH".into(), path), ("HOME".into(), home)],
         };
         let workspaces = SessionWorkspaceStore::open(settings).unwrap();
@@ -201,11 +201,14 @@ impl SandboxedGitRunner for Sandbox {
         request.env.insert("HOME".to_owned(), home);
         request.limits.wall_time = Some(command.timeout);
         let writable = [&self.workspace.home, &self.workspace.bundle_dir];
-        request.restrictions.binds =
+        request.restrictions.host_directories =
             writable.into_iter().map(|path| bind(path, HostDirectoryAccess::ReadWrite)).collect();
-        let lent =
-            self.workspace.read_only.iter().map(|path| bind(path, HostDirectoryAccess::ReadOnly));
-        request.restrictions.binds.extend(lent);
+        let lent = self
+            .workspace
+            .read_only_dirs
+            .iter()
+            .map(|path| bind(path, HostDirectoryAccess::ReadOnly));
+        request.restrictions.host_directories.extend(lent);
         let mut process = self.driver.exec(request).await?;
         let (pieces, exit) = read_to_exit(&mut process).await;
         Ok(SandboxedGitOutput {

@@ -67,9 +67,9 @@ async fn after(fixture: &Fixture, script: &str) -> Option<(Sandbox, Box<SessionC
     let workspace = fixture.prepare(fixture.request()).await;
     let sandbox = Sandbox::open(&workspace).await?;
     sandbox.shell(script).await;
-    let before = fingerprint(&workspace.read_only[0]);
+    let before = fingerprint(&workspace.read_only_dirs[0]);
     let changes = fixture.changes(&sandbox).await;
-    assert_eq!(fingerprint(&workspace.read_only[0]), before);
+    assert_eq!(fingerprint(&workspace.read_only_dirs[0]), before);
     Some((sandbox, changes))
 }
 
@@ -109,7 +109,7 @@ async fn attributes_of_the_agent_do_not_hide_its_changes() {
     let script = "echo '* -diff -text binary' >.gitattributes; echo hidden >hidden.txt";
     let Some((_, changes)) = after(&Fixture::new(), script).await else { return };
     assert!(changes.diff.contains("+hidden\n"), "{}", changes.diff);
-    assert!(changes.files.iter().all(|file| file.lines.is_some()));
+    assert!(changes.files.iter().all(|file| file.line_counts.is_some()));
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn alternates_of_the_agent_lead_to_nothing_outside() {
     sandbox.shell(&script).await;
     let changes = fixture.changes(&sandbox).await;
     assert!(!changes.diff.contains("secret"), "{}", changes.diff);
-    assert!(changes.history_lost.is_some());
+    assert!(changes.history_lost_reason.is_some());
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ async fn clone_starts_at_the_tip_on_a_new_branch() {
     let workspace = fixture.prepare(fixture.request()).await;
     assert_eq!(fs::read_to_string(workspace.tree.join("README.md")).unwrap(), "first\nsecond\n");
     let tip = fixture.git(&["rev-parse", "main"]);
-    assert_eq!(workspace.base.as_ref().unwrap().as_str(), tip);
+    assert_eq!(workspace.base_commit.as_ref().unwrap().as_str(), tip);
     assert_eq!(workspace.base_branch, Some(branch("main")));
     assert_eq!(workspace.branch, Some(branch("ah/work")));
     assert_eq!(workspace.notes, [PreparedWorkspaceNote::Fetched]);
@@ -32,8 +32,8 @@ async fn clone_starts_at_the_tip_on_a_new_branch() {
     assert!(fs::read_dir(objects).unwrap().next().is_none(), "objects were copied");
     // Found again, as after a restart.
     let found = fixture.workspaces.find_workspace(&workspace.token).unwrap().unwrap();
-    assert_eq!((&found.base, &found.branch), (&workspace.base, &workspace.branch));
-    assert_eq!(found.read_only, workspace.read_only);
+    assert_eq!((&found.base_commit, &found.branch), (&workspace.base_commit, &workspace.branch));
+    assert_eq!(found.read_only_dirs, workspace.read_only_dirs);
     let request = WorkspaceRequest::Git(fixture.request());
     let again = fixture.workspaces.prepare_workspace(&workspace.token, &request).await.unwrap();
     assert_eq!(again, found);
@@ -90,7 +90,7 @@ async fn branch_rule_holds_for_real_sources() {
     assert_eq!(workspace.branch, Some(branch("ah/work")));
     let new = GitWorkspaceRequest {
         branch: Some(branch("topic")),
-        target: Some(branch("dev")),
+        target_branch: Some(branch("dev")),
         ..fixture.request()
     };
     let workspace = fixture.prepare(new).await;
@@ -99,7 +99,7 @@ async fn branch_rule_holds_for_real_sources() {
     let first = CommitId::parse(&fixture.git(&["rev-parse", "main~1"])).unwrap();
     let old = GitWorkspaceRequest { commit: Some(first.clone()), ..fixture.request() };
     let workspace = fixture.prepare(old).await;
-    assert_eq!(workspace.base, Some(first));
+    assert_eq!(workspace.base_commit, Some(first));
     assert_eq!(fs::read_to_string(workspace.tree.join("README.md")).unwrap(), "first\n");
 }
 
@@ -150,10 +150,10 @@ async fn unusable_sources_are_named_by_their_field() {
     check(at(shallow.to_str().unwrap()), url, ErrorKind::Unsupported, "shallow").await;
     check(at(inside.to_str().unwrap()), url, ErrorKind::Invalid, "top directory").await;
     let data = fixture.path("data");
-    check(at(data.to_str().unwrap()), url, ErrorKind::Denied, "overlap").await;
+    check(at(data.to_str().unwrap()), url, ErrorKind::DeniedByPolicy, "overlap").await;
     let request = GitWorkspaceRequest { work_branch: branch("dev"), ..fixture.request() };
     check(request, name, ErrorKind::AlreadyExists, "already has the branch dev").await;
-    let request = GitWorkspaceRequest { target: Some(branch("none")), ..fixture.request() };
+    let request = GitWorkspaceRequest { target_branch: Some(branch("none")), ..fixture.request() };
     check(request, GitTaskField::TargetBranch, ErrorKind::NotFound, "no branch none").await;
     let commit = CommitId::parse(&"1".repeat(40)).unwrap();
     let request = GitWorkspaceRequest { commit: Some(commit), ..fixture.request() };
@@ -161,7 +161,7 @@ async fn unusable_sources_are_named_by_their_field() {
     fixture.git(&["checkout", "-q", "--detach", "main"]);
     let workspace = fixture.prepare(fixture.request()).await;
     let main = fixture.git(&["rev-parse", "main"]);
-    let base = workspace.base.map(|base| base.to_string());
+    let base = workspace.base_commit.map(|base| base.to_string());
     assert_eq!((base, workspace.base_branch), (Some(main), None));
     let request = GitWorkspaceRequest { branch: Some(branch("main")), ..fixture.request() };
     fixture.prepare(request).await;
@@ -172,7 +172,7 @@ async fn agent_that_rewrites_every_object_changes_neither_cache_nor_source() {
     let fixture = Fixture::new();
     let workspace = fixture.prepare(fixture.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
-    let cache = workspace.read_only[0].clone();
+    let cache = workspace.read_only_dirs[0].clone();
     let before = (fingerprint(&cache), fingerprint(&fixture.source));
     let attack = format!(
         "for f in $(find {0} .git/objects -type f); do chmod u+w $f; echo x >$f; : >$f; rm -f $f; \
@@ -210,7 +210,7 @@ async fn copy_is_independent_of_its_original() {
     let request = WorkspaceRequest::Copy { from: fixture.source.clone(), bounds };
     let before = fingerprint(&fixture.source);
     let workspace = fixture.workspaces.prepare_workspace(&token, &request).await.unwrap();
-    assert_eq!((workspace.branch.is_none(), workspace.read_only.len()), (true, 1));
+    assert_eq!((workspace.branch.is_none(), workspace.read_only_dirs.len()), (true, 1));
     assert_eq!(fixture.workspaces.find_workspace(&token).unwrap(), Some(workspace.clone()));
     fs::write(workspace.tree.join("README.md"), "changed").unwrap();
     assert_eq!(fingerprint(&fixture.source), before);
@@ -226,7 +226,7 @@ async fn copy_is_independent_of_its_original() {
     fixture.workspaces.remove_workspace(&token).await.unwrap();
     let request = WorkspaceRequest::Copy { from: fixture.path(""), bounds };
     let error = fixture.workspaces.prepare_workspace(&token, &request).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(error.kind(), ErrorKind::DeniedByPolicy, "{error}");
     let other = WorkspaceToken::new(WorkspaceCopyMethod::Git).unwrap();
     assert!(
         fixture.workspaces.prepare_workspace(&other, &request).await.is_err(),

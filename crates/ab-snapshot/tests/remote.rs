@@ -56,9 +56,9 @@ async fn remote_source_is_fetched_once_and_gets_a_new_branch() {
         let (token, to) = (workspace.token.clone(), source.clone());
         async move { workspaces.deliver_branch(&token, &changes, &to, &branch(name)).await }
     };
-    assert!(!deliver("ah/work").await.unwrap().already_there);
+    assert!(!deliver("ah/work").await.unwrap().was_already_delivered);
     assert_eq!(fixture.git_in(&bare, &["rev-parse", "ah/work"]), changes.head.as_str());
-    assert!(deliver("ah/work").await.unwrap().already_there);
+    assert!(deliver("ah/work").await.unwrap().was_already_delivered);
     let refs = fixture.git_in(&bare, &["for-each-ref"]);
     for existing in ["main", "dev"] {
         let error = deliver(existing).await.unwrap_err();
@@ -151,7 +151,7 @@ async fn credential_helper_of_the_operator_answers_the_remote_and_nobody_else() 
     let name = branch("ah/work");
     let delivered =
         fixture.workspaces.deliver_branch(&workspace.token, &changes, &source, &name).await;
-    assert!(!delivered.unwrap().already_there);
+    assert!(!delivered.unwrap().was_already_delivered);
     assert_eq!(fixture.git_in(&bare, &["rev-parse", "ah/work"]), changes.head.as_str());
     let sent = remote.credentials();
     assert!(!sent.is_empty() && sent.iter().all(|header| header == basic), "{sent:?}");

@@ -48,7 +48,7 @@ impl SpaceApprover {
                 id
             }
         };
-        Ok(ApprovalAnswer::Later(ApprovalId::new(id.to_string())))
+        Ok(ApprovalAnswer::Pending(ApprovalId::new(id.to_string())))
     }
 }
 
@@ -59,7 +59,7 @@ impl Approver for SpaceApprover {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, space = %self.space, "cannot store a question");
-                ApprovalAnswer::Nobody
+                ApprovalAnswer::NoPersonAvailable
             }
         }
     }

@@ -16,11 +16,11 @@ pub enum SpaceCrashTestPoint {
     OperationPerformed,
     /// The question is stored, and the run is recorded as waiting; nothing waits for the decision
     /// yet.
-    Parked,
+    ApprovalStored,
     /// The decision is stored; the run does not have it yet.
-    Decided,
+    DecisionStored,
     /// Every operation was performed; the end is not stored yet.
-    Ending,
+    OperationsEnded,
 }
 
 impl SpaceCrashTestPoint {
@@ -28,9 +28,9 @@ impl SpaceCrashTestPoint {
         Self::RunStored,
         Self::OperationStarted,
         Self::OperationPerformed,
-        Self::Parked,
-        Self::Decided,
-        Self::Ending,
+        Self::ApprovalStored,
+        Self::DecisionStored,
+        Self::OperationsEnded,
     ];
 
     /// The name of the crash point on the command line.
@@ -39,9 +39,9 @@ impl SpaceCrashTestPoint {
             Self::RunStored => "run-stored",
             Self::OperationStarted => "operation-started",
             Self::OperationPerformed => "operation-performed",
-            Self::Parked => "run-parked",
-            Self::Decided => "run-decided",
-            Self::Ending => "run-ending",
+            Self::ApprovalStored => "run-parked",
+            Self::DecisionStored => "run-decided",
+            Self::OperationsEnded => "run-ending",
         }
     }
 }

@@ -99,7 +99,7 @@ impl Approver for RunGate {
             open.asked = Some(asked.clone());
             // The task that performs the run stores the question, together with the fact that the
             // run now waits for the decision.
-            return ApprovalAnswer::Later(ab_core::ApprovalId::new(asked.digest.to_string()));
+            return ApprovalAnswer::Pending(ab_core::ApprovalId::new(asked.digest.to_string()));
         }
         self.others.ask(asked).await
     }

@@ -37,7 +37,7 @@ pub enum OperationApprovalDecision {
     /// Refuse the operation, for this reason.
     Deny(String),
     /// Make no decision now. The run ends and reports which operation waits for an approval.
-    Leave,
+    LeavePending,
 }
 
 /// Runs the bytes of an operations message to its end. An invalid message results in the status
@@ -106,7 +106,7 @@ async fn run_operations(
                 OperationApprovalDecision::Deny(why) => {
                     attempt = Attempt::Done(perform::rejected(operation, why));
                 }
-                OperationApprovalDecision::Leave => {
+                OperationApprovalDecision::LeavePending => {
                     add(approval_required(operation, &asked));
                     status = MessageStatus::AwaitingApproval;
                     break;

@@ -58,8 +58,10 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
     let principal = Principal::new(PrincipalKind::Process, &name);
     let is_granted = granted.is_some();
     let gate = workspace.gate.open(&principal, granted, start);
-    let narrow =
-        NarrowOptions { path_style: PathStrictness::Strict, ..NarrowOptions::for_actor(principal) };
+    let narrow = NarrowOptions {
+        path_strictness: PathStrictness::Strict,
+        ..NarrowOptions::for_actor(principal)
+    };
     let backend = match workspace.backend().narrow(narrow) {
         Ok(backend) => backend,
         Err(error) => return Attempt::Broken(broken(operation, &error)),
@@ -73,7 +75,7 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
         Err(error) => error,
     };
     match error.kind() {
-        ErrorKind::Pending => match gate.asked() {
+        ErrorKind::ApprovalPending => match gate.asked() {
             // The operation differs from the one that was approved: variables or rules have changed
             // since then.
             Some(_) if is_granted => {
@@ -87,7 +89,9 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
             Some(asked) => Attempt::Asked(Box::new(asked)),
             None => Attempt::Done(failed(operation, text(&error))),
         },
-        ErrorKind::Denied | ErrorKind::Rejected => Attempt::Done(denied(operation, &error)),
+        ErrorKind::DeniedByPolicy | ErrorKind::RejectedByPerson => {
+            Attempt::Done(denied(operation, &error))
+        }
         ErrorKind::Destroyed => Attempt::Broken(broken(operation, &error)),
         _ => Attempt::Done(failed(operation, told(operation, &error))),
     }
@@ -231,7 +235,8 @@ async fn perform(
             })
         }
         Operation::ReadFile { path, encoding, .. } => {
-            let options = ReadOptions { limit: MAX_FILE_BYTES as u64, ..ReadOptions::default() };
+            let options =
+                ReadOptions { max_bytes: MAX_FILE_BYTES as u64, ..ReadOptions::default() };
             let bytes = backend.read_with(path.as_str(), options).await?.bytes;
             let size = bytes.len() as u64;
             let content = match encoding {
@@ -295,14 +300,14 @@ async fn perform(
             let exit_code = if timed_out { TIMED_OUT } else { exit_code(&said.exit) };
             let error = match said.exit.cause {
                 ExitCause::MemoryLimit => Some("the command needed more memory than its limit"),
-                ExitCause::Dropped => Some("the command was ended with its run"),
-                ExitCause::Itself | ExitCause::Timeout => None,
+                ExitCause::DroppedByCaller => Some("the command was ended with its run"),
+                ExitCause::Exited | ExitCause::Timeout => None,
             };
             Ok(ProtocolEvent::Shell {
                 timestamp: timestamp(),
                 operation_id,
                 command: command.clone(),
-                success: said.exit.success() && said.exit.cause == ExitCause::Itself,
+                success: said.exit.success() && said.exit.cause == ExitCause::Exited,
                 exit_code: Some(exit_code),
                 stdout: Some(said.stdout.into_text()),
                 stderr: Some(said.stderr.into_text()),
@@ -387,15 +392,15 @@ fn told(operation: &Operation, error: &Error) -> String {
         ErrorKind::NotFound if !matches!(operation, Operation::Shell { .. }) => {
             "File not found".to_owned()
         }
-        ErrorKind::Escape => "Path is outside workspace".to_owned(),
-        ErrorKind::NoMatch => match operation {
+        ErrorKind::PathEscape => "Path is outside workspace".to_owned(),
+        ErrorKind::TextNotFound => match operation {
             Operation::EditFile { edits, .. } => not_found(edits, error),
             _ => text(error),
         },
         ErrorKind::TooLarge if matches!(operation, Operation::ReadFile { .. }) => {
             format!("the file is larger than {MAX_FILE_BYTES} bytes")
         }
-        ErrorKind::Invalid if error.cause() == Some(ErrorCause::NotText) => {
+        ErrorKind::Invalid if error.cause() == Some(ErrorCause::NotUtf8) => {
             "the file is not UTF-8 text, and edits are for text".to_owned()
         }
         _ => text(error),

@@ -35,10 +35,10 @@ const FIELDS: [&str; 11] = [
 pub struct SpaceRequest {
     pub name: Option<String>,
     pub description: Option<String>,
-    pub document: PolicyDocument,
+    pub policy: PolicyDocument,
     pub backend: SpaceBackend,
     /// A directory of the host. The space starts with a copy of it.
-    pub copy_of: Option<PathBuf>,
+    pub copy_from: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
     pub metadata: Map<String, Value>,
     pub lifetime: Option<Duration>,
@@ -153,9 +153,16 @@ impl SpaceRequest {
             }
         };
         match document {
-            Some(document) if issues.is_empty() => {
-                Ok(Self { name, description, document, backend, copy_of, env, metadata, lifetime })
-            }
+            Some(document) if issues.is_empty() => Ok(Self {
+                name,
+                description,
+                policy: document,
+                backend,
+                copy_from: copy_of,
+                env,
+                metadata,
+                lifetime,
+            }),
             _ => Err(InvalidMessage { issues }),
         }
     }

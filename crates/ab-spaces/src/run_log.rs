@@ -158,7 +158,17 @@ impl RunLog {
             let is_run_changed = run != row;
             let StepExtras { started, asked, used } = extras;
             let events = state.events.clone();
-            (RunUpdate { run, is_run_changed, events, started, asked, used }, state.events.len())
+            (
+                RunUpdate {
+                    run,
+                    is_run_changed,
+                    events,
+                    started_operation: started,
+                    requested_approval: asked,
+                    used_approval: used,
+                },
+                state.events.len(),
+            )
         };
         let run = step.run.clone();
         let outcome = self.spaces.store().queue_run_update(step).await?;

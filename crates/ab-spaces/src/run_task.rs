@@ -145,7 +145,7 @@ async fn perform_run(
             }
         }
     }
-    spaces.shared.settings.crash_hook.reach(SpaceCrashTestPoint::Ending);
+    spaces.shared.settings.crash_hook.reach(SpaceCrashTestPoint::OperationsEnded);
     Ok(log.end(RunStatus::Completed).await?)
 }
 
@@ -186,7 +186,7 @@ impl RunDriver<'_> {
             let mut granted = None;
             if let Some(pending) = pending.take() {
                 let decided = self.decision(&pending).await?;
-                self.reach(SpaceCrashTestPoint::Decided);
+                self.reach(SpaceCrashTestPoint::DecisionStored);
                 if !is_yes(decided.status) {
                     self.log.add(Some(number), perform::rejected(operation, refused(&decided)));
                     self.log.unpark();
@@ -299,7 +299,7 @@ impl RunDriver<'_> {
         };
         let extras = StepExtras { asked: Some(approval), ..StepExtras::default() };
         self.log.store_eventually(change, extras).await?;
-        self.reach(SpaceCrashTestPoint::Parked);
+        self.reach(SpaceCrashTestPoint::ApprovalStored);
         Ok(pending)
     }
 

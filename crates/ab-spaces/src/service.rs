@@ -74,13 +74,13 @@ pub enum SpacesError {
     /// The run has ended.
     RunEnded(RunStatus),
     /// The run does not wait for an approval of this operation.
-    NotWaiting(String),
+    RunNotWaitingForApproval(String),
     /// The directory to copy cannot be used.
-    BadSource(String),
+    InvalidCopySource(String),
     /// Too many runs are queued.
     QueueFull,
     /// The server is shutting down.
-    Closing,
+    ShuttingDown,
     /// The workspace of the space failed.
     Workspace(Error),
     Store(StoreError),
@@ -89,7 +89,7 @@ pub enum SpacesError {
 impl From<StoreError> for SpacesError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Closed => Self::Closing,
+            StoreError::Closed => Self::ShuttingDown,
             error => Self::Store(error),
         }
     }
@@ -196,7 +196,7 @@ impl Spaces {
     /// # Errors
     ///
     /// Fails if the directory cannot be made or the space cannot be stored.
-    /// [`StoreError::KeyReused`] if the key was used for another request.
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used for another request.
     pub async fn create_space(
         &self,
         request: SpaceRequest,
@@ -209,18 +209,18 @@ impl Spaces {
             description: request.description,
             status: SpaceStatus::Ready,
             backend: request.backend,
-            policy: json!(request.document),
+            policy: json!(request.policy),
             env: request.env,
             metadata: request.metadata,
             created_at: now,
             expires_at: request.lifetime.map(|lifetime| now.saturating_add(lifetime)),
         };
-        let key = key.map(|key| IdempotencyRecord { answer: space.id.to_string(), ..key });
-        if let Some(from) = &request.copy_of
+        let key = key.map(|key| IdempotencyRecord { response: space.id.to_string(), ..key });
+        if let Some(from) = &request.copy_from
             && let Err(why) = self.shared.area.copy(space.id, from).await
         {
             self.forget(space.id).await;
-            return Err(SpacesError::BadSource(why));
+            return Err(SpacesError::InvalidCopySource(why));
         }
         // Make the directory first, so that every stored space has one. If the server crashes in
         // between, the next start removes the directory.
@@ -356,7 +356,7 @@ impl Spaces {
             ended_at: None,
         };
         let id = run.id;
-        let key = key.map(|key| IdempotencyRecord { answer: id.to_string(), ..key });
+        let key = key.map(|key| IdempotencyRecord { response: id.to_string(), ..key });
         let operations = message.operations.iter().map(|it| json!(it).to_string()).collect();
         match self.store().create_run(run, operations, key).await {
             Ok(None) => {
@@ -412,7 +412,7 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::Closing`] if the server shuts down first. [`SpacesError::Store`] if the run
+    /// [`SpacesError::ShuttingDown`] if the server shuts down first. [`SpacesError::Store`] if the run
     /// currently cannot be stored. The run continues once it can be stored again.
     pub async fn wait_for_run_events(
         &self,
@@ -427,7 +427,7 @@ impl Spaces {
                 biased;
                 record = reader.next() => record?,
                 error = in_trouble(&mut trouble) => return Err(SpacesError::Store(error)),
-                () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
+                () = self.shared.shutdown.cancelled() => return Err(SpacesError::ShuttingDown),
             };
             match record.kind.as_str() {
                 "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
@@ -451,9 +451,9 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::RunEnded`] if the run has ended. [`SpacesError::NotWaiting`] if the run waits
+    /// [`SpacesError::RunEnded`] if the run has ended. [`SpacesError::RunNotWaitingForApproval`] if the run waits
     /// for no approval or for the approval of another operation, or if another caller has already
-    /// decided. [`StoreError::Incomplete`] for a yes to an operation that the approval does not show
+    /// decided. [`StoreError::SubjectNotFullyShown`] for a yes to an operation that the approval does not show
     /// completely.
     pub async fn resume_run(
         &self,
@@ -470,15 +470,17 @@ impl Spaces {
         let Some(pending) = run.pending_approval.filter(|it| it.operation_id == operation_id)
         else {
             let why = format!("the run does not wait for an approval of {operation_id:?}");
-            return Err(SpacesError::NotWaiting(why));
+            return Err(SpacesError::RunNotWaitingForApproval(why));
         };
         let records = self.store().last_stream_seq(ab_store::EventStreamId::Run(id)).await?;
         let decision = ApprovalDecision { reason, ..decision.into() };
         match self.store().decide_approval(pending.approval_id, decision, by).await {
             Ok(_) => self.wait_for_run_events(id, records).await,
-            Err(StoreError::Decided(approval)) => {
+            Err(StoreError::AlreadyDecided(approval)) => {
                 let status = approval.status.as_str();
-                Err(SpacesError::NotWaiting(format!("the approval is already {status}")))
+                Err(SpacesError::RunNotWaitingForApproval(format!(
+                    "the approval is already {status}"
+                )))
             }
             Err(error) => Err(error.into()),
         }
@@ -512,7 +514,7 @@ impl Spaces {
         loop {
             let record = tokio::select! {
                 record = reader.next() => record?,
-                () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
+                () = self.shared.shutdown.cancelled() => return Err(SpacesError::ShuttingDown),
             };
             if record.kind == RUN_END_RECORD_KIND {
                 return self.get_run(id).await;

@@ -103,7 +103,7 @@ impl SpaceWorkspace {
         };
         let (listing, blocking) = (document.clone(), document.clone());
         let filters = PathFilters {
-            unlisted: Some(PathFilter::new(move |path| listing.is_path_hidden(path))),
+            hidden_from_listings: Some(PathFilter::new(move |path| listing.is_path_hidden(path))),
             // The driver asks about the path of the file that a link leads to, so that a blocked
             // file cannot be reached through a link.
             hidden: (!document.filesystem.blocked_paths.is_empty())
@@ -113,7 +113,7 @@ impl SpaceWorkspace {
             env: env.clone(),
             restrictions,
             guards,
-            filters,
+            path_filters: filters,
             ..NarrowOptions::default()
         };
         let backend = backend.narrow(narrow)?;

@@ -55,7 +55,9 @@ impl CommandRunner for Operations {
             let space = Self::space(testbed, wishes);
             let policy = space.backend().effective_policy().await.expect("a policy");
             space.backend().destroy().await.expect("its end");
-            policy.control(subject).map_or(PolicyControlStrength::Open, |control| control.strength)
+            policy
+                .control(subject)
+                .map_or(PolicyControlStrength::NotEnforced, |control| control.strength)
         })
     }
 

@@ -53,7 +53,7 @@ async fn the_examples_of_limits_and_policies_are_answered_with_their_events() {
         { "type": "shell", "id": "clear", "command": "rm -rf cache/" },
     ]);
     let answer =
-        run(&stage.space, operations, &Decider::new(OperationApprovalDecision::Leave)).await;
+        run(&stage.space, operations, &Decider::new(OperationApprovalDecision::LeavePending)).await;
     let whole = json!(answer);
     assert_eq!(whole["status"], "awaiting_approval");
     let [denied, asked]: [Value; 2] =

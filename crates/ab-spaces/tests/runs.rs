@@ -127,7 +127,8 @@ async fn a_memory_space_has_files_and_says_that_it_has_no_commands() {
         { "type": "readFile", "path": "a" },
         { "type": "shell", "command": "ls" },
     ]);
-    let message = run(&space, operations, &Decider::new(OperationApprovalDecision::Leave)).await;
+    let message =
+        run(&space, operations, &Decider::new(OperationApprovalDecision::LeavePending)).await;
     let events: Vec<Value> = message.events.iter().map(|event| json!(event)).collect();
     assert_eq!(events[1]["content"], "x");
     assert_eq!(events[2]["success"], false);

@@ -422,7 +422,7 @@ async fn a_space_starts_with_a_copy_of_a_directory() {
     for bad in [source.path().join("none"), source.path().join("src/a"), data, "/".into()] {
         let request = SpaceRequest::parse(json!({ "copyOf": bad }).to_string().as_bytes());
         let made = server.spaces.create_space(request.expect("valid"), None).await;
-        assert!(matches!(made, Err(SpacesError::BadSource(_))), "{bad:?}: {made:?}");
+        assert!(matches!(made, Err(SpacesError::InvalidCopySource(_))), "{bad:?}: {made:?}");
     }
     server.spaces.shutdown().await;
 }

@@ -54,7 +54,7 @@ impl Stage {
     }
 
     pub(crate) async fn run(&self, operations: Value) -> EventsMessage {
-        run(&self.space, operations, &Decider::new(OperationApprovalDecision::Leave)).await
+        run(&self.space, operations, &Decider::new(OperationApprovalDecision::LeavePending)).await
     }
 
     /// The events of a run as JSON.

@@ -25,7 +25,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Exists`] if a key that is not revoked has this name.
+    /// [`StoreError::AlreadyExists`] if a key that is not revoked has this name.
     pub async fn create_api_key(&self, key: ApiKey, secret: &str) -> Result<(), StoreError> {
         let digest = sha256(secret.as_bytes());
         self.write(move |writing| {

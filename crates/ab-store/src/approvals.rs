@@ -83,7 +83,7 @@ fn requester_key(requester: &ApprovalRequester) -> Result<String, StoreError> {
 pub struct UnansweredApproval {
     pub approval: Approval,
     /// Whether a restarted session queued a prompt that tells its agent the decision.
-    pub is_told: bool,
+    pub is_decision_told: bool,
 }
 
 /// An approval in its state after a change.
@@ -100,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Exists`] if an approval with this id exists.
+    /// [`StoreError::AlreadyExists`] if an approval with this id exists.
     pub async fn add_approval(&self, approval: Approval) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(async move { insert(writing, &approval).await })).await
     }
@@ -110,8 +110,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] with the current approval if it is no longer pending or has expired.
-    /// [`StoreError::Incomplete`] if it would be granted although its subject is not shown
+    /// [`StoreError::AlreadyDecided`] with the current approval if it is no longer pending or has expired.
+    /// [`StoreError::SubjectNotFullyShown`] if it would be granted although its subject is not shown
     /// completely. [`StoreError::NotFound`] if there is no such approval.
     pub async fn decide_approval(
         &self,
@@ -128,10 +128,10 @@ impl Store {
                     let late = end(writing, approval, status, by, Some(OVERDUE.to_owned())).await?;
                     // Returned inside `Ok`, so that the transaction commits and the approval is
                     // stored as expired.
-                    return Ok(Err(StoreError::Decided(Box::new(late))));
+                    return Ok(Err(StoreError::AlreadyDecided(Box::new(late))));
                 }
                 if decision.decision == ApproveOrDeny::Approve && approval.subject.is_cut {
-                    return Err(StoreError::Incomplete(Box::new(approval)));
+                    return Err(StoreError::SubjectNotFullyShown(Box::new(approval)));
                 }
                 let status = decision.decision.resulting_status();
                 Ok(Ok(end(writing, approval, status, by, decision.reason).await?))
@@ -196,7 +196,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Grant`] if the approval is pending, was used before, is about something else,
+    /// [`StoreError::UseDecision`] if the approval is pending, was used before, is about something else,
     /// or belongs to another owner. [`StoreError::NotFound`] if there is no such approval.
     pub async fn use_decision_of_approval(
         &self,
@@ -208,7 +208,7 @@ impl Store {
             Box::pin(async move {
                 let approval = read(writing, id).await?;
                 if ApprovalOwner::for_approval(&approval) != Some(scope) {
-                    return Err(StoreError::Grant(UseDecisionError::Foreign));
+                    return Err(StoreError::UseDecision(UseDecisionError::DifferentOwner));
                 }
                 answer(writing, approval, &digest).await
             })
@@ -319,7 +319,7 @@ impl Store {
         let parse = |row: &SqliteRow| {
             let told: Option<i64> = row.try_get("told")?;
             let approval = from_json("approval", row.try_get("body")?)?;
-            Ok(UnansweredApproval { approval, is_told: told.is_some() })
+            Ok(UnansweredApproval { approval, is_decision_told: told.is_some() })
         };
         rows.iter().map(parse).collect()
     }
@@ -572,7 +572,7 @@ async fn pending(writing: &mut Writing, id: ApprovalId) -> Result<Approval, Stor
     let approval = read(writing, id).await?;
     match approval.status {
         ApprovalStatus::Pending => Ok(approval),
-        _ => Err(StoreError::Decided(Box::new(approval))),
+        _ => Err(StoreError::AlreadyDecided(Box::new(approval))),
     }
 }
 
@@ -607,7 +607,7 @@ async fn end(
         .execute(writing.connection().await?)
         .await?;
     if done.rows_affected() == 0 {
-        return Err(StoreError::Decided(Box::new(approval)));
+        return Err(StoreError::AlreadyDecided(Box::new(approval)));
     }
     writing.decided(id);
     let kind = EventKind::ApprovalDecided {
@@ -644,16 +644,16 @@ async fn answer(
     let refusal = if approval.status == ApprovalStatus::Pending {
         Some(UseDecisionError::NotApproved(ApprovalStatus::Pending))
     } else if approval.subject.digest.as_deref().unwrap_or_default() != digest {
-        Some(UseDecisionError::Changed)
+        Some(UseDecisionError::DifferentOperation)
     } else if approval.used_at.is_some() {
-        Some(UseDecisionError::Used)
+        Some(UseDecisionError::AlreadyUsed)
     } else if approval.status == ApprovalStatus::Approved && is_over(&approval) {
         Some(UseDecisionError::Expired)
     } else {
         None
     };
     if let Some(refusal) = refusal {
-        return Err(StoreError::Grant(refusal));
+        return Err(StoreError::UseDecision(refusal));
     }
     use_up(writing, &mut approval).await?;
     Ok(approval)
@@ -663,14 +663,14 @@ async fn answer(
 ///
 /// # Errors
 ///
-/// [`StoreError::Decided`] if the approval is not granted or was used before.
+/// [`StoreError::AlreadyDecided`] if the approval is not granted or was used before.
 pub(crate) async fn mark_used(
     writing: &mut Writing,
     id: ApprovalId,
 ) -> Result<Approval, StoreError> {
     let mut approval = read(writing, id).await?;
     if approval.status != ApprovalStatus::Approved || approval.used_at.is_some() {
-        return Err(StoreError::Decided(Box::new(approval)));
+        return Err(StoreError::AlreadyDecided(Box::new(approval)));
     }
     use_up(writing, &mut approval).await?;
     Ok(approval)
@@ -690,7 +690,7 @@ async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), St
         .execute(writing.connection().await?)
         .await?;
     if done.rows_affected() == 0 {
-        return Err(StoreError::Grant(UseDecisionError::Used));
+        return Err(StoreError::UseDecision(UseDecisionError::AlreadyUsed));
     }
     Ok(())
 }

@@ -31,14 +31,14 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process uses the directory. [`StoreError::OpenDataDir`] if it
+    /// [`StoreError::Locked`] if another process uses the directory. [`StoreError::DataDirNotPrivate`] if it
     /// contains other files and is accessible to other users. [`StoreError::DataDir`] if it cannot be
     /// made.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let refuse = |problem: String| StoreError::DataDir { path: path.clone(), problem };
         if prepare(&path).map_err(|error| refuse(error.to_string()))? == Prepared::OpenToOthers {
-            return Err(StoreError::OpenDataDir { path });
+            return Err(StoreError::DataDirNotPrivate { path });
         }
         let lock = open_lock(&path).map_err(|error| refuse(error.to_string()))?;
         match lock.try_lock() {

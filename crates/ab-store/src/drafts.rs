@@ -21,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] if the draft is larger than 512 KiB. [`StoreError::KeyReused`] if
+    /// [`StoreError::TooLarge`] if the draft is larger than 512 KiB. [`StoreError::IdempotencyKeyReused`] if
     /// the key was used with another request.
     pub async fn create_draft(
         &self,
@@ -33,7 +33,7 @@ impl Store {
         let draft = Draft { id: DraftId::generate(), content, created_at: now, updated_at: now };
         let body = checked_body(&draft.content)?;
         let key = match key {
-            Some(key) => Some(IdempotencyRecord { answer: to_json("draft", &draft)?, ..key }),
+            Some(key) => Some(IdempotencyRecord { response: to_json("draft", &draft)?, ..key }),
             None => None,
         };
         self.write(move |writing| {

@@ -17,23 +17,27 @@ pub enum UseDecisionError {
     /// The approval is not granted. This is its status.
     NotApproved(ApprovalStatus),
     /// The approval was already used.
-    Used,
+    AlreadyUsed,
     /// The approval was granted, but expired before it was used.
     Expired,
     /// The approval belongs to another session, space, run or program.
-    Foreign,
+    DifferentOwner,
     /// The operation is not the one that was approved.
-    Changed,
+    DifferentOperation,
 }
 
 impl fmt::Display for UseDecisionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotApproved(status) => write!(f, "the approval is {}", status.as_str()),
-            Self::Used => f.write_str("the approval was used: one yes counts once"),
+            Self::AlreadyUsed => f.write_str("the approval was used: one yes counts once"),
             Self::Expired => f.write_str("the approval was not used in time"),
-            Self::Foreign => f.write_str("the approval is for another session, run or program"),
-            Self::Changed => f.write_str("the approval is for another operation: it was changed"),
+            Self::DifferentOwner => {
+                f.write_str("the approval is for another session, run or program")
+            }
+            Self::DifferentOperation => {
+                f.write_str("the approval is for another operation: it was changed")
+            }
         }
     }
 }
@@ -44,13 +48,13 @@ pub enum StoreError {
     /// There is no such object.
     NotFound,
     /// An object with this id already exists.
-    Exists,
+    AlreadyExists,
     /// The approval was already decided, or has expired.
-    Decided(Box<Approval>),
+    AlreadyDecided(Box<Approval>),
     /// The approval cannot be granted, because a part of its subject is not shown.
-    Incomplete(Box<Approval>),
+    SubjectNotFullyShown(Box<Approval>),
     /// The decision of the approval cannot be used for this operation.
-    Grant(UseDecisionError),
+    UseDecision(UseDecisionError),
     /// A question about the same digest exists with a different text.
     DigestReused(ApprovalId),
     /// Too many approvals wait for a decision.
@@ -58,14 +62,14 @@ pub enum StoreError {
     /// The space has so many tokens that no more are stored.
     TooManyTokens { limit: i64 },
     /// The idempotency key was used for a different request.
-    KeyReused,
+    IdempotencyKeyReused,
     /// The prompt is no longer in the queue.
-    NotQueued(PromptStatus),
+    PromptNotQueued(PromptStatus),
     /// The session has no workspace that another session could continue. The workspace was removed,
     /// or another session has already taken it over.
-    NoWorkspace,
+    NoWorkspaceToContinue,
     /// The state of an upload does not allow the request.
-    Upload(UploadRefusal),
+    UploadRefused(UploadRefusal),
     /// A text is larger than its limit.
     TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Another process uses the data directory.
@@ -73,7 +77,7 @@ pub enum StoreError {
     /// The data directory cannot be used.
     DataDir { path: PathBuf, problem: String },
     /// Other users can enter the data directory, and it contains other files, so it is not made private.
-    OpenDataDir { path: PathBuf },
+    DataDirNotPrivate { path: PathBuf },
     /// A stored value cannot be read.
     Corrupt { what: &'static str, problem: String },
     /// The database failed.
@@ -88,14 +92,14 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("not found"),
-            Self::Exists => f.write_str("an object with this id exists"),
-            Self::Decided(approval) => {
+            Self::AlreadyExists => f.write_str("an object with this id exists"),
+            Self::AlreadyDecided(approval) => {
                 write!(f, "the approval is already {}", approval.status.as_str())
             }
-            Self::Incomplete(_) => f.write_str(
+            Self::SubjectNotFullyShown(_) => f.write_str(
                 "a part of what is asked about is too large to be shown: it can only be denied",
             ),
-            Self::Grant(refusal) => refusal.fmt(f),
+            Self::UseDecision(refusal) => refusal.fmt(f),
             Self::DigestReused(id) => {
                 write!(
                     f,
@@ -108,14 +112,16 @@ impl fmt::Display for StoreError {
             Self::TooManyTokens { limit } => {
                 write!(f, "the space has {limit} tokens: revoke some first")
             }
-            Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
-            Self::NotQueued(status) => {
+            Self::IdempotencyKeyReused => {
+                f.write_str("the idempotency key was used for a different request")
+            }
+            Self::PromptNotQueued(status) => {
                 write!(f, "the prompt is {status}: only a queued one can be changed")
             }
-            Self::NoWorkspace => f.write_str(
+            Self::NoWorkspaceToContinue => f.write_str(
                 "the workspace of the session was removed, or another session continues it",
             ),
-            Self::Upload(refusal) => refusal.fmt(f),
+            Self::UploadRefused(refusal) => refusal.fmt(f),
             Self::TooLarge { what, bytes, limit } => {
                 write!(f, "{what} has {bytes} bytes: at most {limit} are stored")
             }
@@ -129,7 +135,7 @@ impl fmt::Display for StoreError {
             Self::DataDir { path, problem } => {
                 write!(f, "cannot use the data directory {}: {problem}", path.display())
             }
-            Self::OpenDataDir { path } => write!(
+            Self::DataDirNotPrivate { path } => write!(
                 f,
                 "cannot use the data directory {}: other users can enter it, and it contains other files",
                 path.display()
@@ -156,7 +162,7 @@ impl From<sqlx::Error> for StoreError {
         match error {
             sqlx::Error::RowNotFound => Self::NotFound,
             sqlx::Error::PoolClosed => Self::Closed,
-            sqlx::Error::Database(error) if error.is_unique_violation() => Self::Exists,
+            sqlx::Error::Database(error) if error.is_unique_violation() => Self::AlreadyExists,
             error => Self::Database(Arc::new(error)),
         }
     }
@@ -167,21 +173,21 @@ impl StoreError {
     pub fn is_server_fault(&self) -> bool {
         match self {
             Self::NotFound
-            | Self::Exists
-            | Self::Decided(_)
-            | Self::Incomplete(_)
-            | Self::Grant(_)
+            | Self::AlreadyExists
+            | Self::AlreadyDecided(_)
+            | Self::SubjectNotFullyShown(_)
+            | Self::UseDecision(_)
             | Self::DigestReused(_)
             | Self::TooManyPending { .. }
             | Self::TooManyTokens { .. }
-            | Self::KeyReused
-            | Self::NotQueued(_)
-            | Self::NoWorkspace
+            | Self::IdempotencyKeyReused
+            | Self::PromptNotQueued(_)
+            | Self::NoWorkspaceToContinue
             | Self::TooLarge { .. } => false,
-            Self::Upload(refusal) => matches!(refusal, UploadRefusal::File { .. }),
+            Self::UploadRefused(refusal) => matches!(refusal, UploadRefusal::FileError { .. }),
             Self::Locked { .. }
             | Self::DataDir { .. }
-            | Self::OpenDataDir { .. }
+            | Self::DataDirNotPrivate { .. }
             | Self::Corrupt { .. }
             | Self::Database(_)
             | Self::Schema(_)

@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// The number of readers that currently follow the event log or a part of it.
-    pub fn event_readers(&self) -> usize {
+    pub fn event_reader_count(&self) -> usize {
         self.readers_alive()
     }
 }

@@ -23,18 +23,18 @@ pub enum SessionPromptChange {
     /// Removes a prompt from the queue.
     Withdraw { number: u32 },
     /// Marks a queued prompt as sent.
-    Send { number: u32 },
+    MarkSent { number: u32 },
     /// Sets the final status of the prompt that was sent.
-    End(PromptStatus),
+    SetFinalStatus(PromptStatus),
 }
 
 /// A prompt to add to the queue.
 #[derive(Debug, Clone)]
 pub struct QueuedPrompt {
     pub prompt: String,
-    pub place: PromptQueuePosition,
+    pub position: PromptQueuePosition,
     /// The approvals whose decisions this prompt tells the agent.
-    pub told: Vec<ApprovalId>,
+    pub told_approvals: Vec<ApprovalId>,
     /// The key by which a repeated request is recognized. The answer that is stored with the key is
     /// the number of the prompt, which the store fills in.
     pub idempotency: Option<IdempotencyRecord>,
@@ -63,8 +63,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is no such prompt. [`StoreError::NotQueued`] if the prompt
-    /// is no longer in the queue. [`StoreError::KeyReused`] if the key was used with another
+    /// [`StoreError::NotFound`] if there is no such prompt. [`StoreError::PromptNotQueued`] if the prompt
+    /// is no longer in the queue. [`StoreError::IdempotencyKeyReused`] if the key was used with another
     /// request.
     pub async fn change_session_prompts(
         &self,
@@ -177,8 +177,9 @@ async fn perform(
     let (number, status) = match change {
         SessionPromptChange::Queue(new) => {
             let number = next_number(writing, session).await?;
-            let key =
-                new.idempotency.map(|key| IdempotencyRecord { answer: number.to_string(), ..key });
+            let key = new
+                .idempotency
+                .map(|key| IdempotencyRecord { response: number.to_string(), ..key });
             if let Some(answer) = claim_key(writing, key.as_ref()).await? {
                 let number = answer.parse().map_err(|_| StoreError::Corrupt {
                     what: "answer",
@@ -186,8 +187,8 @@ async fn perform(
                 })?;
                 return Ok(SessionPromptChangeOutcome::Existing(number));
             }
-            approvals::note_told(writing, &new.told).await?;
-            insert(writing, session, number, new.place, &new.prompt).await?;
+            approvals::note_told(writing, &new.told_approvals).await?;
+            insert(writing, session, number, new.position, &new.prompt).await?;
             (number, PromptStatus::Queued)
         }
         SessionPromptChange::Rewrite { number, prompt } => {
@@ -207,7 +208,7 @@ async fn perform(
             check_queued(writing, session, number, done.rows_affected()).await?;
             (number, PromptStatus::Withdrawn)
         }
-        SessionPromptChange::Send { number } => {
+        SessionPromptChange::MarkSent { number } => {
             let sql = "UPDATE prompts SET status = 'sent', sent = $3 \
                  WHERE session = $1 AND number = $2 AND status = 'queued'";
             let query = sqlx::query(sql).bind(session.to_string()).bind(i64::from(number));
@@ -216,7 +217,7 @@ async fn perform(
             check_queued(writing, session, number, done.rows_affected()).await?;
             return Ok(SessionPromptChangeOutcome::Changed(Some(number)));
         }
-        SessionPromptChange::End(status) => {
+        SessionPromptChange::SetFinalStatus(status) => {
             let ended = end_sent(writing, session, status).await?;
             let Some(number) = ended.filter(|_| status == PromptStatus::Interrupted) else {
                 return Ok(SessionPromptChangeOutcome::Changed(ended));
@@ -321,7 +322,7 @@ async fn check_queued(
     let sql = "SELECT status FROM prompts WHERE session = $1 AND number = $2";
     let query = sqlx::query_scalar(sql).bind(session.to_string()).bind(i64::from(number));
     let status: String = query.fetch_one(writing.connection().await?).await?;
-    Err(StoreError::NotQueued(parsed(&status)?))
+    Err(StoreError::PromptNotQueued(parsed(&status)?))
 }
 
 fn read(row: &SqliteRow) -> Result<SessionPrompt, StoreError> {

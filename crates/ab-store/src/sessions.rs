@@ -31,7 +31,7 @@ pub struct NewSession {
     /// The key by which a repeated request is recognized.
     pub idempotency: Option<IdempotencyRecord>,
     /// The earlier session whose workspace and cleanup tokens the new one takes over.
-    pub takes_over: Option<SessionId>,
+    pub continues_session: Option<SessionId>,
 }
 
 /// A key that a client sends with a request, so that a repeated request does not create anything
@@ -44,7 +44,7 @@ pub struct IdempotencyRecord {
     /// The request. Only its digest is stored.
     pub request: Vec<u8>,
     /// The answer to store. A repeated request receives it.
-    pub answer: String,
+    pub response: String,
 }
 
 /// The outcome of creating a [`NewSession`].
@@ -54,7 +54,7 @@ pub enum CreateSessionOutcome {
     New,
     /// An earlier request with the same key created a session. This is the answer that was stored
     /// then.
-    Existing { answer: String },
+    Existing { response: String },
 }
 
 impl Store {
@@ -63,8 +63,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key was used with another request. [`StoreError::Exists`]
-    /// if a session with this id exists. [`StoreError::NoWorkspace`] if there is no workspace to
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used with another request. [`StoreError::AlreadyExists`]
+    /// if a session with this id exists. [`StoreError::NoWorkspaceToContinue`] if there is no workspace to
     /// take over.
     pub async fn create_session(
         &self,
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key was used with another request.
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used with another request.
     pub async fn find_idempotent_response(
         &self,
         scope: &str,
@@ -209,12 +209,12 @@ async fn create(
     new: NewSession,
 ) -> Result<CreateSessionOutcome, StoreError> {
     if let Some(answer) = claim_key(writing, new.idempotency.as_ref()).await? {
-        return Ok(CreateSessionOutcome::Existing { answer });
+        return Ok(CreateSessionOutcome::Existing { response: answer });
     }
     let session = &new.record.session;
-    if let Some(before) = new.takes_over {
+    if let Some(before) = new.continues_session {
         if writing.is_workspace_leaving(before) {
-            return Err(StoreError::NoWorkspace);
+            return Err(StoreError::NoWorkspaceToContinue);
         }
         let taken =
             sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2 AND removing IS NULL")
@@ -223,7 +223,7 @@ async fn create(
                 .execute(writing.connection().await?)
                 .await?;
         if taken.rows_affected() == 0 {
-            return Err(StoreError::NoWorkspace);
+            return Err(StoreError::NoWorkspaceToContinue);
         }
     }
     sqlx::query(
@@ -255,7 +255,7 @@ async fn create(
     }
     // A session that continues another one does not claim uploads: the files are already in the
     // workspace.
-    if new.takes_over.is_none() {
+    if new.continues_session.is_none() {
         uploads::claim(writing, session).await?;
     }
     prompts::insert(writing, session.id, 1, PromptQueuePosition::Last, &session.prompt).await?;
@@ -282,7 +282,7 @@ pub(crate) async fn claim_key(
     .bind(&key.scope)
     .bind(&key.key)
     .bind(sha256(&key.request))
-    .bind(&key.answer)
+    .bind(&key.response)
     .bind(Time::now().as_millis())
     .execute(writing.connection().await?)
     .await?;
@@ -301,7 +301,7 @@ pub(crate) async fn remove_old_keys(writing: &mut Writing) -> Result<(), StoreEr
 fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> {
     let digest: &str = row.try_get("digest")?;
     if digest != sha256(request) {
-        return Err(StoreError::KeyReused);
+        return Err(StoreError::IdempotencyKeyReused);
     }
     Ok(row.try_get("answer")?)
 }

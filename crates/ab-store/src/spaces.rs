@@ -57,18 +57,25 @@ pub struct RunUpdate {
     pub is_run_changed: bool,
     pub events: Vec<RunEventRecord>,
     /// The number of the operation that is performed next, and the JSON record of its start.
-    pub started: Option<(u32, String)>,
+    pub started_operation: Option<(u32, String)>,
     /// The approval that the run now waits for.
-    pub asked: Option<Approval>,
+    pub requested_approval: Option<Approval>,
     /// The granted approval that permits the operation. It is marked as used.
-    pub used: Option<ApprovalId>,
+    pub used_approval: Option<ApprovalId>,
 }
 
 impl RunUpdate {
     /// Creates a step that stores the run and nothing else.
     pub fn new(run: Run) -> Self {
         let (is_run_changed, events) = (true, Vec::new());
-        Self { run, is_run_changed, events, started: None, asked: None, used: None }
+        Self {
+            run,
+            is_run_changed,
+            events,
+            started_operation: None,
+            requested_approval: None,
+            used_approval: None,
+        }
     }
 }
 
@@ -93,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key was used with another request.
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used with another request.
     pub async fn create_space(
         &self,
         space: Space,
@@ -194,7 +201,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key was used with another request. [`StoreError::NotFound`]
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used with another request. [`StoreError::NotFound`]
     /// if the space is destroyed.
     pub async fn create_run(
         &self,
@@ -317,7 +324,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] if the approval was already used. [`StoreError::TooLarge`] if an
+    /// [`StoreError::AlreadyDecided`] if the approval was already used. [`StoreError::TooLarge`] if an
     /// event is too large. If it fails, nothing of the step is stored.
     pub async fn update_run(&self, step: RunUpdate) -> Result<(), StoreError> {
         self.queue_run_update(step).await?.await
@@ -374,7 +381,14 @@ async fn insert_run(
 }
 
 async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), StoreError> {
-    let RunUpdate { run, is_run_changed, events, started, asked, used } = step;
+    let RunUpdate {
+        run,
+        is_run_changed,
+        events,
+        started_operation: started,
+        requested_approval: asked,
+        used_approval: used,
+    } = step;
     let id = run.id.to_string();
     let mut records = Vec::with_capacity(events.len() + 1);
     for RunEventRecord { number, at, json } in events {

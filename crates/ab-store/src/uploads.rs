@@ -54,7 +54,7 @@ pub struct UploadLimits {
     pub url_lifetime: Duration,
     /// How long a request may send no content. After that the request ends, and another request can
     /// continue the upload.
-    pub silence: Duration,
+    pub idle_timeout: Duration,
 }
 
 impl Default for UploadLimits {
@@ -65,7 +65,7 @@ impl Default for UploadLimits {
             max_uploads: 256,
             lifetime: Duration::from_secs(60 * 60),
             url_lifetime: Duration::from_secs(15 * 60),
-            silence: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(20),
         }
     }
 }
@@ -106,8 +106,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`UploadRefusal::TooMany`] or [`UploadRefusal::TotalTooLarge`] if a limit would be exceeded.
-    /// [`StoreError::KeyReused`] if the key was used with another request.
+    /// [`UploadRefusal::TooManyUploads`] or [`UploadRefusal::TotalTooLarge`] if a limit would be exceeded.
+    /// [`StoreError::IdempotencyKeyReused`] if the key was used with another request.
     pub async fn create_upload(
         &self,
         owner: String,
@@ -116,7 +116,7 @@ impl Store {
         key: Option<IdempotencyRecord>,
     ) -> Result<UploadRecord, StoreError> {
         let id = UploadId::generate();
-        let key = key.map(|key| IdempotencyRecord { answer: id.to_string(), ..key });
+        let key = key.map(|key| IdempotencyRecord { response: id.to_string(), ..key });
         let now = Time::now();
         let id = self
             .write(move |writing| {
@@ -189,8 +189,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is no such upload. [`UploadRefusal::Busy`],
-    /// [`UploadRefusal::Complete`], [`UploadRefusal::Used`] or [`UploadRefusal::Offset`] if the
+    /// [`StoreError::NotFound`] if there is no such upload. [`UploadRefusal::BeingWritten`],
+    /// [`UploadRefusal::Complete`], [`UploadRefusal::Used`] or [`UploadRefusal::WrongOffset`] if the
     /// state of the upload does not allow the content.
     pub async fn write_upload(
         &self,
@@ -440,7 +440,7 @@ async fn check_limits(
                WHERE used = 0 OR id IN (SELECT upload FROM upload_uses)";
     let row = sqlx::query(sql).fetch_one(writing.connection().await?).await?;
     if unsigned(row.try_get("number")?) >= limits.max_uploads {
-        return Err(UploadRefusal::TooMany { limit: limits.max_uploads }.into());
+        return Err(UploadRefusal::TooManyUploads { limit: limits.max_uploads }.into());
     }
     let bytes = unsigned(row.try_get("bytes")?);
     if bytes.saturating_add(size) > limits.max_total_bytes {
@@ -481,6 +481,6 @@ fn file_failed(error: std::io::Error) -> StoreError {
 
 impl From<UploadRefusal> for StoreError {
     fn from(refusal: UploadRefusal) -> Self {
-        Self::Upload(refusal)
+        Self::UploadRefused(refusal)
     }
 }

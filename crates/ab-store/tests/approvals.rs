@@ -74,7 +74,7 @@ async fn of_many_decisions_one_counts() {
     for attempt in racing {
         match attempt.await.expect("a task") {
             Ok(approval) => decided.push(approval),
-            Err(StoreError::Decided(_)) => {}
+            Err(StoreError::AlreadyDecided(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -131,7 +131,7 @@ async fn pending_approvals_expire_with_their_time_or_their_session() {
     expired.expect("expire");
     assert_eq!(waited.expect("expired").status, ApprovalStatus::Expired);
     let error = scratch.store.decide_approval(late, yes(), by("ana")).await.expect_err("too late");
-    assert!(matches!(error, StoreError::Decided(_)), "{error}");
+    assert!(matches!(error, StoreError::AlreadyDecided(_)), "{error}");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_decision_after_the_expiry_is_refused_and_the_approval_is_expired() {
     let session = stored(&scratch.store, "a").await;
     let id = ask_overdue(&scratch.store, session).await;
     let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("too late");
-    let StoreError::Decided(late) = error else { panic!("{error}") };
+    let StoreError::AlreadyDecided(late) = error else { panic!("{error}") };
     assert_eq!(late.status, ApprovalStatus::Expired);
     assert_eq!(scratch.store.get_approval(id).await.expect("read"), *late);
     assert_eq!(pending(&scratch.store, session).await, 0);
@@ -175,14 +175,14 @@ async fn what_is_not_shown_whole_can_only_be_denied() {
     let id = approval.id;
     scratch.store.add_approval(approval).await.expect("ask");
     let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("cut");
-    assert!(matches!(error, StoreError::Incomplete(_)), "{error}");
+    assert!(matches!(error, StoreError::SubjectNotFullyShown(_)), "{error}");
     let denied = scratch.store.decide_approval(id, no("unseen"), by("ana")).await.expect("deny");
     assert_eq!(denied.status, ApprovalStatus::Denied);
 }
 
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> UseDecisionError {
     match outcome.expect_err("refused") {
-        StoreError::Grant(refusal) => refusal,
+        StoreError::UseDecision(refusal) => refusal,
         other => panic!("{other}"),
     }
 }
@@ -205,21 +205,21 @@ async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
     store.decide_approval(id, yes(), by("ana")).await.expect("approve");
     let forged = using(ApprovalId::generate(), space, "d").await.expect_err("forged");
     assert!(matches!(forged, StoreError::NotFound), "{forged}");
-    assert_eq!(refusal(using(id, other, "d").await), UseDecisionError::Foreign);
+    assert_eq!(refusal(using(id, other, "d").await), UseDecisionError::DifferentOwner);
     let session = ApprovalOwner::Session(SessionId::generate());
     assert_eq!(
         refusal(store.use_decision_of_approval(id, session, "d".to_owned()).await),
-        UseDecisionError::Foreign
+        UseDecisionError::DifferentOwner
     );
-    assert_eq!(refusal(using(id, space, "e").await), UseDecisionError::Changed);
+    assert_eq!(refusal(using(id, space, "e").await), UseDecisionError::DifferentOperation);
     // Of two at once one gets it.
     let (one, other) = tokio::join!(using(id, space, "d"), using(id, space, "d"));
     assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
-    assert_eq!(refusal(if one.is_ok() { other } else { one }), UseDecisionError::Used);
+    assert_eq!(refusal(if one.is_ok() { other } else { one }), UseDecisionError::AlreadyUsed);
     let scratch = scratch.reopen().await;
     let scope = ApprovalOwner::Space(space);
     let again = scratch.store.use_decision_of_approval(id, scope.clone(), "d".to_owned()).await;
-    assert_eq!(refusal(again), UseDecisionError::Used);
+    assert_eq!(refusal(again), UseDecisionError::AlreadyUsed);
     let late = Approval {
         id: ApprovalId::generate(),
         status: ApprovalStatus::Approved,
@@ -277,7 +277,7 @@ async fn take_answer_once(store: &Store, session: SessionId, id: ApprovalId) {
     let take =
         || store.use_decision_of_approval(id, ApprovalOwner::Session(session), "d".to_owned());
     take().await.expect("take the answer");
-    assert_eq!(refusal(take().await), UseDecisionError::Used);
+    assert_eq!(refusal(take().await), UseDecisionError::AlreadyUsed);
 }
 
 #[tokio::test]
@@ -372,11 +372,11 @@ async fn a_program_that_asks_again_finds_its_approval_until_it_used_the_answer()
         )
     };
     let foreign = take(&of_program("b", "d"), "d").await;
-    assert_eq!(refusal(foreign), UseDecisionError::Foreign);
+    assert_eq!(refusal(foreign), UseDecisionError::DifferentOwner);
     let mine = of_program("a", "d");
-    assert_eq!(refusal(take(&mine, "e").await), UseDecisionError::Changed);
+    assert_eq!(refusal(take(&mine, "e").await), UseDecisionError::DifferentOperation);
     take(&mine, "d").await.expect("take the answer");
-    assert_eq!(refusal(take(&mine, "d").await), UseDecisionError::Used);
+    assert_eq!(refusal(take(&mine, "d").await), UseDecisionError::AlreadyUsed);
     let next = store.request_approval(of_program("a", "d")).await.expect("ask");
     assert!(next.is_new && next.approval.id != id);
 }

@@ -54,7 +54,7 @@ pub(crate) fn new_session(session: Session) -> NewSession {
         record: SessionRecord { session, progress },
         events,
         idempotency: None,
-        takes_over: None,
+        continues_session: None,
     }
 }
 

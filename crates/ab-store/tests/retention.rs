@@ -107,8 +107,10 @@ async fn workspace_that_is_being_removed_cannot_be_continued() {
     assert_eq!(listed.iter().map(|it| it.session).collect::<Vec<_>>(), [ended]);
 
     // Another session continues first: then the workspace stays.
-    let continuing =
-        |before: SessionId| NewSession { takes_over: Some(before), ..new_session(session("c")) };
+    let continuing = |before: SessionId| NewSession {
+        continues_session: Some(before),
+        ..new_session(session("c"))
+    };
     let next = continuing(ended);
     let next_id = next.record.session.id;
     store.create_session(next).await.expect("continue");
@@ -122,7 +124,7 @@ async fn workspace_that_is_being_removed_cannot_be_continued() {
     // The removal begins first: then no session continues.
     assert!(store.begin_workspace_removal(listed[0].clone()).await.expect("begin"));
     let error = store.create_session(continuing(next_id)).await.expect_err("removed");
-    assert!(matches!(error, StoreError::NoWorkspace), "{error}");
+    assert!(matches!(error, StoreError::NoWorkspaceToContinue), "{error}");
     assert_eq!(store.ended_workspaces().await.expect("list"), []);
     let scratch = scratch.reopen().await;
     let begun = scratch.store.begun_workspace_removals().await.expect("list");

@@ -90,7 +90,7 @@ fn keyed(request: &str) -> NewSession {
         scope: "ana".to_owned(),
         key: "key-1".to_owned(),
         request: request.as_bytes().to_vec(),
-        answer,
+        response: answer,
     });
     NewSession { idempotency, ..new_session(session) }
 }
@@ -116,7 +116,7 @@ async fn a_repeated_request_gets_the_first_answer() {
     assert_eq!(created, 1);
     let scratch = scratch.reopen().await;
     let again = scratch.store.create_session(keyed("request")).await.expect("the same request");
-    let CreateSessionOutcome::Existing { answer: stored } = again else { panic!("made twice") };
+    let CreateSessionOutcome::Existing { response: stored } = again else { panic!("made twice") };
     assert_ne!(stored, answer);
     let (_, total) = scratch
         .store
@@ -131,7 +131,7 @@ async fn a_key_with_another_request_is_a_conflict() {
     let scratch = scratch().await;
     scratch.store.create_session(keyed("one")).await.expect("create");
     let error = scratch.store.create_session(keyed("two")).await.expect_err("another request");
-    assert!(matches!(error, StoreError::KeyReused), "{error}");
+    assert!(matches!(error, StoreError::IdempotencyKeyReused), "{error}");
     let mut elsewhere = keyed("two");
     if let Some(key) = &mut elsewhere.idempotency {
         key.scope = "bob".to_owned();

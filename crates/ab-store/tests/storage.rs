@@ -55,7 +55,7 @@ fn an_open_directory_is_closed_only_if_it_is_ours() {
     let used = open("used");
     fs::write(used.join("letter.txt"), "x").expect("write");
     let error = DataDir::open(&used).expect_err("a directory of others");
-    assert!(matches!(error, StoreError::OpenDataDir { .. }), "{error}");
+    assert!(matches!(error, StoreError::DataDirNotPrivate { .. }), "{error}");
     assert_eq!(mode(&used), 0o755);
 }
 
@@ -103,7 +103,7 @@ async fn api_keys_are_stored_as_digests_and_revoked_once() {
     let first = key("ci");
     scratch.store.create_api_key(first.clone(), secret).await.expect("create");
     let error = scratch.store.create_api_key(key("ci"), "other").await.expect_err("taken");
-    assert!(matches!(error, StoreError::Exists), "{error}");
+    assert!(matches!(error, StoreError::AlreadyExists), "{error}");
     let scratch = scratch.reopen().await;
     let owner = |secret: &'static str| scratch.store.token_owner(secret);
     let known = Some(AccessTokenOwner::ApiKey("ci".to_owned()));

@@ -19,7 +19,7 @@ const LIMITS: UploadLimits = UploadLimits {
     max_uploads: 3,
     lifetime: Duration::from_secs(60),
     url_lifetime: Duration::from_secs(60),
-    silence: Duration::from_secs(60),
+    idle_timeout: Duration::from_secs(60),
 };
 
 fn request(size: u64) -> UploadRequest {
@@ -45,7 +45,7 @@ async fn send(
 
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> UploadRefusal {
     match outcome.expect_err("refused") {
-        StoreError::Upload(refusal) => refusal,
+        StoreError::UploadRefused(refusal) => refusal,
         error => panic!("{error}"),
     }
 }
@@ -66,14 +66,14 @@ async fn content_arrives_in_pieces_over_a_restart() {
     let mut lost = scratch.store.write_upload(id, UploadStart::At(4), LIMITS).await.expect("open");
     lost.write(b"45").await.expect("collected");
     let busy = scratch.store.write_upload(id, UploadStart::At(4), LIMITS).await;
-    assert_eq!(refusal(busy), UploadRefusal::Busy);
+    assert_eq!(refusal(busy), UploadRefusal::BeingWritten);
     drop(lost);
     scratch = scratch.reopen().await;
     scratch.store.remove_expired_uploads(Time::now()).await.expect("sweep");
     let store = &scratch.store;
     assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 4);
     let wrong = send(store, id, UploadStart::At(5), b"x").await;
-    assert_eq!(refusal(wrong), UploadRefusal::Offset { expected: 4 });
+    assert_eq!(refusal(wrong), UploadRefusal::WrongOffset { expected: 4 });
     let long = send(store, id, UploadStart::At(4), b"456789+").await;
     assert_eq!(refusal(long), UploadRefusal::TooLong { size: 10 });
     let whole = send(store, id, UploadStart::At(4), b"456789").await.expect("the rest");
@@ -83,7 +83,7 @@ async fn content_arrives_in_pieces_over_a_restart() {
     // A repeated last request is harmless; other content is refused.
     let again = send(store, id, UploadStart::At(10), b"").await.expect("nothing more");
     assert_eq!(again.upload.status, UploadStatus::Complete);
-    let replaced = send(store, id, UploadStart::Whole, b"x").await;
+    let replaced = send(store, id, UploadStart::FromBeginning, b"x").await;
     assert_eq!(refusal(replaced), UploadRefusal::Complete);
     // What a kill on a full disk may leave: the row without its file.
     fs::remove_file(scratch.dir.path().join("data/uploads").join(id.to_string())).expect("remove");
@@ -103,21 +103,22 @@ async fn content_with_a_wrong_digest_and_broken_archives_are_dropped() {
     let digest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     let checked = UploadRequest { digest: Some(digest.to_owned()), ..request(5) };
     let id = made(store, checked).await.upload.id;
-    let wrong = send(store, id, UploadStart::Whole, b"hallo").await;
-    assert!(matches!(refusal(wrong), UploadRefusal::Digest { .. }));
+    let wrong = send(store, id, UploadStart::FromBeginning, b"hallo").await;
+    assert!(matches!(refusal(wrong), UploadRefusal::DigestMismatch { .. }));
     assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 0);
-    let right = send(store, id, UploadStart::Whole, b"hello").await.expect("the digest fits");
+    let right =
+        send(store, id, UploadStart::FromBeginning, b"hello").await.expect("the digest fits");
     assert_eq!(right.upload.status, UploadStatus::Complete);
 
     let archive = UploadRequest { kind: UploadKind::Tar, ..request(600) };
     let id = made(store, archive).await.upload.id;
-    let wrong = send(store, id, UploadStart::Whole, &[b'x'; 600]).await;
-    assert!(matches!(refusal(wrong), UploadRefusal::Archive { .. }));
+    let wrong = send(store, id, UploadStart::FromBeginning, &[b'x'; 600]).await;
+    assert!(matches!(refusal(wrong), UploadRefusal::InvalidArchive { .. }));
     assert_eq!(store.get_upload(id).await.expect("kept").upload.offset, 0);
     let empty = UploadRequest { kind: UploadKind::File, ..request(0) };
     let id = made(store, empty).await.upload.id;
     assert_eq!(store.get_upload(id).await.expect("open").upload.status, UploadStatus::Open);
-    let sent = send(store, id, UploadStart::Whole, b"").await.expect("an empty file");
+    let sent = send(store, id, UploadStart::FromBeginning, b"").await.expect("an empty file");
     assert_eq!(sent.upload.status, UploadStatus::Complete);
 }
 
@@ -132,7 +133,7 @@ async fn uploads_are_bounded_in_number_and_size() {
     assert_eq!(refusal(large), UploadRefusal::TotalTooLarge { limit: 1500 });
     create(1).await.expect("the second");
     create(1).await.expect("the third");
-    assert_eq!(refusal(create(1).await), UploadRefusal::TooMany { limit: 3 });
+    assert_eq!(refusal(create(1).await), UploadRefusal::TooManyUploads { limit: 3 });
     store.remove_upload(first).await.expect("remove");
     assert!(matches!(store.remove_upload(first).await, Err(StoreError::NotFound)));
     create(1000).await.expect("there is room again");
@@ -143,7 +144,7 @@ async fn expired_uploads_and_leftover_files_are_removed() {
     let scratch = scratch().await;
     let store = &scratch.store;
     let id = made(store, request(2)).await.upload.id;
-    send(store, id, UploadStart::Whole, b"ab").await.expect("complete");
+    send(store, id, UploadStart::FromBeginning, b"ab").await.expect("complete");
     let expires = store.get_upload(id).await.expect("kept").upload.expires_at;
     let stray = scratch.dir.path().join("data/uploads/upload-stray");
     fs::write(&stray, "left by a kill").expect("write");
@@ -169,7 +170,7 @@ async fn file_of_a_used_upload_is_kept_until_its_sessions_have_their_workspaces(
     };
     let early = store.create_session(new_session(with_upload("early"))).await;
     assert_eq!(refusal(early), UploadRefusal::NotUsable(id));
-    send(store, id, UploadStart::Whole, b"ab").await.expect("complete");
+    send(store, id, UploadStart::FromBeginning, b"ab").await.expect("complete");
     let mut group = [with_upload("one"), with_upload("two")];
     let first = group[0].id;
     for (number, session) in (1..).zip(&mut group) {

@@ -37,7 +37,7 @@ pub async fn supports_detached(backend: &Backend) -> bool {
     if !supports_commands(backend).await {
         return false;
     }
-    if backend.info().capabilities.detached {
+    if backend.info().capabilities.detached_processes {
         return true;
     }
     let refused = expect_error(

@@ -32,8 +32,11 @@ pub fn listing_paths(listing: &Listing) -> Vec<&str> {
 
 /// All paths of the workspace with their kinds, in path order.
 pub async fn list_tree(backend: &Backend) -> Vec<(String, FileKind)> {
-    let whole =
-        ListOptions { depth: usize::MAX, detail: EntryDetailLevel::Kind, ..ListOptions::default() };
+    let whole = ListOptions {
+        max_depth: usize::MAX,
+        detail: EntryDetailLevel::Kind,
+        ..ListOptions::default()
+    };
     let listing = backend.list(".", whole).await.unwrap();
     assert_eq!(listing.truncated, None, "the tree was cut");
     listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()

@@ -158,8 +158,12 @@ impl ScriptedGuard {
 }
 
 fn refusal(gate: usize, verb: Verb) -> Error {
-    Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, format!("gate {gate} is shut"))
-        .with_verb(verb)
+    Error::new(
+        ErrorCode::DangerousOperation,
+        ErrorKind::DeniedByPolicy,
+        format!("gate {gate} is shut"),
+    )
+    .with_verb(verb)
 }
 
 impl Guard for ScriptedGuard {
@@ -196,7 +200,7 @@ impl Guard for ScriptedGuard {
 
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         let end = match outcome.result {
-            CallResult::Done => RecordedCallOutcome::Done,
+            CallResult::Succeeded => RecordedCallOutcome::Done,
             CallResult::Failed(error) => RecordedCallOutcome::Failed(error.kind()),
             CallResult::Cancelled => RecordedCallOutcome::Cancelled,
         };

@@ -90,7 +90,7 @@ impl JsonEndpoint {
             return Ok(());
         }
         let message = format!("{} answered with {}", self.name, head.status);
-        Err(Error::new(ErrorCode::WriteFailed, ErrorKind::Failed, message))
+        Err(Error::new(ErrorCode::WriteFailed, ErrorKind::CommandFailed, message))
     }
 }
 

@@ -18,7 +18,7 @@
 //! let tenant = backend.scope("tenants/ada", ScopeOptions::default())?;
 //! tenant.write("notes.txt", "mine").await?;
 //! let refused = tenant.read("../../src/app.py").await.unwrap_err();
-//! assert_eq!(refused.kind(), ErrorKind::Escape);
+//! assert_eq!(refused.kind(), ErrorKind::PathEscape);
 //!
 //! assert_eq!(backend.readdir(".").await?, ["src", "tenants"]);
 //! backend.destroy().await?;
@@ -91,10 +91,10 @@ fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator>
         && exec.cache_dir.is_none()
         && exec.home.is_none()
         && exec.mounts.is_empty()
-        && exec.accept_unenforced.is_empty()
+        && exec.allowed_unenforced.is_empty()
         && exec.bwrap.is_none()
         && exec.limits == ExecLimits::default()
-        && options.aliases.is_empty();
+        && options.root_aliases.is_empty();
     let root = std::path::absolute(root).ok()?;
     let root = root.to_str().filter(|_| plain)?;
     let shell = match exec.shell {

@@ -27,13 +27,13 @@ use crate::mcp::elsewhere::Place;
 
 pub use ab_core::{LostCallEffect, LostCallId};
 pub use ab_remote::client::{
-    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, HostKeyCheck,
-    HostKeyFingerprint, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
+    ByteStream, CleartextTokenPolicy, Connector, Credential, HostKeyCheck, HostKeyFingerprint,
+    HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy, RemoteClientSettings,
     RemoteDriver, RemoteEndpoint, RequestHeaders, SecretText, SshEndpoint, TrustRoots,
     WebSocketEndpoint, WebSocketUrl,
 };
 
-/// Opens the workspace at a URL. See [`ClientSettings::parse`] for URLs. Does not connect yet.
+/// Opens the workspace at a URL. See [`RemoteClientSettings::parse`] for URLs. Does not connect yet.
 pub fn remote(url: &str) -> Result<Backend> {
     remote_with(RemoteConfig::parse(url)?)
 }
@@ -45,10 +45,10 @@ pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     Ok(Backend::with_options(Arc::new(RemoteDriver::new(settings)?), assembly))
 }
 
-/// The configuration of a remote workspace. The defaults are in the table of [`ClientSettings`].
+/// The configuration of a remote workspace. The defaults are in the table of [`RemoteClientSettings`].
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    pub settings: ClientSettings,
+    pub settings: RemoteClientSettings,
     /// Actor, journal and other guards on the client side. The guards of the server apply in
     /// addition.
     pub backend_options: BackendOptions,
@@ -56,13 +56,16 @@ pub struct RemoteConfig {
 
 impl RemoteConfig {
     pub fn new(endpoint: RemoteEndpoint) -> Self {
-        Self { settings: ClientSettings::new(endpoint), backend_options: BackendOptions::default() }
+        Self {
+            settings: RemoteClientSettings::new(endpoint),
+            backend_options: BackendOptions::default(),
+        }
     }
 
     /// Parses a URL: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
         Ok(Self {
-            settings: ClientSettings::parse(url)?,
+            settings: RemoteClientSettings::parse(url)?,
             backend_options: BackendOptions::default(),
         })
     }
@@ -82,7 +85,7 @@ impl RemoteConfig {
 
     /// Sets whether the token may be sent to another host without TLS. By default this is refused.
     pub fn cleartext_token_policy(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
-        self.web_socket("a token")?.token_in_clear = choice;
+        self.web_socket("a token")?.cleartext_token_policy = choice;
         Ok(self)
     }
 
@@ -100,7 +103,7 @@ impl RemoteConfig {
 
     /// Sets the certificate authorities that are trusted for a `wss` server.
     pub fn trust_roots(mut self, roots: TrustRoots) -> Result<Self> {
-        self.web_socket("roots of trust")?.roots = roots;
+        self.web_socket("roots of trust")?.trust_roots = roots;
         Ok(self)
     }
 

@@ -85,7 +85,7 @@ pub struct ServeClientSettings {
     pub url: String,
     pub token: Option<SecretText>,
     /// Whether the token may be sent to another machine without TLS.
-    pub token_in_clear: CleartextTokenPolicy,
+    pub cleartext_token_policy: CleartextTokenPolicy,
     /// The certificate authorities that are trusted for an `https` server.
     pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
@@ -100,7 +100,7 @@ impl ServeClientSettings {
         Self {
             url: url.into(),
             token: None,
-            token_in_clear: CleartextTokenPolicy::default(),
+            cleartext_token_policy: CleartextTokenPolicy::default(),
             trust_roots: TrustRoots::default(),
             connect_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(30),
@@ -163,8 +163,8 @@ impl ServeClient {
         };
         let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(url)?);
         socket.token.clone_from(&settings.token);
-        socket.token_in_clear = settings.token_in_clear;
-        socket.roots = settings.trust_roots;
+        socket.cleartext_token_policy = settings.cleartext_token_policy;
+        socket.trust_roots = settings.trust_roots;
         socket.check_cleartext_credentials()?;
         let header = |what: &str, text: &str| {
             HeaderValue::from_str(text).map_err(|_| refuse(&format!("{what} cannot be sent")))

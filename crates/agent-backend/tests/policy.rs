@@ -21,12 +21,12 @@ async fn dangerous_commands_are_prevented_by_default() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("keep"), "kept").unwrap();
     let backend = agent_backend::local_with(config(root.path())).unwrap();
-    let error = expect_error(backend.exec("rm -rf *").await, ErrorKind::Denied);
+    let error = expect_error(backend.exec("rm -rf *").await, ErrorKind::DeniedByPolicy);
     assert_eq!((error.code(), error.command()), (ErrorCode::DangerousOperation, Some("rm -rf *")));
     assert!(error.hint().is_some(), "it says what to do instead");
-    let error = expect_error(backend.exec("cd .. && ls").await, ErrorKind::Denied);
+    let error = expect_error(backend.exec("cd .. && ls").await, ErrorKind::DeniedByPolicy);
     assert_eq!(error.code(), ErrorCode::UnsafeCommand);
-    expect_error(backend.exec("echo 'open").await, ErrorKind::Denied);
+    expect_error(backend.exec("echo 'open").await, ErrorKind::DeniedByPolicy);
     assert_eq!(std::fs::read(root.path().join("keep")).unwrap(), b"kept");
     let output = backend.exec("cd . && cat keep").await.unwrap();
     assert_eq!(&output.stdout.bytes[..], b"kept");
@@ -43,7 +43,7 @@ async fn software_looks_at_words_whatever_the_profile() {
     let backend = agent_backend::local_with(config).unwrap();
     backend.exec("cat < /dev/null > made; cat ~/made").await.unwrap();
     for line in ["cat /etc/hostname", "ls ..", "cat 'made", "bash -c \"cat ../$X\""] {
-        let error = expect_error(backend.exec(line).await, ErrorKind::Denied);
+        let error = expect_error(backend.exec(line).await, ErrorKind::DeniedByPolicy);
         assert_eq!((error.code(), error.command()), (ErrorCode::UnsafeCommand, Some(line)));
     }
     backend.destroy().await.unwrap();
@@ -59,7 +59,7 @@ async fn prevention_can_be_switched_off() {
     off.destroy().await.unwrap();
     let on =
         agent_backend::local_with(config(root.path()).prevent_dangerous_commands(true)).unwrap();
-    expect_error(on.exec("eval 'echo run'").await, ErrorKind::Denied);
+    expect_error(on.exec("eval 'echo run'").await, ErrorKind::DeniedByPolicy);
     on.destroy().await.unwrap();
 }
 
@@ -79,7 +79,7 @@ async fn profiles_rules_and_people_are_settings() {
     let mut strict = config(root.path());
     strict.policy.profile = PolicyProfile::Strict;
     let strict = agent_backend::local_with(strict).unwrap();
-    expect_error(strict.exec("true && true").await, ErrorKind::Denied);
+    expect_error(strict.exec("true && true").await, ErrorKind::DeniedByPolicy);
     strict.exec("true").await.unwrap();
     let effective = strict.effective_policy().await.unwrap();
     let commands =
@@ -94,7 +94,7 @@ async fn profiles_rules_and_people_are_settings() {
     let mut asking = config(root.path());
     asking.policy.rules = PolicyRuleFile::from_toml(text).unwrap();
     let nobody = agent_backend::local_with(asking.clone()).unwrap();
-    expect_error(nobody.exec("true").await, ErrorKind::Denied);
+    expect_error(nobody.exec("true").await, ErrorKind::DeniedByPolicy);
     nobody.destroy().await.unwrap();
     asking.policy.approver = Arc::new(Agreeable);
     let somebody = agent_backend::local_with(asking).unwrap();
@@ -111,7 +111,7 @@ async fn a_scope_cannot_name_its_neighbour() {
     tenant.write("own", "y").await.unwrap();
     let neighbour = root.path().canonicalize().unwrap().join("b/secret");
     for command in ["cat ../b/secret".to_owned(), format!("cat '{}'", neighbour.display())] {
-        expect_error(tenant.exec(&command).await, ErrorKind::Denied);
+        expect_error(tenant.exec(&command).await, ErrorKind::DeniedByPolicy);
     }
     tenant.exec("cat own").await.unwrap();
     backend.destroy().await.unwrap();

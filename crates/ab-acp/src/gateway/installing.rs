@@ -16,7 +16,7 @@ pub struct AgentProgram {
     /// The version, if it is known.
     pub version: Option<String>,
     /// Whether the agent was already installed, so that nothing was done.
-    pub was_there: bool,
+    pub already_installed: bool,
 }
 
 /// Where the program of an agent comes from.
@@ -63,7 +63,7 @@ impl AgentResolver {
             path,
             origin: AgentProgramOrigin::Host,
             version: None,
-            was_there: true,
+            already_installed: true,
         };
         if let Some(launcher) = self.launcher(name) {
             return Ok(of_host(launcher));
@@ -79,7 +79,7 @@ impl AgentResolver {
                 path,
                 origin: AgentProgramOrigin::Registry,
                 version,
-                was_there,
+                already_installed: was_there,
             });
         }
         if !self.is_installed(entry) {
@@ -133,13 +133,15 @@ impl AgentResolver {
             return Err(AgentGatewayError::InstallFailed { agent: agent.clone(), why, said: None });
         };
         let mut tell = |step: InstallStep| match step {
-            InstallStep::Waiting => tracing::info!(agent, "waiting for another installation"),
+            InstallStep::WaitingForOtherInstall => {
+                tracing::info!(agent, "waiting for another installation")
+            }
             InstallStep::Fetching { package, version, megabytes } => {
                 tracing::info!(agent, package, version, megabytes, "installing an agent");
             }
         };
         match directory.install(entry, &self.host, again, &mut tell).await {
-            Ok(installation) => Ok(installation.was_there),
+            Ok(installation) => Ok(installation.already_installed),
             Err(error) => {
                 tracing::warn!(agent, %error, "cannot install an agent");
                 let said = error.npm_output().map(str::to_owned);

@@ -38,7 +38,7 @@ pub struct AgentSandboxSettings {
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
     /// If set, no agent is started, and requests fail with this reason.
-    pub refusal: Option<String>,
+    pub disabled_reason: Option<String>,
 }
 
 /// The directories of one server. They are kept when its process ends, so that a restarted agent
@@ -68,7 +68,7 @@ impl AgentSandboxSettings {
     /// Chooses the directory for the home and the working directory of a new server. Fails if the
     /// settings refuse to start agents.
     pub(super) fn place(&self) -> Result<ServerDirs> {
-        if let Some(why) = &self.refusal {
+        if let Some(why) = &self.disabled_reason {
             return Err(Error::new(
                 ErrorCode::InvalidConfiguration,
                 ErrorKind::Invalid,
@@ -134,7 +134,7 @@ impl AgentSandboxSettings {
         workspace: &LocalWorkspace,
         agent: &AgentLaunchPlan,
     ) -> Result<LaunchedProgram> {
-        let mut launch = launch::request(&agent.entry, &agent.setup)?;
+        let mut launch = launch::request(&agent.entry, &agent.launch_options)?;
         for hidden in &self.hidden_paths {
             launch.restrictions.hidden.push(workspace.backend.parse_path(hidden)?);
         }

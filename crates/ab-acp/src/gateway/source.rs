@@ -21,7 +21,7 @@ use crate::launch::AgentLaunchOptions;
 pub struct AgentResolver {
     pub catalog: AgentCatalog,
     /// The running binary, for entries that use it as their program.
-    pub own_binary: Option<PathBuf>,
+    pub own_executable: Option<PathBuf>,
     /// The variables and login files of this machine that entries may name.
     pub host: HostEnvironment,
     /// Variables for every agent. Variables of an entry take precedence over them. `HOME` is an
@@ -70,7 +70,7 @@ pub enum AgentLookupResult {
 #[derive(Clone, Debug)]
 pub struct AgentLaunchPlan {
     pub entry: AgentCatalogEntry,
-    pub setup: AgentLaunchOptions,
+    pub launch_options: AgentLaunchOptions,
     /// Login files of the operator, to copy into the agent's private home.
     pub login_files: Vec<LoginFile>,
     /// Set if the agent needs one of its credentials and has none.
@@ -113,13 +113,13 @@ impl AgentResolver {
         }
         let missing_credential = agent_readiness::missing_credential(&given.entry, &self.host);
         let setup = AgentLaunchOptions {
-            own_binary: self.own_binary.clone(),
+            own_executable: self.own_executable.clone(),
             credentials: given.credentials,
             ..AgentLaunchOptions::default()
         };
         AgentLookupResult::Ready(Box::new(AgentLaunchPlan {
             entry: given.entry,
-            setup,
+            launch_options: setup,
             login_files: given.login_files,
             missing_credential,
         }))
@@ -161,7 +161,7 @@ impl AgentResolver {
             None => entry.argv.first()?.clone(),
         };
         if program == crate::catalog::OWN_EXECUTABLE_PLACEHOLDER {
-            return self.own_binary.clone();
+            return self.own_executable.clone();
         }
         Some(PathBuf::from(program))
     }
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     fn source() -> AgentResolver {
-        AgentResolver { own_binary: Some("/opt/ab".into()), ..AgentResolver::default() }
+        AgentResolver { own_executable: Some("/opt/ab".into()), ..AgentResolver::default() }
     }
 
     async fn argv(source: &AgentResolver, name: &str) -> Vec<String> {

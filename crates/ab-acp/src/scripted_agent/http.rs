@@ -65,7 +65,7 @@ fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, McpHttpR
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| wrong("invalid path"))?;
     let name = format!("the MCP server at {authority}");
-    Ok((address.into(), McpHttpRequestTarget { uri: path, headers: map, name }))
+    Ok((address.into(), McpHttpRequestTarget { uri: path, headers: map, server_name: name }))
 }
 
 async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {

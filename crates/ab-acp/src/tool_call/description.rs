@@ -38,10 +38,10 @@ impl ToolCall {
 fn content_text(part: &ToolCallContent, tree: &Path) -> String {
     match part {
         ToolCallContent::Diff(diff) => {
-            let path = path_below(tree, &diff.path);
+            let path = path_relative_to(tree, &diff.path);
             let old = diff.old_text.as_deref().unwrap_or_default();
             let shown = unified_diff(path, old, &diff.new_text);
-            match shown.lines {
+            match shown.line_counts {
                 Some(_) => shown.text,
                 // Too large for a diff, so both texts are shown completely.
                 None => {
@@ -58,7 +58,7 @@ fn content_text(part: &ToolCallContent, tree: &Path) -> String {
 }
 
 fn location_text(location: &ToolCallLocation, tree: &Path) -> String {
-    let path = path_below(tree, &location.path);
+    let path = path_relative_to(tree, &location.path);
     match location.line {
         Some(line) => format!("{path}:{line}"),
         None => path.to_owned(),
@@ -66,6 +66,6 @@ fn location_text(location: &ToolCallLocation, tree: &Path) -> String {
 }
 
 /// The path relative to the workspace if it is inside, otherwise unchanged.
-pub fn path_below<'p>(tree: &Path, path: &'p str) -> &'p str {
+pub fn path_relative_to<'p>(tree: &Path, path: &'p str) -> &'p str {
     Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str).unwrap_or(path)
 }

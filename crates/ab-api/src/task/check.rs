@@ -71,7 +71,7 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
         agents: agents(&mut body, offers, &mut found),
         delivery: delivery(body.object("delivery", &mut found), default_delivery, &mut found),
         labels: labels(&mut body, &mut found),
-        keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.keep_open),
+        keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.default_keep_open),
         budget: budget(body.object("budget", &mut found), &mut found),
         attachments: attachments(&mut body, &mut found),
     };
@@ -213,7 +213,7 @@ pub(crate) fn check_url(
                 field,
                 "must be an https, http, ssh or git URL, user@host:path, or an absolute path",
             ),
-            Some(Place::Local) if !offers.local_repositories => found.add_unavailable(
+            Some(Place::Local) if !offers.allows_local_repositories => found.add_unavailable(
                 field,
                 "names a local path: only callers on this machine can use one",
             ),
@@ -301,7 +301,7 @@ fn runtime(
             "\"disabled\" needs the server's configuration to allow sessions without a sandbox",
         );
     }
-    let network = fields.choice("network", NETWORK_TYPES, found).unwrap_or(offers.network);
+    let network = fields.choice("network", NETWORK_TYPES, found).unwrap_or(offers.default_network);
     if network == NetworkMode::Shared && offers.refuses_shared_network {
         found.add_unavailable(
             fields.path("network"),
@@ -314,7 +314,7 @@ fn runtime(
     }
     fields.refuse_unavailable("devcontainerPath", found);
     let limits = resources(fields.object("resources", found), found);
-    if limits != RequestedLimits::default() && !offers.resource_limits {
+    if limits != RequestedLimits::default() && !offers.enforces_resource_limits {
         found.add_unavailable(fields.path("resources"), "is not available yet");
     }
     fields.end(found);
@@ -354,7 +354,7 @@ fn workspace(
             None => found.add_invalid(format!("{path}.{index}"), not_one_of(PROVIDERS)),
         }
     }
-    let is_offered = |provider: &SnapshotProvider| offers.providers.contains(provider);
+    let is_offered = |provider: &SnapshotProvider| offers.snapshot_providers.contains(provider);
     if !providers.is_empty() && !providers.iter().any(is_offered) {
         found.add_unavailable(&path, "names no provider that an executor has");
     }
@@ -410,7 +410,7 @@ fn agent(
     found: &mut FieldViolations,
 ) -> RequestedAgent {
     let kind = fields.required_text("type", found);
-    let kind = kind.map(|kind| offers.aliases.get(kind).map_or(kind, String::as_str));
+    let kind = kind.map(|kind| offers.agent_aliases.get(kind).map_or(kind, String::as_str));
     let versions = kind.and_then(|kind| offers.agents.get(kind));
     if let (Some(kind), None) = (kind, versions) {
         let known: Vec<&str> = offers.agents.keys().map(String::as_str).collect();
@@ -425,7 +425,8 @@ fn agent(
     {
         found.add_unavailable(fields.path("version"), "is not a version that this server has");
     }
-    let known = kind.and_then(|kind| offers.settings.get(kind)).map_or(&[][..], Vec::as_slice);
+    let known =
+        kind.and_then(|kind| offers.agent_settings.get(kind)).map_or(&[][..], Vec::as_slice);
     let path = fields.path("settings");
     let settings = match fields.map("settings", found) {
         Some(given) => check_settings(&path, given, known, found),

@@ -96,7 +96,7 @@ fn ended(number: usize) -> NewSession {
     session.status = SessionStatus::Completed;
     session.end_reason = Some(SessionEndReason::Done);
     let record = SessionRecord { session, progress: StoredSessionProgress::default() };
-    NewSession { record, events: Vec::new(), idempotency: None, takes_over: None }
+    NewSession { record, events: Vec::new(), idempotency: None, continues_session: None }
 }
 
 /// A server that has printed its notice.

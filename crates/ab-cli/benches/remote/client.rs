@@ -10,7 +10,7 @@ use ab_core::backend::GrepOptions;
 use ab_core::options::{
     ExistingContentHandling, FileAccess, FileCreationMode, ListOptions, OpenOptions,
 };
-use ab_remote::client::{ClientSettings, RemoteDriver};
+use ab_remote::client::{RemoteClientSettings, RemoteDriver};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};
 use tokio::net::TcpListener;
@@ -47,7 +47,7 @@ pub(crate) fn run(table: &mut Table, sshd: Option<&Path>, fixture: &Fixture) {
 }
 
 async fn connected(port: u16) -> Backend {
-    let settings = ClientSettings::parse(&format!("ws://127.0.0.1:{port}/ssh")).unwrap();
+    let settings = RemoteClientSettings::parse(&format!("ws://127.0.0.1:{port}/ssh")).unwrap();
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend
@@ -196,7 +196,7 @@ fn walks(table: &mut Table, runtime: &Runtime, port: u16, fixture: &Fixture) {
     let listed = (0..ROUNDS).map(|_| {
         runtime.block_on(async {
             let begun = Instant::now();
-            let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+            let options = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
             let listing = remote.list(TREE, options).await.unwrap();
             assert_eq!(listing.entries.len(), FILES + 100);
             begun.elapsed().as_secs_f64() * 1e3

@@ -59,5 +59,5 @@ async fn tar(
     }
     let why = output.stderr.lines().next().unwrap_or("it gave no reason");
     let message = format!("tar failed on {}: {why}", archive.display());
-    Err(Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, message).into())
+    Err(Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, message).into())
 }

@@ -267,5 +267,5 @@ pub(super) fn digest(path: &Path) -> Result<String, Failure> {
 }
 
 pub(super) fn failed(error: ab_store::StoreError) -> Failure {
-    Error::new(ErrorCode::ReadFailed, ErrorKind::Failed, error.to_string()).into()
+    Error::new(ErrorCode::ReadFailed, ErrorKind::CommandFailed, error.to_string()).into()
 }

@@ -15,8 +15,8 @@ use ab_acp::install::AgentInstallDir;
 use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent, launch_agent, toolchain_for_agent_path};
 use ab_acp::login_files::copy_login_files_to_agent_home;
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEventStream, PermissionAnswer,
-    PermissionOptionKind, PermissionQuestion, PromptPart, SessionSetup,
+    AcpClient, AcpError, AcpSessionId, AcpSessionSetup, AgentEvent, AgentEventStream,
+    PermissionAnswer, PermissionOptionKind, PermissionQuestion, PromptPart,
 };
 use ab_core::error::escape_unprintable;
 use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess};
@@ -207,16 +207,16 @@ impl Conversation {
     ) -> Result<Conversation, Failure> {
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
         let setup = AgentLaunchOptions {
-            own_binary: Some(own),
+            own_executable: Some(own),
             credentials: agent.credentials.clone(),
             ..AgentLaunchOptions::default()
         };
         let mut signals = Signals::watch();
         let entry = &agent.entry;
         let launched = launch_agent(&workspace.launcher, entry, &setup).await?;
-        let LaunchedAgent { client, events, launched: mut process } = launched;
+        let LaunchedAgent { client, events, program: mut process } = launched;
         let mut errors = ErrorTail { reader: process.stderr.take(), last: Vec::new() };
-        let setup = SessionSetup { cwd: root.display().to_string(), mcp_servers: Vec::new() };
+        let setup = AcpSessionSetup { cwd: root.display().to_string(), mcp_servers: Vec::new() };
         let opening = async {
             client.initialize().await?;
             match last {
@@ -525,5 +525,5 @@ fn ending(exit: &ab_core::process::ProcessExit) -> String {
 }
 
 fn told(message: String) -> Failure {
-    Failure::from(Error::new(ErrorCode::ExecError, ErrorKind::Failed, message))
+    Failure::from(Error::new(ErrorCode::ExecError, ErrorKind::CommandFailed, message))
 }

@@ -236,7 +236,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let settings = LocalExecSettings {
         limits: defaults::completed(asked),
         optional_limits: defaults::unasked(asked),
-        spool: daemon.limits.spooling(),
+        output_spool: daemon.limits.spooling(),
         ..daemon.sandbox.settings()?
     };
     let rules = daemon.rules.unattended()?;
@@ -362,8 +362,8 @@ impl Listening {
     fn bounds(&self) -> HttpServerLimits {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         HttpServerLimits {
-            connections: number(self.max_connections),
-            per_address: number(self.max_connections_per_address),
+            max_connections: number(self.max_connections),
+            max_connections_per_address: number(self.max_connections_per_address),
             ..HttpServerLimits::default()
         }
     }

@@ -93,8 +93,10 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         Err(failure) => return Err(failure),
     };
     let surroundings = HostFeatureProbeSettings {
-        path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
-        directory: std::path::absolute(&directory).unwrap_or(directory),
+        program_search_path: env::var_os("PATH")
+            .map(|path| env::split_paths(&path).collect())
+            .unwrap_or_default(),
+        tested_directory: std::path::absolute(&directory).unwrap_or(directory),
     };
     let probed =
         tokio::task::spawn_blocking(move || host_features::probe_host_features(&surroundings))
@@ -159,7 +161,11 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
     }
     let width = found.iter().map(|found| found.name.len()).max().unwrap_or(0);
     for FoundToolchain { name, toolchain } in found {
-        let shown = if toolchain.bin.is_empty() { &toolchain.readable } else { &toolchain.bin };
+        let shown = if toolchain.program_dirs.is_empty() {
+            &toolchain.readable_paths
+        } else {
+            &toolchain.program_dirs
+        };
         let paths: Vec<String> = shown.iter().map(|path| path.display().to_string()).collect();
         let paths = terminal.shown(&paths.join(", ")).into_owned();
         terminal.line(&format!("toolchain  {name:<width$}  {paths}"))?;
@@ -205,7 +211,7 @@ fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value
     let texts = |paths: &[PathBuf]| -> Vec<String> {
         paths.iter().map(|path| path.display().to_string()).collect()
     };
-    json!({ "name": name, "bin": texts(&toolchain.bin), "readable": texts(&toolchain.readable) })
+    json!({ "name": name, "bin": texts(&toolchain.program_dirs), "readable": texts(&toolchain.readable_paths) })
 }
 
 /// One line with the overall result.
@@ -230,7 +236,7 @@ fn summary(isolation: Option<Isolation>) -> &'static str {
 
 fn value(facility: &HostFeatureReport) -> Value {
     json!({
-        "name": facility.name.as_str(),
+        "name": facility.feature.as_str(),
         "state": facility.state.as_str(),
         "detail": facility.detail,
         "cause": facility.cause,
@@ -251,7 +257,7 @@ fn print(facilities: &[HostFeatureReport], terminal: &mut Terminal) -> Result<()
         let (word, style) = verdict(facility.state);
         let word = terminal.painted(style, &format!("{word:<6}"));
         let detail = terminal.shown(&facility.detail).into_owned();
-        terminal.line(&format!("{word}  {:<width$}  {detail}", facility.name.as_str()))?;
+        terminal.line(&format!("{word}  {:<width$}  {detail}", facility.feature.as_str()))?;
         for (label, text) in [("cause", &facility.cause), ("do", &facility.remedy)] {
             let Some(text) = text else { continue };
             let text = terminal.shown(text).into_owned();

@@ -427,9 +427,9 @@ async fn gathered(
     request.stdin = exec.input().mode();
     if exec.stdin {
         // If all input is known before the start, the rules can check it as text for a shell.
-        request.declared_stdin = Some(live::all_of_stdin()?.into());
+        request.stdin_for_guards = Some(live::all_of_stdin()?.into());
     }
-    let declared = request.declared_stdin.clone();
+    let declared = request.stdin_for_guards.clone();
     let policy = backend.effective_policy().await?;
     let mut process = backend.spawn(request).await?;
     let stdin = process.stdin.take();
@@ -468,7 +468,7 @@ async fn gathered(
         "exit_code": code,
         "signal": signal,
         "cause": cause_name(exit.cause),
-        "leftovers": match exit.orphans {
+        "leftovers": match exit.leftover_processes {
             LeftoverProcessOutcome::None => "none",
             LeftoverProcessOutcome::Ended => "ended",
         },

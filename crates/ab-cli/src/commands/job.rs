@@ -509,11 +509,11 @@ async fn kill_one(
         JobState::Running => {}
         JobState::Ended(exit) => {
             let message = format!("job {id} has already ended ({})", ending_words(exit));
-            return Err(failed(ErrorKind::Failed, message).into());
+            return Err(failed(ErrorKind::CommandFailed, message).into());
         }
         JobState::Lost => {
             let message = format!("job {id} is not running");
-            return Err(failed(ErrorKind::Failed, message).into());
+            return Err(failed(ErrorKind::CommandFailed, message).into());
         }
     }
     // Wait until the sandbox of the command is set up, because signals before that are lost.

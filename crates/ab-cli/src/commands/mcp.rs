@@ -96,7 +96,7 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     let policy = mcp.rules.unattended()?;
     let settings = LocalExecSettings {
         limits: mcp.limits.of_workspace(),
-        spool: mcp.limits.spooling(),
+        output_spool: mcp.limits.spooling(),
         ..mcp.sandbox.settings()?
     };
     let opening = mcp.workspace.open_with(Starter::Program, settings, policy);

@@ -478,15 +478,15 @@ impl RunObserver for TerminalObserver<'_> {
             Approve::Never => {
                 OperationApprovalDecision::Deny(format!("{} (--approve never)", asked.rule.reason))
             }
-            Approve::Ask if !io::stdin().is_terminal() => OperationApprovalDecision::Leave,
+            Approve::Ask if !io::stdin().is_terminal() => OperationApprovalDecision::LeavePending,
             Approve::Ask => match self.approver.ask(asked).await {
                 ApprovalAnswer::Yes(_) => OperationApprovalDecision::Approve,
                 ApprovalAnswer::No(by, why) if why.is_empty() => {
                     OperationApprovalDecision::Deny(format!("not approved by {by}"))
                 }
                 ApprovalAnswer::No(_, why) => OperationApprovalDecision::Deny(why),
-                ApprovalAnswer::Later(_) | ApprovalAnswer::Nobody => {
-                    OperationApprovalDecision::Leave
+                ApprovalAnswer::Pending(_) | ApprovalAnswer::NoPersonAvailable => {
+                    OperationApprovalDecision::LeavePending
                 }
             },
         }

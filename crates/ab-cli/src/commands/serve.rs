@@ -102,9 +102,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     };
     let gate = HttpAccessPolicy {
         token: token.as_deref().map(AccessToken::new),
-        hosts: config.allowed_hosts.value.clone(),
-        origins: Vec::new(),
-        browser_key,
+        allowed_hosts: config.allowed_hosts.value.clone(),
+        allowed_origins: Vec::new(),
+        cookie_signing_key: browser_key,
     };
     // Agents do not trust the server's certificate, so they use a separate unencrypted address that
     // only this machine can reach.

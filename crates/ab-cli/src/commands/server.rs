@@ -234,8 +234,8 @@ impl ServerCommand {
         }
         Ok(HttpAccessPolicy {
             token: token.as_deref().map(AccessToken::new),
-            hosts: self.allowed_hosts.clone(),
-            origins: self.origins.clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: self.origins.clone(),
             ..HttpAccessPolicy::default()
         })
     }
@@ -250,7 +250,7 @@ impl ServerCommand {
             host: HostEnvironment::new(env::vars_os()),
             env: self.environment(&own)?,
             catalog: AgentCatalog::default(),
-            own_binary: Some(own),
+            own_executable: Some(own),
             launcher_toolchains: programs.iter().cloned().collect(),
             launchers_dir: programs.map(|programs| programs.join("agent_processes")),
             install_dir: installed(),
@@ -274,7 +274,7 @@ impl ServerCommand {
             },
             network: NetworkAccess::Shared,
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
-            refusal: None,
+            disabled_reason: None,
         };
         let mut settings = AgentGatewaySettings::new(agents, sandbox_settings);
         if let Some(timeout) =

@@ -603,7 +603,7 @@ mod tests {
         });
         let offers = TaskCapabilities {
             agents: [("scripted".to_owned(), Vec::new())].into(),
-            local_repositories: true,
+            allows_local_repositories: true,
             ..TaskCapabilities::default()
         };
         let task: Task = TaskRequest::parse(body.to_string().as_bytes(), &offers).unwrap();

@@ -69,7 +69,7 @@ async fn run(proxy: SshProxy) -> Result<(), Failure> {
     };
     socket.token = token.map(Into::into);
     if proxy.allow_insecure_token {
-        socket.token_in_clear = CleartextTokenPolicy::Accepted;
+        socket.cleartext_token_policy = CleartextTokenPolicy::Accepted;
     }
     match open_websocket(&socket, TIMEOUT).await {
         Ok(stream) => carried(stream).await,
@@ -104,7 +104,7 @@ async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
 fn unavailable(failure: ConnectError) -> Failure {
     let error = failure.error;
     match (error.kind(), error.hint()) {
-        (ErrorKind::Denied, None) => Failure::from(error)
+        (ErrorKind::DeniedByPolicy, None) => Failure::from(error)
             .with_hint("pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"),
         (ErrorKind::Disconnected | ErrorKind::Timeout, hint) => {
             let message = format!("cannot reach the daemon: {error}");

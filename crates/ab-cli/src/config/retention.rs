@@ -35,21 +35,21 @@ impl RetentionConfig {
         let period = |key, default: Option<Duration>| sources.pick(key, None, || default, period);
         let limit = |key, default: Option<u64>| sources.pick(key, None, || default, limit);
         Ok(RetentionConfig {
-            workspaces: period("retention.workspaces", defaults.workspaces)?,
-            sessions: period("retention.sessions", defaults.sessions)?,
-            cache: period("retention.cache", defaults.cache)?,
+            workspaces: period("retention.workspaces", defaults.workspace_lifetime)?,
+            sessions: period("retention.sessions", defaults.session_lifetime)?,
+            cache: period("retention.cache", defaults.cache_lifetime)?,
             grace: sources.pick(
                 "retention.grace",
                 None,
-                || defaults.grace,
+                || defaults.workspace_grace,
                 |words| days(words.one()?),
             )?,
-            disk_limit: limit("retention.disk-limit", defaults.disk_limit)?,
-            database_limit: limit("retention.database-limit", defaults.database_limit)?,
+            disk_limit: limit("retention.disk-limit", defaults.max_disk_bytes)?,
+            database_limit: limit("retention.database-limit", defaults.max_database_bytes)?,
             free_space: sources.pick(
                 "retention.free-space",
                 None,
-                || defaults.free_space,
+                || defaults.min_free_bytes,
                 |words| amount::size(words.one()?),
             )?,
         })
@@ -58,13 +58,13 @@ impl RetentionConfig {
     /// Converts the configuration to the settings of the control plane.
     pub(crate) fn settings(&self) -> RetentionSettings {
         RetentionSettings {
-            workspaces: self.workspaces.value,
-            sessions: self.sessions.value,
-            cache: self.cache.value,
-            grace: self.grace.value,
-            disk_limit: self.disk_limit.value,
-            database_limit: self.database_limit.value,
-            free_space: self.free_space.value,
+            workspace_lifetime: self.workspaces.value,
+            session_lifetime: self.sessions.value,
+            cache_lifetime: self.cache.value,
+            workspace_grace: self.grace.value,
+            max_disk_bytes: self.disk_limit.value,
+            max_database_bytes: self.database_limit.value,
+            min_free_bytes: self.free_space.value,
             ..RetentionSettings::default()
         }
     }

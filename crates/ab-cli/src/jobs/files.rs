@@ -249,8 +249,8 @@ fn exit_of(value: &Value) -> ProcessExit {
         cause: match value["cause"].as_str() {
             Some("timeout") => ExitCause::Timeout,
             Some("memory") => ExitCause::MemoryLimit,
-            Some("dropped") => ExitCause::Dropped,
-            _ => ExitCause::Itself,
+            Some("dropped") => ExitCause::DroppedByCaller,
+            _ => ExitCause::Exited,
         },
         ..ProcessExit::default()
     }
@@ -259,10 +259,10 @@ fn exit_of(value: &Value) -> ProcessExit {
 /// The word for a cause in files and in JSON output.
 pub(crate) fn cause_name(cause: ExitCause) -> &'static str {
     match cause {
-        ExitCause::Itself => "itself",
+        ExitCause::Exited => "itself",
         ExitCause::Timeout => "timeout",
         ExitCause::MemoryLimit => "memory",
-        ExitCause::Dropped => "dropped",
+        ExitCause::DroppedByCaller => "dropped",
     }
 }
 
@@ -303,7 +303,12 @@ impl OutputReader {
                 let bytes = piece.bytes.slice(usize::try_from(seen).unwrap_or(0)..);
                 self.next = piece.next_offset();
                 let offset = piece.offset + seen;
-                return Ok(Some(OutputChunk { offset, bytes, lost_bytes, ..piece }));
+                return Ok(Some(OutputChunk {
+                    offset,
+                    bytes,
+                    lost_bytes_before: lost_bytes,
+                    ..piece
+                }));
             }
             // The older file has been read completely. Continue with the current file.
             if same_file(file.get_ref(), &self.current) {
@@ -363,7 +368,7 @@ fn whole_piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let mut bytes = vec![0; length];
     let whole = filled(file, &mut bytes)?;
     let bytes = Bytes::from(bytes);
-    Ok(whole.then_some(OutputChunk { offset, channel, bytes, lost_bytes: 0 }))
+    Ok(whole.then_some(OutputChunk { offset, channel, bytes, lost_bytes_before: 0 }))
 }
 
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -430,7 +435,7 @@ mod tests {
         }
         let late = all(&mut jobs.output(&writer.id, 0));
         let shown: u64 = late.iter().map(|piece| piece.bytes.len() as u64).sum();
-        let lost: u64 = late.iter().map(|piece| piece.lost_bytes).sum();
+        let lost: u64 = late.iter().map(|piece| piece.lost_bytes_before).sum();
         assert!(lost > 0 && shown > OUTPUT_FILE_BYTES / 2, "{shown} {lost}");
         assert_eq!(shown + lost, 6 + 3 * OUTPUT_FILE_BYTES);
         let rest = all(&mut reader);

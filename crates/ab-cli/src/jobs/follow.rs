@@ -41,7 +41,8 @@ async fn watch(
     until: Until,
     feed: DriverProcessChannels,
 ) {
-    let DriverProcessChannels { output, mut control, exit, mut dropped, .. } = feed;
+    let DriverProcessChannels { output, mut control, exit, process_dropped: mut dropped, .. } =
+        feed;
     let mut reader = directory.output(id, from);
     loop {
         // Read the state first: if it says that the job has ended, the output that is read below is

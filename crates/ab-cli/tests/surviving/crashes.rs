@@ -37,10 +37,10 @@ fn fate(point: CrashTestPoint) -> Fate {
         | CrashTestPoint::Ended
         | CrashTestPoint::CleanedUp => Fate::Completed,
         CrashTestPoint::PromptRecorded
-        | CrashTestPoint::PromptGiven
-        | CrashTestPoint::AnswerTaken
-        | CrashTestPoint::AnswerGiven
-        | CrashTestPoint::TakenUp
+        | CrashTestPoint::PromptDelivered
+        | CrashTestPoint::DecisionUsed
+        | CrashTestPoint::DecisionDelivered
+        | CrashTestPoint::SessionResumed
         | CrashTestPoint::Reloaded
         // `surviving::queue` kills the server here.
         | CrashTestPoint::PromptQueued => Fate::Idle,
@@ -66,7 +66,9 @@ fn crash_at(point: CrashTestPoint) {
     let mut story = Story::default();
     // Some points are only reached by a server that finds an interrupted session.
     let first = match point {
-        CrashTestPoint::TakenUp | CrashTestPoint::Reloaded => CrashTestPoint::PromptGiven,
+        CrashTestPoint::SessionResumed | CrashTestPoint::Reloaded => {
+            CrashTestPoint::PromptDelivered
+        }
         CrashTestPoint::DecisionTold => CrashTestPoint::DecisionStored,
         point => point,
     };

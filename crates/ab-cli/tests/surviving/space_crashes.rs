@@ -112,11 +112,13 @@ fn crash_at(point: SpaceCrashTestPoint) {
         { "type": "createFile", "id": "z", "path": "after", "content": "y" },
     ]));
     let approval = match point {
-        SpaceCrashTestPoint::Decided | SpaceCrashTestPoint::Ending => Approval::BeforeTheCrash,
+        SpaceCrashTestPoint::DecisionStored | SpaceCrashTestPoint::OperationsEnded => {
+            Approval::BeforeTheCrash
+        }
         SpaceCrashTestPoint::RunStored
         | SpaceCrashTestPoint::OperationStarted
         | SpaceCrashTestPoint::OperationPerformed
-        | SpaceCrashTestPoint::Parked => Approval::AfterTheCrash,
+        | SpaceCrashTestPoint::ApprovalStored => Approval::AfterTheCrash,
     };
     let restarted = crashed(&fixture, point, &body, approval);
     if approval == Approval::AfterTheCrash {
@@ -138,16 +140,16 @@ fn crash_at(point: SpaceCrashTestPoint) {
             assert_eq!(restarted.log().as_deref(), Some("x\n"), "it was performed once");
         }
         SpaceCrashTestPoint::RunStored
-        | SpaceCrashTestPoint::Parked
-        | SpaceCrashTestPoint::Decided
-        | SpaceCrashTestPoint::Ending => {
+        | SpaceCrashTestPoint::ApprovalStored
+        | SpaceCrashTestPoint::DecisionStored
+        | SpaceCrashTestPoint::OperationsEnded => {
             assert_eq!(events[0]["success"], true, "{point:?}: {}", events[0]);
             assert_eq!(restarted.log().as_deref(), Some("x\n"), "{point:?}");
         }
     }
     assert_eq!(events[1]["success"], true, "{point:?}: {}", events[1]);
     // The event of the last operation is stored with the end of the run.
-    if point == SpaceCrashTestPoint::Ending {
+    if point == SpaceCrashTestPoint::OperationsEnded {
         assert_interrupted(&events[2]);
     } else {
         assert_eq!(events[2]["success"], true, "{point:?}: {}", events[2]);

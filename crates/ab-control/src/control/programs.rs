@@ -32,7 +32,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`Grant`](ab_store::StoreError::Grant) in [`ControlPlaneError::Store`] if the approval is
+    /// [`UseDecision`](ab_store::StoreError::UseDecision) in [`ControlPlaneError::Store`] if the approval is
     /// pending, was used before, is about something else, or was requested by another caller.
     pub async fn use_approval(
         &self,

@@ -15,9 +15,9 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] while the result is delivered, or with `now` while the
+    /// [`ControlPlaneError::IllegalInput`] while the result is delivered, or with `now` while the
     /// session is paused. [`ControlPlaneError::QueueFull`] if too many prompts are queued.
-    /// [`ControlPlaneError::Ended`] if the session has ended.
+    /// [`ControlPlaneError::SessionEnded`] if the session has ended.
     pub async fn queue_prompt(
         &self,
         id: SessionId,
@@ -28,20 +28,20 @@ impl ControlPlane {
         if let Some(SessionIdempotencyKey { scope, key, request }) = &key
             && let Some(answer) = store.find_idempotent_response(scope, key, request).await?
         {
-            let number = answer.parse().map_err(|_| StoreError::KeyReused)?;
+            let number = answer.parse().map_err(|_| StoreError::IdempotencyKeyReused)?;
             return self.session_prompt(id, number).await;
         }
         let PromptRequest { prompt, now } = request;
         let (input, place) = if now {
-            (SessionInput::PromptNow, PromptQueuePosition::First)
+            (SessionInput::QueuePromptFirst, PromptQueuePosition::First)
         } else {
-            (SessionInput::Prompt, PromptQueuePosition::Last)
+            (SessionInput::QueuePrompt, PromptQueuePosition::Last)
         };
         let idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
             // The store fills in the number of the prompt.
-            IdempotencyRecord { scope, key, request, answer: String::new() }
+            IdempotencyRecord { scope, key, request, response: String::new() }
         });
-        let new = QueuedPrompt { prompt, place, told: Vec::new(), idempotency };
+        let new = QueuedPrompt { prompt, position: place, told_approvals: Vec::new(), idempotency };
         let change = SessionPromptChange::Queue(new);
         let number = self.request(id, SessionRequest::Prompts { input: Some(input), change });
         match number.await? {
@@ -54,8 +54,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NoPrompt`] if there is no such prompt,
-    /// [`ControlPlaneError::TaskPrompt`] for the prompt of the task, and [`StoreError::NotQueued`]
+    /// [`ControlPlaneError::PromptNotFound`] if there is no such prompt,
+    /// [`ControlPlaneError::TaskPromptNotChangeable`] for the prompt of the task, and [`StoreError::PromptNotQueued`]
     /// in [`ControlPlaneError::Store`] if the prompt is no longer queued.
     pub async fn replace_queued_prompt(
         &self,
@@ -75,8 +75,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NoPrompt`] if there is no such prompt,
-    /// [`ControlPlaneError::TaskPrompt`] for the prompt of the task, and [`StoreError::NotQueued`]
+    /// [`ControlPlaneError::PromptNotFound`] if there is no such prompt,
+    /// [`ControlPlaneError::TaskPromptNotChangeable`] for the prompt of the task, and [`StoreError::PromptNotQueued`]
     /// in [`ControlPlaneError::Store`] if the prompt is no longer queued.
     pub async fn withdraw_queued_prompt(
         &self,
@@ -85,7 +85,7 @@ impl ControlPlane {
     ) -> Result<SessionPrompt, ControlPlaneError> {
         self.check_queued(id, number).await?;
         let (input, change) =
-            (Some(SessionInput::Withdraw), SessionPromptChange::Withdraw { number });
+            (Some(SessionInput::WithdrawPrompt), SessionPromptChange::Withdraw { number });
         match self.request(id, SessionRequest::Prompts { input, change }).await? {
             Some(number) => self.session_prompt(id, number).await,
             None => Err(self.refusal(id).await),
@@ -96,7 +96,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`] if there is no such session, [`ControlPlaneError::NoPrompt`]
+    /// [`ControlPlaneError::NotFound`] if there is no such session, [`ControlPlaneError::PromptNotFound`]
     /// if it has no such prompt.
     pub async fn session_prompt(
         &self,
@@ -106,7 +106,7 @@ impl ControlPlane {
         match self.plane.store.session_prompt(id, number).await {
             Err(StoreError::NotFound) => {
                 self.plane.store.session_record(id).await?;
-                Err(ControlPlaneError::NoPrompt(number))
+                Err(ControlPlaneError::PromptNotFound(number))
             }
             found => Ok(found?),
         }
@@ -115,9 +115,9 @@ impl ControlPlane {
     async fn check_queued(&self, id: SessionId, number: u32) -> Result<(), ControlPlaneError> {
         let prompt = self.session_prompt(id, number).await?;
         match prompt.status {
-            PromptStatus::Queued if number == 1 => Err(ControlPlaneError::TaskPrompt),
+            PromptStatus::Queued if number == 1 => Err(ControlPlaneError::TaskPromptNotChangeable),
             PromptStatus::Queued => Ok(()),
-            status => Err(ControlPlaneError::Store(StoreError::NotQueued(status))),
+            status => Err(ControlPlaneError::Store(StoreError::PromptNotQueued(status))),
         }
     }
 }

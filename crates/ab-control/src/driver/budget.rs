@@ -86,7 +86,7 @@ impl Driver {
         let answer =
             match self.plane.store.use_decision_of_approval(approval.id, scope, digest).await {
                 Ok(answer) => answer.status,
-                Err(StoreError::Grant(_)) => ApprovalStatus::Denied,
+                Err(StoreError::UseDecision(_)) => ApprovalStatus::Denied,
                 Err(error) => return Err(error),
             };
         self.budget_question = None;
@@ -98,7 +98,7 @@ impl Driver {
         // Withdraw the queued prompts. A session that is already ending refuses this input and has
         // no queue.
         while let Ok((next, kinds)) =
-            session_machine::apply_session_input(&self.state, SessionInput::Withdraw)
+            session_machine::apply_session_input(&self.state, SessionInput::WithdrawPrompt)
         {
             let prompt = self.plane.store.next_queued_prompt(self.session.id).await?;
             let change = SessionPromptChange::Withdraw { number: prompt.number };

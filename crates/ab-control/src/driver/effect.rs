@@ -75,7 +75,7 @@ impl Doing {
             plane.reach(CrashTestPoint::PromptRecorded);
             match plane.executor.send_prompt(&job, number, &prompt).await {
                 Ok(()) => {
-                    plane.reach(CrashTestPoint::PromptGiven);
+                    plane.reach(CrashTestPoint::PromptDelivered);
                     Done::Prompted
                 }
                 Err(error) => error.into(),

@@ -23,7 +23,7 @@ impl Driver {
     ) -> Result<Option<u32>, ControlPlaneError> {
         let (next, kinds) = match input {
             Some(input) => session_machine::apply_session_input(&self.state, input)
-                .map_err(ControlPlaneError::Illegal)?,
+                .map_err(ControlPlaneError::IllegalInput)?,
             None => (self.state, Vec::new()),
         };
         let is_new = matches!(change, SessionPromptChange::Queue(_));
@@ -38,7 +38,7 @@ impl Driver {
         if is_new {
             self.plane.reach(CrashTestPoint::PromptQueued);
         }
-        if input == Some(SessionInput::PromptNow) {
+        if input == Some(SessionInput::QueuePromptFirst) {
             self.cancel_turn();
         }
         Ok(number)
@@ -63,7 +63,7 @@ impl Driver {
     pub(super) async fn send_next(&mut self) -> Result<String, StoreError> {
         let next = self.plane.store.next_queued_prompt(self.session.id).await?;
         let event = EventKind::Prompt { number: next.number, prompt: next.prompt.clone() };
-        let change = SessionPromptChange::Send { number: next.number };
+        let change = SessionPromptChange::MarkSent { number: next.number };
         if let Ok((state, kinds)) =
             session_machine::apply_session_input(&self.state, SessionInput::TurnStarted)
         {
@@ -78,7 +78,7 @@ impl Driver {
         self.note_turn_time();
         match session_machine::apply_session_input(&self.state, SessionInput::TurnEnded) {
             Ok((next, kinds)) => {
-                let change = SessionPromptChange::End(status);
+                let change = SessionPromptChange::SetFinalStatus(status);
                 self.store_with(next, kinds, Vec::new(), change).await.map(drop)
             }
             Err(illegal) => {

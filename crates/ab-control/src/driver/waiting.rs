@@ -40,7 +40,7 @@ impl Driver {
     /// Loads the approvals whose answers no agent received before the server ended.
     pub(super) async fn inherit_approvals(&mut self) -> Result<(), StoreError> {
         for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
-            let UnansweredApproval { approval, is_told } = unanswered;
+            let UnansweredApproval { approval, is_decision_told: is_told } = unanswered;
             let Approval { id, subject, .. } = approval;
             if subject.action.as_deref() == Some(BUDGET_ACTION) {
                 self.hold_for(id);
@@ -117,19 +117,19 @@ impl Driver {
         let answer =
             match self.plane.store.use_decision_of_approval(approval.id, scope, digest).await {
                 Ok(answer) => answer,
-                Err(StoreError::Grant(refusal)) => {
+                Err(StoreError::UseDecision(refusal)) => {
                     let reason = Some(refusal.to_string());
                     Approval { status: ApprovalStatus::Denied, reason, ..approval }
                 }
                 Err(error) => return Err(error),
             };
-        self.plane.reach(CrashTestPoint::AnswerTaken);
+        self.plane.reach(CrashTestPoint::DecisionUsed);
         if let Err(error) =
             self.plane.executor.answer_question(&self.job(), question, &answer).await
         {
             tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
         }
-        self.plane.reach(CrashTestPoint::AnswerGiven);
+        self.plane.reach(CrashTestPoint::DecisionDelivered);
         Ok(())
     }
 
@@ -159,15 +159,15 @@ impl Driver {
         }
         // A session that is ending accepts no prompt.
         let Ok((next, kinds)) =
-            session_machine::apply_session_input(&self.state, SessionInput::Prompt)
+            session_machine::apply_session_input(&self.state, SessionInput::QueuePrompt)
         else {
             return Ok(());
         };
         let told: Vec<ApprovalId> = decided.iter().map(|approval| approval.id).collect();
         let change = SessionPromptChange::Queue(QueuedPrompt {
             prompt: go_on(&decided),
-            place: PromptQueuePosition::Last,
-            told: told.clone(),
+            position: PromptQueuePosition::Last,
+            told_approvals: told.clone(),
             idempotency: None,
         });
         self.store_with(next, kinds, Vec::new(), change).await?;

@@ -28,10 +28,10 @@ pub enum SessionPhase {
     Pausing(RunningSessionPhase),
     Paused(RunningSessionPhase),
     Resuming(RunningSessionPhase),
-    /// The last processes are being ended. `shown` is `stopping` if a person ended the session,
+    /// The last processes are being ended. `shown_status` is `stopping` if a person ended the session,
     /// otherwise the status that it had before.
     Closing {
-        shown: SessionStatus,
+        shown_status: SessionStatus,
         ending: StoredSessionEnd,
     },
     Ended(StoredSessionEnd),
@@ -77,7 +77,7 @@ impl SessionState {
             SessionPhase::Pausing(_) => SessionStatus::Pausing,
             SessionPhase::Paused(_) => SessionStatus::Paused,
             SessionPhase::Resuming(_) => SessionStatus::Resuming,
-            SessionPhase::Closing { shown, .. } => shown,
+            SessionPhase::Closing { shown_status: shown, .. } => shown,
             SessionPhase::Ended(ending) => ending.status,
         }
     }
@@ -93,7 +93,7 @@ impl SessionState {
             SessionPhase::Running(RunningSessionPhase::Deliver) => {
                 Some(SessionActivity::Delivering)
             }
-            SessionPhase::Closing { shown: SessionStatus::Running, .. } => {
+            SessionPhase::Closing { shown_status: SessionStatus::Running, .. } => {
                 Some(SessionActivity::Delivering)
             }
             _ => None,
@@ -143,7 +143,7 @@ impl SessionState {
         };
         let phase = match (status, progress.ending) {
             (status, Some(ending)) if status.is_terminal() => SessionPhase::Ended(ending),
-            (shown, Some(ending)) => SessionPhase::Closing { shown, ending },
+            (shown, Some(ending)) => SessionPhase::Closing { shown_status: shown, ending },
             (SessionStatus::Queued, None) => SessionPhase::Queued,
             (SessionStatus::Provisioning, None) if progress.stage == StoredSessionStage::Launch => {
                 SessionPhase::Provisioning(ProvisioningStep::Agent)

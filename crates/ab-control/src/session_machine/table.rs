@@ -49,7 +49,9 @@ pub fn example_session_states() -> Vec<SessionState> {
             SessionStatus::Completed => &[SessionStatus::Running],
             _ => &FAILS_FROM,
         };
-        phases.extend(shown.iter().map(|&shown| SessionPhase::Closing { shown, ending }));
+        phases.extend(
+            shown.iter().map(|&shown| SessionPhase::Closing { shown_status: shown, ending }),
+        );
         phases.push(SessionPhase::Ended(ending));
     }
     let mut states = Vec::new();

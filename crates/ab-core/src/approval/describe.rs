@@ -51,14 +51,14 @@ fn describe_command(request: &ExecRequest) -> String {
         cwd,
         env,
         stdin,
-        declared_stdin,
+        stdin_for_guards: declared_stdin,
         // This option does not affect what the command does.
         stderr: _,
         terminal,
         lifetime,
         limits,
         restrictions,
-        layout: _,
+        mount_layout: _,
     } = request;
     let mut text = format!("{}\n", command.to_shell_line());
     let mut line = |name: &str, value: &str| text.push_str(&format!("{name}: {value}\n"));
@@ -91,7 +91,7 @@ fn describe_command(request: &ExecRequest) -> String {
     for path in &restrictions.read_only {
         line("read-only", &path.to_string());
     }
-    for bind in &restrictions.binds {
+    for bind in &restrictions.host_directories {
         let access = match bind.access {
             HostDirectoryAccess::ReadOnly => "read-only",
             HostDirectoryAccess::ReadWrite => "read-write",
@@ -129,7 +129,7 @@ mod tests {
         let mut request = ExecRequest::shell(&line);
         request.env.insert("LD_PRELOAD".to_owned(), "evil.so".to_owned());
         request.stdin = StdinMode::Piped;
-        request.declared_stdin = Some("first\nsecond".into());
+        request.stdin_for_guards = Some("first\nsecond".into());
         request.limits.wall_time = Some(Duration::from_secs(9));
         let actor = Actor::default();
         let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };

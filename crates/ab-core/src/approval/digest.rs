@@ -99,7 +99,8 @@ impl Encoder {
     }
 
     fn call(&mut self, call: &OwnedCall) {
-        let OwnedCall { verb, path, to, request, size, modifies, recursive } = call;
+        let OwnedCall { verb, path, to, request, size, modifies_workspace: modifies, recursive } =
+            call;
         self.text(verb.as_str());
         self.optional(path.as_ref(), Self::path);
         self.optional(to.as_ref(), Self::path);
@@ -127,14 +128,14 @@ impl Encoder {
             cwd,
             env,
             stdin,
-            declared_stdin: input,
+            stdin_for_guards: input,
             // This option does not affect what the command does.
             stderr: _,
             terminal,
             lifetime,
             limits,
             restrictions,
-            layout,
+            mount_layout: layout,
         } = request;
         match command {
             Command::Shell(line) => {
@@ -184,7 +185,7 @@ impl Encoder {
     }
 
     fn restrictions(&mut self, restrictions: &PathRestrictions) {
-        let PathRestrictions { hidden, read_only, binds } = restrictions;
+        let PathRestrictions { hidden, read_only, host_directories: binds } = restrictions;
         self.list(hidden, Self::path);
         self.list(read_only, Self::path);
         self.list(binds, |out, HostDirectory { path, access }| {
@@ -252,7 +253,7 @@ mod tests {
             with(&|r| drop(r.env.insert("A".to_owned(), "BC".to_owned()))),
             with(&|r| drop(r.env.insert("AB".to_owned(), "C".to_owned()))),
             with(&|r| r.stdin = StdinMode::Piped),
-            with(&|r| r.declared_stdin = Some("y\n".into())),
+            with(&|r| r.stdin_for_guards = Some("y\n".into())),
             with(&|r| r.terminal = Some(TerminalSize { columns: 80, rows: 24 })),
             with(&|r| r.lifetime = ProcessLifetime::Detached),
             with(&|r| r.limits.wall_time = Some(Duration::from_secs(1))),
@@ -261,7 +262,7 @@ mod tests {
             with(&|r| r.limits.processes = Some(1)),
             with(&|r| r.restrictions.hidden.push(path("a"))),
             with(&|r| r.restrictions.read_only.push(path("a"))),
-            with(&|r| r.layout.scope_path = Some(path("a"))),
+            with(&|r| r.mount_layout.scope_path = Some(path("a"))),
         ];
         let actor = Actor::default();
         let digests: HashSet<_> = requests.iter().map(|r| asked(&actor, r).digest).collect();

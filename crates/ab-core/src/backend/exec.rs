@@ -127,7 +127,7 @@ impl Backend {
         let timeout = options.timeout;
         let output =
             self.exec_allowing_failure(Command::Shell(command.to_owned()), options).await?;
-        if output.exit.success() && output.exit.cause == ExitCause::Itself {
+        if output.exit.success() && output.exit.cause == ExitCause::Exited {
             return Ok(output);
         }
         Err(unsuccessful(command, timeout, output))
@@ -185,7 +185,7 @@ impl Backend {
         request.env = options.env;
         if !options.input.is_empty() {
             request.stdin = StdinMode::Piped;
-            request.declared_stdin = Some(options.input);
+            request.stdin_for_guards = Some(options.input);
         }
         let own = ExecLimits { wall_time: options.timeout, ..ExecLimits::default() };
         request.limits = options.limits.tightened_by(own);
@@ -246,13 +246,13 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
         }
         ExitCause::MemoryLimit => {
             let message = "the command exceeded its memory limit";
-            failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
+            failure(ErrorCode::ExecFailed, ErrorKind::CommandFailed, command, message)
         }
-        ExitCause::Dropped => {
+        ExitCause::DroppedByCaller => {
             let message = "the command was ended with its backend";
             failure(ErrorCode::ExecFailed, ErrorKind::Cancelled, command, message)
         }
-        ExitCause::Itself => {
+        ExitCause::Exited => {
             let said = if output.stderr.bytes.is_empty() { &output.stdout } else { &output.stderr };
             let status = match (exit.code, exit.signal) {
                 (Some(code), _) => format!("exit code {code}"),
@@ -264,7 +264,7 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
                 "" => format!("command ended with {status}"),
                 said => format!("command ended with {status}: {said}"),
             };
-            failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
+            failure(ErrorCode::ExecFailed, ErrorKind::CommandFailed, command, message)
         }
     };
     error.with_process_exit(exit).with_exec_output(output)

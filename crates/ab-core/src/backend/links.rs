@@ -51,7 +51,7 @@ impl Backend {
                     Some(parent) => real = parent,
                     None => {
                         return refused(
-                            ErrorKind::Escape,
+                            ErrorKind::PathEscape,
                             "the directory is outside the workspace",
                         );
                     }
@@ -84,7 +84,7 @@ impl Backend {
                 target.retain(|name| !name.is_empty() && *name != ".");
                 let Some(below) = self.rules.below_root_alias(&target) else {
                     let message = "the directory leads through a link out of the workspace";
-                    return refused(ErrorKind::Escape, message);
+                    return refused(ErrorKind::PathEscape, message);
                 };
                 real = WsPath::root();
                 target = below.to_vec();

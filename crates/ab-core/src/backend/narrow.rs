@@ -33,10 +33,10 @@ pub struct NarrowOptions {
     /// Hidden or read-only paths, relative to the root of the derived handle.
     pub restrictions: PathRestrictions,
     /// Functions that decide which paths are hidden.
-    pub filters: PathFilters,
+    pub path_filters: PathFilters,
     /// How strictly texts are parsed as paths. If the parent is strict, the derived handle stays
     /// strict.
-    pub path_style: PathStrictness,
+    pub path_strictness: PathStrictness,
 }
 
 impl NarrowOptions {
@@ -55,8 +55,15 @@ impl Backend {
     /// the derived handle ends nothing else.
     pub fn narrow(&self, options: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
-        let NarrowOptions { actor, scope, env, guards, restrictions, filters, path_style: paths } =
-            options;
+        let NarrowOptions {
+            actor,
+            scope,
+            env,
+            guards,
+            restrictions,
+            path_filters: filters,
+            path_strictness: paths,
+        } = options;
         let bare =
             actor.is_none() && env.is_empty() && restrictions.is_empty() && filters.is_empty();
         let recipe = self.recipe.as_ref().filter(|_| bare);

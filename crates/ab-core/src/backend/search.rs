@@ -22,7 +22,7 @@ pub struct GlobOptions {
     pub exclude: Vec<String>,
     /// Like `exclude`, but the result contains the number of ignored entries.
     pub ignore: Vec<String>,
-    pub hidden: DotfileVisibility,
+    pub dotfiles: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
     pub limits: SearchLimits,
 }
@@ -34,7 +34,7 @@ impl Default for GlobOptions {
             kinds: EntryKindFilter::default(),
             exclude: Vec::new(),
             ignore: Vec::new(),
-            hidden: DotfileVisibility::default(),
+            dotfiles: DotfileVisibility::default(),
             ignore_files: IgnoreFileHandling::default(),
             limits: SearchLimits::default(),
         }
@@ -48,17 +48,17 @@ pub struct GrepOptions {
     pub root: String,
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
-    pub span: MatchLineMode,
+    pub line_mode: MatchLineMode,
     /// Number of lines to return before and after each match.
-    pub before: usize,
-    pub after: usize,
+    pub context_before: usize,
+    pub context_after: usize,
     pub output_mode: SearchOutputMode,
     /// Globs of files to search. If not empty, a file must match one of them.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
     /// See [`GlobOptions::ignore`].
     pub ignore: Vec<String>,
-    pub hidden: DotfileVisibility,
+    pub dotfiles: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
     pub limits: SearchLimits,
 }
@@ -69,14 +69,14 @@ impl Default for GrepOptions {
             root: ".".to_owned(),
             syntax: PatternSyntax::default(),
             case: CaseSensitivity::default(),
-            span: MatchLineMode::default(),
-            before: 0,
-            after: 0,
+            line_mode: MatchLineMode::default(),
+            context_before: 0,
+            context_after: 0,
             output_mode: SearchOutputMode::default(),
             include: Vec::new(),
             exclude: Vec::new(),
             ignore: Vec::new(),
-            hidden: DotfileVisibility::default(),
+            dotfiles: DotfileVisibility::default(),
             ignore_files: IgnoreFileHandling::default(),
             limits: SearchLimits::default(),
         }
@@ -88,21 +88,21 @@ impl Default for GrepOptions {
 pub struct GlobResults {
     pub entries: Vec<DirEntry>,
     pub truncated: Option<TruncationCause>,
-    pub ignored: IgnoredEntryCounts,
+    pub ignored_entries: IgnoredEntryCounts,
     pub problems: Vec<WalkProblem>,
 }
 
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
-    pub depth: usize,
-    pub limit: usize,
+    pub max_depth: usize,
+    pub max_entries: usize,
     /// Globs of entries to exclude. An excluded directory is skipped with everything below it.
     pub exclude: Vec<String>,
 }
 
 impl Default for TreeOptions {
     fn default() -> Self {
-        Self { depth: usize::MAX, limit: DEFAULT_MAX_LIST_ENTRIES, exclude: Vec::new() }
+        Self { max_depth: usize::MAX, max_entries: DEFAULT_MAX_LIST_ENTRIES, exclude: Vec::new() }
     }
 }
 
@@ -132,7 +132,7 @@ impl Backend {
             include: Vec::new(),
             exclude: options.exclude,
             ignore: options.ignore,
-            dotfiles: options.hidden,
+            dotfiles: options.dotfiles,
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
@@ -144,7 +144,7 @@ impl Backend {
         Ok(GlobResults {
             entries: entries.collect(),
             truncated: found.truncated,
-            ignored: found.ignored,
+            ignored_entries: found.ignored_entries,
             problems: found.problems,
         })
     }
@@ -155,9 +155,9 @@ impl Backend {
             pattern: pattern.to_owned(),
             syntax: options.syntax,
             case: options.case,
-            span: options.span,
-            before: options.before,
-            after: options.after,
+            line_mode: options.line_mode,
+            context_before: options.context_before,
+            context_after: options.context_after,
             output_mode: options.output_mode,
         };
         let query = SearchQuery {
@@ -166,7 +166,7 @@ impl Backend {
             include: options.include,
             exclude: options.exclude,
             ignore: options.ignore,
-            dotfiles: options.hidden,
+            dotfiles: options.dotfiles,
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
@@ -182,8 +182,8 @@ impl Backend {
         let root = self.parse(Verb::List, path)?;
         let (entries, mut truncated, problems) = if options.exclude.is_empty() {
             let list = ListOptions {
-                depth: options.depth,
-                limit: options.limit,
+                max_depth: options.max_depth,
+                max_entries: options.max_entries,
                 ..ListOptions::default()
             };
             let listing = self.driver().list(&root, list).await?;
@@ -196,23 +196,26 @@ impl Backend {
         let mut shallow = entries;
         if !options.exclude.is_empty() {
             // A search has no depth limit, so remove deeper entries here.
-            shallow.retain(|entry| entry.path.depth() - above <= options.depth);
+            shallow.retain(|entry| entry.path.depth() - above <= options.max_depth);
         }
-        if shallow.len() > options.limit {
-            shallow.truncate(options.limit);
+        if shallow.len() > options.max_entries {
+            shallow.truncate(options.max_entries);
             truncated = Some(TruncationCause::Count);
         }
         Ok(DirectoryTree { nodes: nest(shallow, above), truncated, problems })
     }
 
     async fn names_below(&self, root: &WsPath, options: &TreeOptions) -> Result<GlobResults> {
-        let limits =
-            SearchLimits { matches: options.limit, bytes: usize::MAX, ..SearchLimits::default() };
+        let limits = SearchLimits {
+            max_matches: options.max_entries,
+            max_bytes: usize::MAX,
+            ..SearchLimits::default()
+        };
         let options = GlobOptions {
             root: root.to_string(),
             kinds: EntryKindFilter::All,
             exclude: options.exclude.clone(),
-            hidden: DotfileVisibility::All,
+            dotfiles: DotfileVisibility::Include,
             limits,
             ..GlobOptions::default()
         };

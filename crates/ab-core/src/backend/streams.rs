@@ -149,7 +149,7 @@ impl Backend {
         write_stream_to_file(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
             StreamCopyError::Source(error) | StreamCopyError::Target(error) => error,
         })?;
-        if options.durability == Durability::Power {
+        if options.durability == Durability::SurvivesPowerLoss {
             file.sync().await?;
         }
         drop(file);

@@ -32,7 +32,7 @@ pub struct LineWindow {
     pub last_line: u64,
     /// The number of lines in the whole file, if its end was reached.
     pub total_lines: Option<u64>,
-    /// The [`LineRange::offset`] of the lines that follow. `None` if the end was reached.
+    /// The [`LineRange::skip_lines`] of the lines that follow. `None` if the end was reached.
     pub next_offset: Option<u64>,
 }
 
@@ -137,7 +137,12 @@ impl Backend {
                 edit::apply_edits(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
             let done = |stat| {
                 let diff = edit::unified_diff(&parsed.to_string(), &before, &applied.text);
-                EditReport { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }
+                EditReport {
+                    replacement_count: applied.replacement_count,
+                    diff: diff.text,
+                    line_counts: diff.line_counts,
+                    stat,
+                }
             };
             if options.dry_run {
                 return Ok(done(None));
@@ -167,7 +172,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
         let at = error.utf8_error().valid_up_to();
         let message = format!("the file is not UTF-8 text: byte {at} is invalid");
         Error::for_path(verb, path, ErrorKind::Invalid, message)
-            .with_cause(ErrorCause::NotText)
+            .with_cause(ErrorCause::NotUtf8)
             .with_hint("read it as bytes")
     })
 }
@@ -201,7 +206,7 @@ impl WindowText {
         let text = utf8(Verb::Read, path, self.bytes.into())?;
         Ok(LineWindow {
             text,
-            first_line: if self.last_line == 0 { 0 } else { self.range.offset + 1 },
+            first_line: if self.last_line == 0 { 0 } else { self.range.skip_lines + 1 },
             last_line: self.last_line,
             total_lines: (!past_range).then_some(seen),
             next_offset: past_range.then_some(self.range.last_line()),
@@ -225,7 +230,7 @@ mod tests {
     use super::*;
 
     fn window(text: &str, offset: u64, limit: u64, chunk: usize) -> LineWindow {
-        let mut window = WindowText::new(LineRange { offset, limit });
+        let mut window = WindowText::new(LineRange { skip_lines: offset, max_lines: limit });
         for piece in text.as_bytes().chunks(chunk) {
             window.feed(piece);
             if window.picker.is_past_range() {

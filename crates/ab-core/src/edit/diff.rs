@@ -23,7 +23,7 @@ pub struct UnifiedDiff {
     /// The diff. Empty if nothing changed.
     pub text: String,
     /// `None` if the diff was truncated or omitted. The last line of the diff says so.
-    pub lines: Option<DiffLineCounts>,
+    pub line_counts: Option<DiffLineCounts>,
 }
 
 /// The numbers of lines that a change adds and removes.
@@ -58,13 +58,13 @@ pub(crate) fn unified_diff_with_names(
     after: &str,
 ) -> UnifiedDiff {
     if before == after {
-        return UnifiedDiff { text: String::new(), lines: Some(DiffLineCounts::default()) };
+        return UnifiedDiff { text: String::new(), line_counts: Some(DiffLineCounts::default()) };
     }
     let mut out = format!("--- {}\n+++ {}\n", header_name(from), header_name(to));
     let window = Window::around_changes(before, after);
     let (Some(old), Some(new)) = (lines(window.old), lines(window.new)) else {
         let _ = writeln!(out, "\\ Diff left out: the change spans more than {MAX_LINES} lines");
-        return UnifiedDiff { text: out, lines: None };
+        return UnifiedDiff { text: out, line_counts: None };
     };
     let diff = TextDiff::configure()
         .algorithm(Algorithm::Myers)
@@ -73,7 +73,7 @@ pub(crate) fn unified_diff_with_names(
     for hunk in group_diff_ops(diff.ops().to_vec(), CONTEXT) {
         if !write_hunk(&mut out, &hunk, &old, &new, window.skipped) {
             let _ = writeln!(out, "\\ Diff cut: it is longer than {} KiB", MAX_BYTES / 1024);
-            return UnifiedDiff { text: out, lines: None };
+            return UnifiedDiff { text: out, line_counts: None };
         }
     }
     let mut changed = DiffLineCounts::default();
@@ -81,7 +81,7 @@ pub(crate) fn unified_diff_with_names(
         changed.added += op.new_range().len() as u64;
         changed.removed += op.old_range().len() as u64;
     }
-    UnifiedDiff { text: out, lines: Some(changed) }
+    UnifiedDiff { text: out, line_counts: Some(changed) }
 }
 
 /// Quotes a path that contains control characters, so that it stays on one line.
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn lines_are_counted_where_all_are_shown() {
-        let count = |before: &str, after: &str| unified_diff("f", before, after).lines;
+        let count = |before: &str, after: &str| unified_diff("f", before, after).line_counts;
         assert_eq!(count("-- a\nb\n", "++ c\n"), Some(DiffLineCounts { added: 1, removed: 2 }));
         assert_eq!(count("", "a"), Some(DiffLineCounts { added: 1, removed: 0 }));
         assert_eq!(count("a", "a"), Some(DiffLineCounts::default()));

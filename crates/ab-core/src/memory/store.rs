@@ -115,8 +115,8 @@ impl Store {
             }
             None => (0, size),
         };
-        if length > options.limit {
-            let message = format!("{length} bytes, more than the limit of {}", options.limit);
+        if length > options.max_bytes {
+            let message = format!("{length} bytes, more than the limit of {}", options.max_bytes);
             return Err(Error::for_path(Verb::Read, path, ErrorKind::TooLarge, message)
                 .with_hint("read a range, or in chunks"));
         }
@@ -133,7 +133,7 @@ impl Store {
                 "not a directory",
             ));
         }
-        if options.depth == 0 {
+        if options.max_depth == 0 {
             return Ok(Listing::default());
         }
         let prefix = Key::above_children(path);
@@ -148,7 +148,7 @@ impl Store {
                 EntryDetailLevel::Stat => Some(place.stat(self.made)),
             };
             entries.push(DirEntry { path, kind: place.kind(), stat });
-            entries.len() > options.limit
+            entries.len() > options.max_entries
         };
         let mut truncated = None;
         let mut before: Vec<&str> = Vec::new();
@@ -156,7 +156,7 @@ impl Store {
         'keys: while let Some((key, node)) = self.next_below(from, &prefix) {
             let names: Vec<&str> = key.0[prefix.len()..].split(SEPARATOR).collect();
             let known = names.iter().zip(&before).take_while(|(a, b)| a == b).count();
-            for depth in known + 1..=names.len().min(options.depth) {
+            for depth in known + 1..=names.len().min(options.max_depth) {
                 let place =
                     if depth == names.len() { Place::File(node.clone()) } else { Place::Dir };
                 if add(&names[..depth], place) {
@@ -165,14 +165,14 @@ impl Store {
                 }
             }
             // Skip all entries that are too deep in a single step.
-            from = if names.len() > options.depth {
-                Bound::Included(Key::after_children(&prefix, &names[..options.depth]))
+            from = if names.len() > options.max_depth {
+                Bound::Included(Key::after_children(&prefix, &names[..options.max_depth]))
             } else {
                 Bound::Excluded(key.0.clone())
             };
             before = names;
         }
-        entries.truncate(options.limit);
+        entries.truncate(options.max_entries);
         Ok(Listing { entries, truncated, problems: Vec::new() })
     }
 
@@ -298,8 +298,8 @@ impl Store {
             }
             Ok(Place::Dir) => {
                 let whole = ListOptions {
-                    depth: usize::MAX,
-                    limit: usize::MAX,
+                    max_depth: usize::MAX,
+                    max_entries: usize::MAX,
                     detail: EntryDetailLevel::Kind,
                 };
                 let count = self.list(path, whole)?.entries.len() as u64 + 1;

@@ -18,7 +18,7 @@ pub(super) async fn merged(
     options: ListOptions,
 ) -> Result<Listing> {
     let mut merge = Merge::new(mounts, options);
-    match merge.take(part, part.inward(path), options.depth).await {
+    match merge.take(part, part.inward(path), options.max_depth).await {
         Err(error) if !nothing_there(&error) => return Err(part.shown_error(error)),
         Ok(()) | Err(_) => {}
     }
@@ -54,11 +54,11 @@ impl<'a> Merge<'a> {
     /// Adds the entries of the base or of a mount at `path`, up to the depth `depth`. Entries that
     /// are covered by another mount are omitted.
     async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
-        let wanted = self.options.limit;
+        let wanted = self.options.max_entries;
         let most = wanted.saturating_add(DEFAULT_MAX_LIST_ENTRIES);
         let mut limit = wanted;
         let listing = loop {
-            let options = ListOptions { depth, limit, ..self.options };
+            let options = ListOptions { max_depth: depth, max_entries: limit, ..self.options };
             let listing = part.shown_listing(part.driver.list(&path, options).await?);
             let seen = listing.entries.iter().filter(|e| self.is_seen(part, &e.path)).count();
             let covered = listing.entries.len() - seen;
@@ -93,13 +93,13 @@ impl<'a> Merge<'a> {
         }
         let names: Vec<&str> = below.segments().collect();
         let mut path = top.clone();
-        for (level, name) in names.iter().enumerate().take(self.options.depth) {
+        for (level, name) in names.iter().enumerate().take(self.options.max_depth) {
             path = path.with_name(name);
             if level + 1 < names.len() {
                 self.way(&path);
             }
         }
-        let Some(depth) = self.options.depth.checked_sub(names.len()) else { return };
+        let Some(depth) = self.options.max_depth.checked_sub(names.len()) else { return };
         let part = Part::of(mount);
         let root = match self.point(part).await {
             Ok(entry) => entry,
@@ -156,10 +156,10 @@ impl<'a> Merge<'a> {
         if let Some(horizon) = &self.horizon {
             self.entries.retain(|path, _| path <= horizon);
         }
-        if self.entries.len() > self.options.limit {
+        if self.entries.len() > self.options.max_entries {
             self.truncated = self.truncated.or(Some(TruncationCause::Count));
         }
-        let entries = self.entries.into_values().take(self.options.limit).collect();
+        let entries = self.entries.into_values().take(self.options.max_entries).collect();
         Listing { entries, truncated: self.truncated, problems: self.problems }
     }
 }

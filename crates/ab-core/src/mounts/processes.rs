@@ -36,7 +36,7 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
 /// inside the scope root of the working directory.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let scope_root = request.cwd.innermost_scope_root().without_access_rules();
-    let above = request.layout.scope_path.take();
+    let above = request.mount_layout.scope_path.take();
     let place = |path: &WsPath| match &above {
         Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
@@ -55,7 +55,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let of_part = |point: &WsPath| PathRestrictions {
         hidden: within(mounts, &all.hidden, point),
         read_only: within(mounts, &all.read_only, point),
-        binds: Vec::new(),
+        host_directories: Vec::new(),
     };
     for part in mounts.parts().filter(|part| part.point != own.point) {
         let info = part.driver.info();
@@ -65,7 +65,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         };
         let restrictions = of_part(part.point);
         if on_this_machine && !restrictions.hidden.iter().any(WsPath::is_root) {
-            request.layout.mounted.push(MountedWorkspace {
+            request.mount_layout.mounted.push(MountedWorkspace {
                 root: root.clone(),
                 visible_path: part.inward(&seen),
                 mount_path: place(&seen),
@@ -73,8 +73,9 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
             });
         }
     }
-    request.layout.scope_path = seen(own.point).map(|seen| place(&seen));
-    request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
+    request.mount_layout.scope_path = seen(own.point).map(|seen| place(&seen));
+    request.restrictions =
+        PathRestrictions { host_directories: all.host_directories.clone(), ..of_part(own.point) };
 }
 
 /// The restricted paths that apply to the workspace at `point`, relative to its root.

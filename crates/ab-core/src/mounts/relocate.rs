@@ -104,8 +104,8 @@ impl<'a> Place<'a> {
     /// read.
     async fn tree(&self) -> Result<Vec<DirEntry>> {
         let options = ListOptions {
-            depth: usize::MAX,
-            limit: DEFAULT_MAX_LIST_ENTRIES,
+            max_depth: usize::MAX,
+            max_entries: DEFAULT_MAX_LIST_ENTRIES,
             detail: EntryDetailLevel::Stat,
         };
         let listing = self.shown(self.part.driver.list(self.path, options).await)?;
@@ -137,7 +137,7 @@ async fn check_kinds(to: &Place<'_>, source_kind: FileKind, target_kind: FileKin
         (false, true) => Err(to.error(ErrorKind::IsADirectory, "the target is a directory")),
         (true, false) => Err(to.error(ErrorKind::NotADirectory, "the target is a file")),
         (true, true) => {
-            let one = ListOptions { depth: 1, limit: 1, detail: EntryDetailLevel::Kind };
+            let one = ListOptions { max_depth: 1, max_entries: 1, detail: EntryDetailLevel::Kind };
             let listing = to.shown(to.part.driver.list(to.path, one).await)?;
             if listing.entries.is_empty() {
                 Ok(())
@@ -217,8 +217,8 @@ async fn move_dir(
 
 /// Fails if an entry cannot be stored by the target's driver. Called before anything is copied.
 fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Result<()> {
-    let links =
-        from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
+    let links = from.part.driver.info().capabilities.symlinks
+        && to.part.driver.info().capabilities.symlinks;
     for entry in entries {
         let refused = |kind, message: &str| {
             Err(Error::for_path(VERB, &from.part.outward(&entry.path), kind, message))

@@ -127,7 +127,7 @@ impl Overlay {
         let verb = Verb::SetAttributes;
         self.alive(verb)?;
         match attributes.mode {
-            Some(_) if !self.capabilities.modes => return self.lacks(verb),
+            Some(_) if !self.capabilities.file_modes => return self.lacks(verb),
             Some(mode) if mode > PERMISSIONS => {
                 let message = "only permission bits up to 777 can be set";
                 return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
@@ -163,7 +163,7 @@ impl Overlay {
 
     pub(super) async fn make_link(&self, path: &WsPath, target: &str) -> Result<()> {
         let verb = Verb::Symlink;
-        if !self.capabilities.links {
+        if !self.capabilities.symlinks {
             return self.lacks(verb);
         }
         let _tree = self.locks.tree.read().await;
@@ -220,8 +220,8 @@ impl Overlay {
             }
             (Some(FileKind::Dir), RemoveDepth::Recursive) => {
                 let whole = ListOptions {
-                    depth: usize::MAX,
-                    limit: usize::MAX,
+                    max_depth: usize::MAX,
+                    max_entries: usize::MAX,
                     detail: EntryDetailLevel::Kind,
                 };
                 let below = named(verb, path, self.tree_below(&spot, whole).await)?;
@@ -285,7 +285,7 @@ impl Overlay {
             return self.keep(path, like).await;
         }
         self.upper.create_dir(path).await?;
-        let mode = like.and_then(|stat| stat.mode).filter(|_| self.capabilities.modes);
+        let mode = like.and_then(|stat| stat.mode).filter(|_| self.capabilities.file_modes);
         if mode.is_none() {
             return Ok(());
         }

@@ -159,8 +159,8 @@ impl Differ<'_> {
 
     async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
         let options = ListOptions {
-            depth: 1,
-            limit: DEFAULT_MAX_LIST_ENTRIES,
+            max_depth: 1,
+            max_entries: DEFAULT_MAX_LIST_ENTRIES,
             detail: EntryDetailLevel::Stat,
         };
         let listing = self.overlay.lower.list(path, options).await?;
@@ -265,7 +265,7 @@ impl Differ<'_> {
 }
 
 async fn read_small(driver: &dyn Driver, path: &WsPath) -> Result<Option<Bytes>> {
-    let options = ReadOptions { range: None, limit: MAX_OVERLAY_DIFF_FILE_BYTES };
+    let options = ReadOptions { range: None, max_bytes: MAX_OVERLAY_DIFF_FILE_BYTES };
     match driver.read(path, options).await {
         Ok(content) => Ok(Some(content.bytes)),
         Err(error) if error.kind() == ErrorKind::TooLarge => Ok(None),

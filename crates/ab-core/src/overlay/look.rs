@@ -352,7 +352,7 @@ impl<'a> Walk<'a> {
     }
 
     fn escape(&self) -> Error {
-        self.error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace")
+        self.error(ErrorKind::PathEscape, "a symbolic link in the path leads out of the workspace")
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {

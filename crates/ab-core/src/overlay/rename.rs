@@ -110,8 +110,8 @@ impl Overlay {
             return Ok(());
         }
         let options = ListOptions {
-            depth: usize::MAX,
-            limit: DEFAULT_MAX_LIST_ENTRIES,
+            max_depth: usize::MAX,
+            max_entries: DEFAULT_MAX_LIST_ENTRIES,
             detail: EntryDetailLevel::Stat,
         };
         let below = self.tree_below(source, options).await?;

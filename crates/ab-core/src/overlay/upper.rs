@@ -38,7 +38,7 @@ impl Overlay {
     ) -> Result<UpperDir> {
         // List all entries, because a whiteout may come last. Only this overlay writes to the upper
         // layer, so the directory is not large.
-        let options = ListOptions { depth: 1, limit: usize::MAX, detail };
+        let options = ListOptions { max_depth: 1, max_entries: usize::MAX, detail };
         let listing = self.upper.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = "more entries than the upper layer can list";
@@ -70,7 +70,8 @@ impl Overlay {
                 marks::Name::Whiteout(name) => drop(names.insert(name.to_owned())),
                 marks::Name::CutWhiteout => {
                     let mark = path.with_name(whiteout);
-                    let options = ReadOptions { range: None, limit: MAX_PATH_SEGMENT_BYTES as u64 };
+                    let options =
+                        ReadOptions { range: None, max_bytes: MAX_PATH_SEGMENT_BYTES as u64 };
                     let bytes = self.upper.read(&mark, options).await?.bytes;
                     let name = String::from_utf8_lossy(&bytes).into_owned();
                     // Ignore a whiteout that was not written by an overlay.

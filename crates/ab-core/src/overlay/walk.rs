@@ -78,7 +78,7 @@ impl Overlay {
     /// All entries below the directory at `spot`, within the limits in `options`.
     pub(super) async fn tree_below(&self, spot: &Spot, options: ListOptions) -> Result<Nodes> {
         let mut walk = Walk { overlay: self, options, found: Nodes::default() };
-        if options.depth > 0 {
+        if options.max_depth > 0 {
             let top = Place {
                 path: spot.path.clone(),
                 upper: spot.is_dir_in_upper(),
@@ -91,7 +91,7 @@ impl Overlay {
 
     /// Whether the directory at `spot` has no visible entries.
     pub(super) async fn is_empty(&self, spot: &Spot) -> Result<bool> {
-        let one = ListOptions { depth: 1, limit: 1, detail: EntryDetailLevel::Kind };
+        let one = ListOptions { max_depth: 1, max_entries: 1, detail: EntryDetailLevel::Kind };
         Ok(self.tree_below(spot, one).await?.nodes.is_empty())
     }
 
@@ -137,7 +137,7 @@ enum Next {
 impl Walk<'_> {
     async fn run(&mut self, top: Place) -> Result<()> {
         if !top.upper {
-            self.lower_tree(&top.path, self.options.depth).await?;
+            self.lower_tree(&top.path, self.options.max_depth).await?;
             return Ok(());
         }
         let mut levels = vec![self.children(&top).await?];
@@ -158,7 +158,7 @@ impl Walk<'_> {
             let place =
                 Place { path: node.path.clone(), upper: in_upper, lower: node.shows_lower() };
             self.found.nodes.push(node);
-            if !is_dir || levels.len() >= self.options.depth {
+            if !is_dir || levels.len() >= self.options.max_depth {
                 continue;
             }
             if in_upper {
@@ -168,7 +168,7 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            let depth = self.options.depth - levels.len();
+            let depth = self.options.max_depth - levels.len();
             match self.lower_tree(&place.path, depth).await {
                 Ok(Next::GoOn) => {}
                 Ok(Next::Stop) => return Ok(()),
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 
     fn left(&self) -> usize {
-        self.options.limit.saturating_sub(self.found.nodes.len())
+        self.options.max_entries.saturating_sub(self.found.nodes.len())
     }
 
     /// Handles an error for a directory. If the directory was removed in the meantime, the error is
@@ -192,7 +192,7 @@ impl Walk<'_> {
 
     /// Lists a directory that only the lower layer has.
     async fn lower_tree(&mut self, path: &WsPath, depth: usize) -> Result<Next> {
-        let options = ListOptions { depth, limit: self.left(), ..self.options };
+        let options = ListOptions { max_depth: depth, max_entries: self.left(), ..self.options };
         let listing = self.overlay.lower.list(path, options).await?;
         let node = |entry: DirEntry| {
             let below = entry.path.strip_prefix(path)?.without_access_rules();
@@ -238,7 +238,7 @@ impl Walk<'_> {
     ) -> Result<Option<TruncationCause>> {
         // Hidden names must not count towards the limit.
         let limit = self.left().saturating_add(upper.whiteouts.len());
-        let options = ListOptions { depth: 1, limit, ..self.options };
+        let options = ListOptions { max_depth: 1, max_entries: limit, ..self.options };
         let listing = self.overlay.lower.list(&place.path, options).await?;
         for entry in listing.entries {
             let Some(name) = entry.path.name() else { continue };

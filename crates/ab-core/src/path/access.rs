@@ -31,7 +31,7 @@ pub struct AccessRulesBelowPrefix {
     /// These paths and everything below them cannot be changed.
     pub read_only: Vec<String>,
     /// A filter that hides further paths, such as those that match a pattern.
-    pub pattern: Option<HiddenByFilter>,
+    pub hidden_by_filter: Option<HiddenByFilter>,
 }
 
 /// A filter for paths relative to the root of a handle. It can also be applied if the anchor is
@@ -77,7 +77,7 @@ impl AccessRules {
             prefix_bytes: 0,
             hidden: texts(hidden),
             read_only: texts(read_only),
-            pattern: None,
+            hidden_by_filter: None,
         };
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
@@ -87,7 +87,10 @@ impl AccessRules {
     pub fn with_filter(mut self, filter: PathFilter) -> Self {
         let pattern = HiddenByFilter { filter, down: String::new(), above: String::new() };
         let pattern = Some(pattern);
-        self.sets.push(AccessRulesBelowPrefix { pattern, ..AccessRulesBelowPrefix::default() });
+        self.sets.push(AccessRulesBelowPrefix {
+            hidden_by_filter: pattern,
+            ..AccessRulesBelowPrefix::default()
+        });
         self
     }
 
@@ -98,7 +101,7 @@ impl AccessRules {
 
 impl AccessRulesBelowPrefix {
     pub fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.read_only.is_empty() && self.pattern.is_none()
+        self.hidden.is_empty() && self.read_only.is_empty() && self.hidden_by_filter.is_none()
     }
 
     /// The same rules with the directory `above`, relative to the current anchor, as the new
@@ -116,7 +119,10 @@ impl AccessRulesBelowPrefix {
             prefix_bytes: 0,
             hidden: inside(&self.hidden),
             read_only: inside(&self.read_only),
-            pattern: self.pattern.as_ref().and_then(|pattern| pattern.inside(above)),
+            hidden_by_filter: self
+                .hidden_by_filter
+                .as_ref()
+                .and_then(|pattern| pattern.inside(above)),
         }
     }
 
@@ -128,13 +134,16 @@ impl AccessRulesBelowPrefix {
             prefix_bytes: anchor_bytes,
             hidden: under(&self.hidden),
             read_only: under(&self.read_only),
-            pattern: self.pattern.as_ref().map(|pattern| pattern.with_path_prefix(prefix)),
+            hidden_by_filter: self
+                .hidden_by_filter
+                .as_ref()
+                .map(|pattern| pattern.with_path_prefix(prefix)),
         }
     }
 
     fn hides(&self, here: &str) -> bool {
         self.hidden.iter().any(|path| below(here, path).is_some())
-            || self.pattern.as_ref().is_some_and(|pattern| pattern.hides(here))
+            || self.hidden_by_filter.as_ref().is_some_and(|pattern| pattern.hides(here))
     }
 }
 
@@ -224,10 +233,7 @@ impl WsPath {
 
     /// Sets rules that were received together with the path. Returns `None` if an anchor is not at
     /// the end of a segment.
-    pub fn replace_access_rules_checked(
-        mut self,
-        sets: Vec<AccessRulesBelowPrefix>,
-    ) -> Option<WsPath> {
+    pub fn try_replace_access_rules(mut self, sets: Vec<AccessRulesBelowPrefix>) -> Option<WsPath> {
         let ends_segment = |at: usize| {
             at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
         };
@@ -319,14 +325,14 @@ impl WsPath {
     /// Whether the rules hide the entry `name` in this directory.
     pub fn hides_child(&self, name: &str) -> bool {
         let fits = |set: &AccessRulesBelowPrefix, here: &str| {
-            set.pattern.as_ref().is_some_and(|pattern| pattern.hides(&joined(here, name)))
+            set.hidden_by_filter.as_ref().is_some_and(|pattern| pattern.hides(&joined(here, name)))
         };
-        self.hides_named_child(name) || self.is_ruled_by(fits)
+        self.hides_child_ignoring_filters(name) || self.is_ruled_by(fits)
     }
 
     /// Like [`hides_child`](Self::hides_child), but ignores filters. A search reads ignore files
     /// even if a filter hides them, such as a filter for all names with a leading dot.
-    pub fn hides_named_child(&self, name: &str) -> bool {
+    pub fn hides_child_ignoring_filters(&self, name: &str) -> bool {
         let hides = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
         };
@@ -420,7 +426,7 @@ mod tests {
         assert_eq!(judged(&below("x/a.key/b")), (true, true, false));
         assert_eq!(judged(&below("a.key")), (false, false, false));
         assert!(below("x").hides_child("a.key") && !below("x").hides_child("b"));
-        assert!(!below("x").hides_named_child("a.key"));
+        assert!(!below("x").hides_child_ignoring_filters("a.key"));
         // In a scope, through mounts, and at the target of a link.
         let scope = path("tenants/a").into_scope_root();
         assert!(scope.join(&below("x/a.key")).is_hidden());

@@ -38,7 +38,8 @@ impl MatchCollector {
     pub fn new(root: &WsPath, limits: SearchLimits) -> Self {
         let above = if root.is_root() { 0 } else { root.as_str().len() + 1 };
         let now = Instant::now();
-        let deadline = now.checked_add(limits.time).unwrap_or(now + super::DEFAULT_SEARCH_TIMEOUT);
+        let deadline =
+            now.checked_add(limits.max_duration).unwrap_or(now + super::DEFAULT_SEARCH_TIMEOUT);
         Self { found: SearchResults::default(), limits, deadline, above, matches: 0, bytes: 0 }
     }
 
@@ -70,9 +71,9 @@ impl MatchCollector {
         matches: FileMatches,
         mode: SearchOutputMode,
     ) -> SearchControlFlow {
-        self.found.searched += 1;
+        self.found.files_searched += 1;
         if matches.binary {
-            self.found.skipped_binary += 1;
+            self.found.binary_files_skipped += 1;
             return SearchControlFlow::Continue;
         }
         if matches.count == 0 {
@@ -81,18 +82,20 @@ impl MatchCollector {
         let size = self.size(path);
         match mode {
             SearchOutputMode::Files => self.add(SearchMatch::File { path: path.clone() }, size, 1),
-            SearchOutputMode::Counts => {
-                self.add(SearchMatch::Count { path: path.clone(), lines: matches.count }, size, 1)
-            }
+            SearchOutputMode::Counts => self.add(
+                SearchMatch::Count { path: path.clone(), matching_lines: matches.count },
+                size,
+                1,
+            ),
             SearchOutputMode::Lines => {
                 for hit in matches.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == SearchLineRole::Match);
                     let line = SearchMatch::Line {
                         path: path.clone(),
-                        line: hit.line_number,
+                        line_number: hit.line_number,
                         text: hit.text,
-                        cut: hit.full_line_bytes,
+                        full_line_bytes: hit.full_line_bytes,
                         role: hit.role,
                     };
                     if self.add(line, size, counts) == SearchControlFlow::Stop {
@@ -117,7 +120,7 @@ impl MatchCollector {
     }
 
     pub fn set_ignored_entry_counts(&mut self, counts: IgnoredEntryCounts) {
-        self.found.ignored = counts;
+        self.found.ignored_entries = counts;
     }
 
     pub fn finish(self) -> SearchResults {
@@ -125,10 +128,10 @@ impl MatchCollector {
     }
 
     fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchControlFlow {
-        if self.matches + counts > self.limits.matches {
+        if self.matches + counts > self.limits.max_matches {
             return self.stop_and_mark_truncated(TruncationCause::Count);
         }
-        if self.bytes + size > self.limits.bytes {
+        if self.bytes + size > self.limits.max_bytes {
             return self.stop_and_mark_truncated(TruncationCause::Bytes);
         }
         self.matches += counts;

@@ -29,13 +29,13 @@ pub async fn search_by_listing(driver: &dyn Driver, query: &SearchQuery) -> Resu
     let mut walk = Walk { driver, selection, text, looker, answering, left_out };
     let position = walk.position_at(&query.root).await;
     match walk.list(&query.root).await {
-        Ok(first) => walk.run(first, position, query.limits.matches).await,
+        Ok(first) => walk.run(first, position, query.limits.max_matches).await,
         // If the root of a text search is a file, this file is searched, whatever its name is.
         Err(error) if error.kind() == ErrorKind::NotADirectory && walk.text.is_some() => {
             let stat = driver.stat(&query.root, StatOptions::default()).await;
             let stat = stat.map_err(|error| error.with_verb(Verb::Search))?;
             let entry = DirEntry { path: query.root.clone(), kind: stat.kind, stat: None };
-            walk.look(&entry, query.limits.matches).await;
+            walk.look(&entry, query.limits.max_matches).await;
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }

@@ -57,8 +57,8 @@ struct Ignores {
 impl SearchFilter {
     pub fn compile(query: &SearchQuery) -> Result<Self> {
         let dots = match query.dotfiles {
-            DotfileVisibility::Visible => DotfileMatching::Explicit,
-            DotfileVisibility::All => DotfileMatching::Any,
+            DotfileVisibility::Skip => DotfileMatching::Explicit,
+            DotfileVisibility::Include => DotfileMatching::Any,
         };
         let glob = |pattern: &str, dots| {
             Glob::new(pattern, dots).map_err(|reason| {
@@ -209,7 +209,7 @@ impl SearchFilter {
     }
 
     fn hides(&self, name: &str) -> bool {
-        self.hidden == DotfileVisibility::Visible && name.starts_with('.')
+        self.hidden == DotfileVisibility::Skip && name.starts_with('.')
     }
 
     fn excluded(&self, position: &WalkPosition, name: &str) -> bool {

@@ -81,10 +81,10 @@ impl TextSearch {
         if text.pattern.len() > MAX_TEXT_PATTERN_BYTES {
             return Err(refused(format!("longer than {MAX_TEXT_PATTERN_BYTES} bytes")));
         }
-        if text.before > MAX_CONTEXT_LINES || text.after > MAX_CONTEXT_LINES {
+        if text.context_before > MAX_CONTEXT_LINES || text.context_after > MAX_CONTEXT_LINES {
             return Err(refused(format!("more than {MAX_CONTEXT_LINES} lines of context")));
         }
-        if text.span == MatchLineMode::SingleLine && text.pattern.contains('\n') {
+        if text.line_mode == MatchLineMode::SingleLine && text.pattern.contains('\n') {
             return Err(refused(
                 "the pattern must not contain a line break: lines are searched one by one".into(),
             ));
@@ -93,9 +93,9 @@ impl TextSearch {
             .fixed_strings(text.syntax == PatternSyntax::Literal)
             .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
-            .dot_matches_new_line(text.span == MatchLineMode::MultiLine)
+            .dot_matches_new_line(text.line_mode == MatchLineMode::MultiLine)
             // In CRLF mode a pattern cannot match a line end.
-            .crlf(text.span == MatchLineMode::SingleLine)
+            .crlf(text.line_mode == MatchLineMode::SingleLine)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .build(&text.pattern)
@@ -113,9 +113,9 @@ impl TextSearch {
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
-            .multi_line(self.query.span == MatchLineMode::MultiLine)
-            .before_context(context(self.query.before))
-            .after_context(context(self.query.after))
+            .multi_line(self.query.line_mode == MatchLineMode::MultiLine)
+            .before_context(context(self.query.context_before))
+            .after_context(context(self.query.context_after))
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_BUFFER_BYTES))
@@ -265,17 +265,18 @@ mod tests {
         let lines_only =
             TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
         assert_eq!(lines(lines_only.clone(), text), []);
-        let over = TextQuery { span: MatchLineMode::MultiLine, ..lines_only };
+        let over = TextQuery { line_mode: MatchLineMode::MultiLine, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
         let hits =
             search(TextQuery { output_mode: SearchOutputMode::Counts, ..over }, text.as_bytes())
                 .unwrap();
         assert_eq!(hits.count, 1);
-        let literal = TextQuery { span: MatchLineMode::MultiLine, ..TextQuery::literal("u8,\n)") };
+        let literal =
+            TextQuery { line_mode: MatchLineMode::MultiLine, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
         let everything = TextQuery {
-            span: MatchLineMode::MultiLine,
+            line_mode: MatchLineMode::MultiLine,
             syntax: PatternSyntax::Regex,
             ..TextQuery::literal("fn c.*")
         };
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn context_counts_and_files() {
         let text = "1\n2 x\n3\n4\n5 x\n6\n";
-        let query = TextQuery { before: 1, after: 1, ..TextQuery::literal("x") };
+        let query = TextQuery { context_before: 1, context_after: 1, ..TextQuery::literal("x") };
         let hits = search(query.clone(), text.as_bytes()).unwrap();
         let shown: Vec<_> = hits.lines.iter().map(|hit| (hit.line_number, hit.role)).collect();
         use SearchLineRole::{Context, Match};
@@ -350,7 +351,7 @@ mod tests {
             TextQuery::literal(&long),
             regex("("),
             regex("(a{1000}){1000}{1000}"),
-            TextQuery { before: MAX_CONTEXT_LINES + 1, ..TextQuery::literal("a") },
+            TextQuery { context_before: MAX_CONTEXT_LINES + 1, ..TextQuery::literal("a") },
         ] {
             let error = search(query, b"a").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);

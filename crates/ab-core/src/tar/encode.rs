@@ -1,13 +1,13 @@
 //! Encodes the headers of a tar archive. Does no I/O.
 //!
-//! An archive consists of the [`header`] of each entry, its content and the [`padding`] after it,
-//! and of [`END`] after the last entry. The format is ustar. Names that ustar cannot represent are
+//! An archive consists of the [`encode_entry_header`] of each entry, its content and the [`padding_length`] after it,
+//! and of [`END_OF_ARCHIVE`] after the last entry. The format is ustar. Names that ustar cannot represent are
 //! written in pax records.
 
 use super::{BLOCK, TarEntry, TarEntryKind, TarError, checksum, fails};
 
 /// The end marker of an archive.
-pub const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// Maximum length in bytes of a name in a header. Longer names are written in pax records.
 const NAME: usize = 100;
@@ -19,7 +19,7 @@ const MAX_OCTAL: u64 = 0o777_7777_7777;
 /// # Errors
 ///
 /// Fails for a hard link and for a file that is larger than 8 GiB.
-pub fn header(entry: &TarEntry) -> Result<Vec<u8>, TarError> {
+pub fn encode_entry_header(entry: &TarEntry) -> Result<Vec<u8>, TarError> {
     let (kind, size, link) = match &entry.kind {
         TarEntryKind::File { size } => (b'0', *size, ""),
         TarEntryKind::Directory => (b'5', 0, ""),
@@ -48,7 +48,7 @@ pub fn header(entry: &TarEntry) -> Result<Vec<u8>, TarError> {
 }
 
 /// The number of zero bytes after the content of a file of `size` bytes.
-pub fn padding(size: u64) -> usize {
+pub fn padding_length(size: u64) -> usize {
     // The value is less than the size of a block.
     super::padding(size) as usize
 }
@@ -104,13 +104,13 @@ mod tests {
         ];
         let mut archive = Vec::new();
         for entry in &entries {
-            archive.extend(header(entry).unwrap());
+            archive.extend(encode_entry_header(entry).unwrap());
             if let TarEntryKind::File { size } = entry.kind {
                 archive.extend(vec![b'x'; size as usize]);
-                archive.extend(vec![0; padding(size)]);
+                archive.extend(vec![0; padding_length(size)]);
             }
         }
-        archive.extend(END);
+        archive.extend(END_OF_ARCHIVE);
         let mut decoder = TarDecoder::default();
         decoder.feed(&archive);
         let mut decoded = Vec::new();
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn entries_that_cannot_be_written_are_refused() {
         let large = entry("a", TarEntryKind::File { size: MAX_OCTAL + 1 });
-        assert!(header(&large).unwrap_err().to_string().contains("more than"));
+        assert!(encode_entry_header(&large).unwrap_err().to_string().contains("more than"));
         let link = entry("a", TarEntryKind::HardLink { path: "b".to_owned() });
-        assert!(header(&link).unwrap_err().to_string().contains("hard link"));
+        assert!(encode_entry_header(&link).unwrap_err().to_string().contains("hard link"));
     }
 }

@@ -243,7 +243,7 @@ struct FailingChange(Mutex<Option<usize>>);
 impl Guard for FailingChange {
     fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         let mut left = self.0.lock().unwrap();
-        if !call.modifies {
+        if !call.modifies_workspace {
             return GuardDecision::ALLOW;
         }
         match &mut *left {

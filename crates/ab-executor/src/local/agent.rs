@@ -305,7 +305,7 @@ impl Pump {
                 TurnOutcome::Cancelled
             }
             // Some agents answer a cancelled turn with an error.
-            Err(AcpError::Refused { .. }) if is_cancelled => TurnOutcome::Cancelled,
+            Err(AcpError::RequestFailed { .. }) if is_cancelled => TurnOutcome::Cancelled,
             Ok(TurnEnd { stop_reason: stop, .. }) => {
                 let detail = format!("the agent ended its turn early: {}", stop.as_str());
                 TurnOutcome::Failed { detail }

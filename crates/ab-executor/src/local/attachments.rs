@@ -10,9 +10,9 @@ use ab_snapshot::{PreparedWorkspace, WorkspaceAttachment};
 pub(super) fn requested(session: &Session, uploads: &Path) -> Vec<WorkspaceAttachment> {
     let attached = session.task.attachments.iter();
     let attachment = |it: &ab_api::TaskAttachment| WorkspaceAttachment {
-        directory: uploads.to_owned(),
-        file: it.upload_id.to_string(),
-        name: it.name.clone(),
+        source_dir: uploads.to_owned(),
+        source_name: it.upload_id.to_string(),
+        target_name: it.name.clone(),
         max_bytes: it.size,
     };
     attached.map(attachment).collect()

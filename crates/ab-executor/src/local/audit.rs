@@ -63,7 +63,7 @@ impl AuditReceiver {
     }
 
     /// Takes the entries that are already in the queue, at most `limit`. Does not wait.
-    pub fn take_waiting(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
+    pub fn try_next_entries(&mut self, limit: usize) -> Vec<SessionAuditEntry> {
         std::iter::from_fn(|| self.entries.try_recv().ok()).take(limit).collect()
     }
 
@@ -174,7 +174,7 @@ mod tests {
         };
         send(calm);
         (0..QUEUE + 2).for_each(|_| send(busy));
-        assert_eq!(receiver.take_waiting(QUEUE + 10).len(), QUEUE);
+        assert_eq!(receiver.try_next_entries(QUEUE + 10).len(), QUEUE);
         assert_eq!(receiver.take_dropped_counts(), BTreeMap::from([(busy, 3)]));
         assert_eq!(receiver.take_dropped_counts(), BTreeMap::new());
     }

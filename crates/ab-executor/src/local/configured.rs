@@ -104,8 +104,8 @@ async fn entries<T: DeserializeOwned>(
     file: &str,
     notes: &mut Vec<String>,
 ) -> BTreeMap<String, T> {
-    let read =
-        source.read_with(file, ReadOptions { limit: MAX_CONFIG_FILE_BYTES, ..Default::default() });
+    let read = source
+        .read_with(file, ReadOptions { max_bytes: MAX_CONFIG_FILE_BYTES, ..Default::default() });
     let bytes = match read.await {
         Ok(content) => content.bytes,
         Err(error) if is_absent(&error) => return BTreeMap::new(),
@@ -237,8 +237,8 @@ mod tests {
             home: "/h".into(),
             bundle_dir: "/o".into(),
             attachments_dir: None,
-            read_only: Vec::new(),
-            base: None,
+            read_only_dirs: Vec::new(),
+            base_commit: None,
             base_branch: None,
             branch: None,
             notes: Vec::new(),

@@ -23,7 +23,7 @@ pub(super) async fn make(
     session: &Session,
 ) -> Result<MadeGroup, ExecutorError> {
     let asked = session.runtime.resources;
-    let error = match ControlGroup::create(limits(settings.limits, asked)).await {
+    let error = match ControlGroup::create(limits(settings.session_limits, asked)).await {
         Ok(group) => return Ok(MadeGroup { group: Some(group), note: None }),
         Err(error) => error,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ab_acp::agent_readiness::AgentReadyToLaunch;
 use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent};
 use ab_acp::login_files::copy_login_files_to_agent_home;
-use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentCapabilities, McpServer, SessionSetup};
+use ab_acp::{AcpClient, AcpError, AcpSessionId, AcpSessionSetup, AgentCapabilities, McpServer};
 use ab_api::{NetworkMode, RuntimeType, SessionEndReason};
 use ab_core::Isolation;
 use ab_snapshot::PreparedWorkspace;
@@ -78,11 +78,12 @@ pub(super) async fn launch(
         generation: job.generation,
         reports: reports.downgrade(),
         mask: mask.clone(),
-        wait: executor.settings.approval_wait,
+        wait: executor.settings.approval_wait_timeout,
     });
     let entries = executor.settings.audit.clone();
     let audit = AuditLog { session: id, mask: mask.clone(), entries };
-    let mut handle = HandleSetup::of_session(&executor.settings.rules, &questions, audit);
+    let mut handle =
+        HandleSetup::of_session(&executor.settings.extra_policy_rules, &questions, audit);
     let socket = EndpointSocket::make(&workspace);
     let socket =
         socket.map_err(|error| unlaunched(format!("cannot create the socket: {error}")))?;
@@ -154,13 +155,13 @@ async fn start(
     let mut configured =
         Configured::apply(&job.session, resolved, &executor.workspaces, workspace).await;
     let setup = AgentLaunchOptions {
-        own_binary: Some(executor.settings.own_executable.clone()),
+        own_executable: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
         env: executor.settings.variables.clone(),
         ..AgentLaunchOptions::default()
     };
     let launched = ab_acp::launch::launch_agent(&running.launcher, entry, &setup).await;
-    let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
+    let LaunchedAgent { client, events, program: launched } = launched.map_err(|error| {
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
     let shared = Shared::new(running.mask.clone());
@@ -265,7 +266,7 @@ async fn open(
     }
     let further = configured.servers(agent, &profile, MCP_NAME, workspace);
     let mcp_servers = endpoint.into_iter().chain(further).collect();
-    let setup = SessionSetup { cwd, mcp_servers };
+    let setup = AcpSessionSetup { cwd, mcp_servers };
     let session = match mode {
         AgentLaunchMode::New { .. } => {
             let session = client.new_session(&setup).await?;

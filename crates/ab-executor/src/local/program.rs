@@ -31,8 +31,9 @@ pub(super) fn check(
         }
         Some(PathBuf::from(program)).filter(|path| path.is_file())
     } else {
-        let bins =
-            toolchains.iter().flat_map(|toolchain| toolchain.bin.iter().map(PathBuf::as_path));
+        let bins = toolchains
+            .iter()
+            .flat_map(|toolchain| toolchain.program_dirs.iter().map(PathBuf::as_path));
         let places = bins.chain(SYSTEM_PROGRAM_DIRS.iter().map(Path::new));
         places.map(|place| place.join(program)).find(|path| path.is_file())
     };
@@ -59,7 +60,7 @@ pub(super) fn check(
 
 fn is_visible(path: &Path, toolchains: &[Toolchain]) -> bool {
     let real = |directory: &PathBuf| directory.canonicalize().unwrap_or_else(|_| directory.clone());
-    let shown = toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+    let shown = toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths);
     READABLE_SYSTEM_DIRS.iter().any(|directory| path.starts_with(directory)) || { shown }
         .any(|shown| path.starts_with(shown) || path.starts_with(real(shown)))
 }

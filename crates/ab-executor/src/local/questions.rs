@@ -126,7 +126,9 @@ impl PolicyQuestions {
 #[async_trait]
 impl Approver for PolicyQuestions {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
-        let Some(mut taken) = self.take(asked).await else { return ApprovalAnswer::Nobody };
+        let Some(mut taken) = self.take(asked).await else {
+            return ApprovalAnswer::NoPersonAvailable;
+        };
         let is_decided = |state: &QuestionState| matches!(state, QuestionState::Decided(_));
         let is_known = |state: &QuestionState| !matches!(state, QuestionState::Reported);
         // After the timeout the caller is told which approval to wait for.
@@ -137,9 +139,9 @@ impl Approver for PolicyQuestions {
                 answer
             }
             Some(QuestionState::Stored(approval)) => {
-                ApprovalAnswer::Later(ab_core::ApprovalId::new(approval.to_string()))
+                ApprovalAnswer::Pending(ab_core::ApprovalId::new(approval.to_string()))
             }
-            Some(QuestionState::Reported) | None => ApprovalAnswer::Nobody,
+            Some(QuestionState::Reported) | None => ApprovalAnswer::NoPersonAvailable,
         }
     }
 }
@@ -302,7 +304,7 @@ mod tests {
             question
         };
         let (answer, question) = tokio::join!(questions.ask(&call), naming);
-        let later = ApprovalAnswer::Later(ab_core::ApprovalId::new(id.to_string()));
+        let later = ApprovalAnswer::Pending(ab_core::ApprovalId::new(id.to_string()));
         assert_eq!(answer, later);
         assert_eq!(questions.ask(&call).await, later, "the same question, not another one");
         questions.answer(&question.id, &decided(ApprovalStatus::Approved));
@@ -319,9 +321,9 @@ mod tests {
             let waiting = tokio::time::timeout(std::time::Duration::ZERO, questions.ask(&call));
             assert!(waiting.await.is_err());
         }
-        assert_eq!(questions.ask(&asked("rm -r $Y")).await, ApprovalAnswer::Nobody);
+        assert_eq!(questions.ask(&asked("rm -r $Y")).await, ApprovalAnswer::NoPersonAvailable);
         drop(reports);
-        assert_eq!(questions.ask(&asked("rm -r $X0")).await, ApprovalAnswer::Nobody);
+        assert_eq!(questions.ask(&asked("rm -r $X0")).await, ApprovalAnswer::NoPersonAvailable);
     }
 
     #[tokio::test]

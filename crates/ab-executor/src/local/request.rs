@@ -174,7 +174,8 @@ pub(super) fn workspace(
     let numbered = session.repo.branch.as_ref().map(|name| format!("{name}-{number}"));
     request.new_branch =
         branch(numbered.as_ref().filter(|_| number > 1), GitTaskField::RepoBranch)?;
-    request.target = branch(session.delivery.target_branch.as_ref(), GitTaskField::TargetBranch)?;
+    request.target_branch =
+        branch(session.delivery.target_branch.as_ref(), GitTaskField::TargetBranch)?;
     request.commit = session.repo.commit.as_deref().map(CommitId::parse).transpose()?;
     Ok(WorkspaceRequest::Git(request))
 }

@@ -48,15 +48,15 @@ pub struct ExecutorSettings {
     /// agents are not offered an MCP endpoint.
     pub server_url: Option<String>,
     /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
-    pub rules: PolicyRuleFile,
+    pub extra_policy_rules: PolicyRuleFile,
     /// Default limits on all processes of a session together.
-    pub limits: ControlGroupLimits,
+    pub session_limits: ControlGroupLimits,
     /// How long a command waits for the decision of a person. After that its caller is told to try
     /// again later.
-    pub approval_wait: Duration,
+    pub approval_wait_timeout: Duration,
     /// Shell commands that run in the sandbox of a new session before its agent starts, and before the script of the
     /// repository.
-    pub setup: Vec<String>,
+    pub setup_commands: Vec<String>,
     /// How long one setup command may take.
     pub setup_timeout: Duration,
     /// Receives the calls on the endpoints of sessions, which are also logged.
@@ -86,10 +86,10 @@ impl ExecutorSettings {
             allow_disabled_runtime: false,
             refuses_shared_network: false,
             server_url: None,
-            rules: PolicyRuleFile::default(),
-            limits: ControlGroupLimits::default_for_this_host(),
-            approval_wait: DEFAULT_APPROVAL_WAIT_TIMEOUT,
-            setup: Vec::new(),
+            extra_policy_rules: PolicyRuleFile::default(),
+            session_limits: ControlGroupLimits::default_for_this_host(),
+            approval_wait_timeout: DEFAULT_APPROVAL_WAIT_TIMEOUT,
+            setup_commands: Vec::new(),
             setup_timeout: DEFAULT_SETUP_TIMEOUT,
             audit: None,
             command_limits: ExecLimits::default(),

@@ -43,7 +43,7 @@ pub(super) async fn run(
     }
     let shell = |line: &String| ["sh", "-c", line].map(str::to_owned).to_vec();
     let mut commands: Vec<(String, Vec<String>)> =
-        settings.setup.iter().map(|line| (line.clone(), shell(line))).collect();
+        settings.setup_commands.iter().map(|line| (line.clone(), shell(line))).collect();
     if running.backend.exists(REPOSITORY_SCRIPT).await.unwrap_or_default() {
         let argv = ["sh", REPOSITORY_SCRIPT].map(str::to_owned).to_vec();
         commands.push((REPOSITORY_SCRIPT.to_owned(), argv));

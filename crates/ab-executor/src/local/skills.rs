@@ -226,8 +226,11 @@ impl Copying<'_> {
     async fn skill(&mut self, name: &str, path: &str) -> Result<(), String> {
         let told = |error: ab_core::Error| error.to_string();
         let root = self.source.parse_path(path).map_err(told)?;
-        let options =
-            ListOptions { depth: usize::MAX, limit: self.left + 1, detail: EntryDetailLevel::Kind };
+        let options = ListOptions {
+            max_depth: usize::MAX,
+            max_entries: self.left + 1,
+            detail: EntryDetailLevel::Kind,
+        };
         let listing = self.source.list(path, options).await.map_err(told)?;
         if listing.truncated.is_some() || listing.entries.len() > self.left {
             return Err(too_many_files());
@@ -237,7 +240,7 @@ impl Copying<'_> {
         for file in files {
             let from = file.path.as_str();
             let Some(below) = below(root.as_str(), from) else { continue };
-            let options = ReadOptions { limit: MOST_BYTES, ..ReadOptions::default() };
+            let options = ReadOptions { max_bytes: MOST_BYTES, ..ReadOptions::default() };
             let content = self.source.read_with(from, options).await.map_err(told)?;
             self.write(name, below, &content.bytes, content.stat.mode).await?;
         }

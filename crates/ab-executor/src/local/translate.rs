@@ -9,7 +9,7 @@ use ab_acp::session_update::{
     ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
 };
 use ab_acp::tool_call::{
-    ToolCall, ToolCallId, ToolCallStatus, ToolCallTracker, ToolCallUpdate, path_below,
+    ToolCall, ToolCallId, ToolCallStatus, ToolCallTracker, ToolCallUpdate, path_relative_to,
 };
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource, SubjectDescriber};
 use tokio::time::Instant;
@@ -292,7 +292,7 @@ impl Translator {
 
 /// The path relative to the workspace, truncated to fit in an event.
 fn relative(tree: &Path, path: &str) -> String {
-    short(path_below(tree, path))
+    short(path_relative_to(tree, path))
 }
 
 fn shown(call: &ToolCall) -> Shown {

@@ -35,38 +35,38 @@ const PRIVATE: u32 = 0o600;
 /// The right to start or join the program of a directory. Only one process can have this right at a
 /// time.
 #[derive(Debug)]
-pub struct ProgramLock {
+pub struct SharedProgramLock {
     directory: PathBuf,
     _file: File,
 }
 
-/// The right of one process to use a program. The program ends when the last `ProgramUse` of all
+/// The right of one process to use a program. The program ends when the last `SharedProgramHandle` of all
 /// processes is dropped.
 #[derive(Debug)]
-pub struct ProgramUse {
+pub struct SharedProgramHandle {
     pipe: File,
     users: File,
     directory: PathBuf,
 }
 
-/// A program that this process has started, with the `ProgramUse` of this process.
+/// A program that this process has started, with the `SharedProgramHandle` of this process.
 #[derive(Debug)]
-pub struct StartedProgram {
+pub struct StartedSharedProgram {
     pub process: ChildProcess,
     pub log: ChildLog,
-    pub held: ProgramUse,
+    pub program_use: SharedProgramHandle,
 }
 
-impl ProgramLock {
+impl SharedProgramLock {
     /// Takes the lock of the program in `directory`, which must exist. Returns `None` if another
     /// process has the lock.
     ///
     /// # Errors
     ///
     /// Fails if the directory cannot be written.
-    pub fn try_take(directory: &Path) -> Result<Option<ProgramLock>> {
+    pub fn try_acquire(directory: &Path) -> Result<Option<SharedProgramLock>> {
         let file = locked(&directory.join(LOCK), FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file.map(|file| ProgramLock { directory: directory.to_owned(), _file: file }))
+        Ok(file.map(|file| SharedProgramLock { directory: directory.to_owned(), _file: file }))
     }
 
     /// Joins the program if it runs. Also returns the record that its starter wrote. Returns `None`
@@ -75,7 +75,7 @@ impl ProgramLock {
     /// # Errors
     ///
     /// Fails if the pipe or the record cannot be read.
-    pub fn join(&self) -> Result<Option<(ProgramUse, String)>> {
+    pub fn join_running(&self) -> Result<Option<(SharedProgramHandle, String)>> {
         // A user that was killed leaves the record behind. If the program has no users, it is about
         // to end and must not be joined.
         let no_users =
@@ -112,7 +112,7 @@ impl ProgramLock {
     /// # Errors
     ///
     /// Fails if the pipe cannot be made or the program cannot be started.
-    pub fn start(&self, program: &Path, arguments: &[OsString]) -> Result<StartedProgram> {
+    pub fn start(&self, program: &Path, arguments: &[OsString]) -> Result<StartedSharedProgram> {
         let path = self.directory.join(PIPE);
         let fails = |error: io::Error| failure("make", &path, error);
         for stale in [PIPE, RECORD] {
@@ -135,15 +135,15 @@ impl ProgramLock {
         let users = self.users()?;
         let users = users.ok_or_else(|| fails(io::ErrorKind::ResourceBusy.into()))?;
         let (process, log) = ChildProcess::start_reading(program, arguments, reader)?;
-        Ok(StartedProgram { process, log, held: self.use_of(pipe, users) })
+        Ok(StartedSharedProgram { process, log, program_use: self.use_of(pipe, users) })
     }
 
     fn users(&self) -> Result<Option<File>> {
         locked(&self.directory.join(USERS), FlockOperation::NonBlockingLockShared)
     }
 
-    fn use_of(&self, pipe: File, users: File) -> ProgramUse {
-        ProgramUse { pipe, users, directory: self.directory.clone() }
+    fn use_of(&self, pipe: File, users: File) -> SharedProgramHandle {
+        SharedProgramHandle { pipe, users, directory: self.directory.clone() }
     }
 
     /// Writes the record of the program for the processes that join it.
@@ -151,7 +151,7 @@ impl ProgramLock {
     /// # Errors
     ///
     /// Fails if the record cannot be written.
-    pub fn leave_record(&self, record: &str) -> Result<()> {
+    pub fn write_record(&self, record: &str) -> Result<()> {
         let (new, path) = (self.directory.join(NEW_RECORD), self.directory.join(RECORD));
         let write = || {
             let mut options = OpenOptions::new();
@@ -164,7 +164,7 @@ impl ProgramLock {
     }
 }
 
-impl ProgramUse {
+impl SharedProgramHandle {
     /// Sends a line to the program. The line must be short, because this does not wait until the
     /// program has read it.
     ///
@@ -184,10 +184,10 @@ impl ProgramUse {
     }
 }
 
-impl Drop for ProgramUse {
+impl Drop for SharedProgramHandle {
     /// The last user removes the record, so that no process joins a program that is about to end.
     fn drop(&mut self) {
-        let Ok(Some(_lock)) = ProgramLock::try_take(&self.directory) else { return };
+        let Ok(Some(_lock)) = SharedProgramLock::try_acquire(&self.directory) else { return };
         if flock(&self.users, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(self.directory.join(RECORD));
         }
@@ -219,23 +219,26 @@ mod tests {
     use super::*;
 
     /// Starts a program that prints its input to its log and ends at the end of its input.
-    fn start(lock: &ProgramLock) -> StartedProgram {
+    fn start(lock: &SharedProgramLock) -> StartedSharedProgram {
         lock.start(Path::new("/bin/sh"), &["-c", "cat >&2"].map(OsString::from)).unwrap()
     }
 
     #[tokio::test]
     async fn a_program_ends_with_its_last_use() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
-        assert!(ProgramLock::try_take(directory.path()).unwrap().is_none(), "one at a time");
-        assert!(lock.join().unwrap().is_none(), "nothing was started");
+        let lock = SharedProgramLock::try_acquire(directory.path()).unwrap().unwrap();
+        assert!(
+            SharedProgramLock::try_acquire(directory.path()).unwrap().is_none(),
+            "one at a time"
+        );
+        assert!(lock.join_running().unwrap().is_none(), "nothing was started");
         let mut started = start(&lock);
-        assert!(lock.join().unwrap().is_none(), "it is not ready");
-        lock.leave_record("how to reach it").unwrap();
-        let (mut joined, record) = lock.join().unwrap().unwrap();
+        assert!(lock.join_running().unwrap().is_none(), "it is not ready");
+        lock.write_record("how to reach it").unwrap();
+        let (mut joined, record) = lock.join_running().unwrap().unwrap();
         assert_eq!(record, "how to reach it");
-        started.held.send("one\n").unwrap();
-        drop(started.held);
+        started.program_use.send("one\n").unwrap();
+        drop(started.program_use);
         // The starter's use is gone, but the other use keeps the program running.
         joined.send("two\n").unwrap();
         assert!(joined.is_running());
@@ -244,7 +247,7 @@ mod tests {
         started.log.read_to_string(&mut log).await.unwrap();
         assert_eq!(log, "one\ntwo\n");
         assert_eq!(started.process.wait_and_describe_exit().await, "exit status: 0");
-        assert!(lock.join().unwrap().is_none(), "it has ended");
+        assert!(lock.join_running().unwrap().is_none(), "it has ended");
     }
 
     #[tokio::test]
@@ -253,7 +256,7 @@ mod tests {
         // A child that is being started also holds the lock until it executes its program.
         let take = || {
             loop {
-                match ProgramLock::try_take(directory.path()).unwrap() {
+                match SharedProgramLock::try_acquire(directory.path()).unwrap() {
                     Some(lock) => break lock,
                     None => std::thread::yield_now(),
                 }
@@ -264,45 +267,45 @@ mod tests {
             ["-c", "exec 3<&0; cat; echo over >&2; exec sleep 1000"].map(OsString::from);
         let lock = take();
         let mut started = lock.start(Path::new("/bin/sh"), &arguments).unwrap();
-        lock.leave_record("how to reach it").unwrap();
+        lock.write_record("how to reach it").unwrap();
         drop(lock);
-        let joined = take().join().unwrap().unwrap().0;
+        let joined = take().join_running().unwrap().unwrap().0;
         drop(joined);
-        let (joined, _) = take().join().unwrap().expect("the starter still uses it");
-        drop((joined, started.held));
+        let (joined, _) = take().join_running().unwrap().expect("the starter still uses it");
+        drop((joined, started.program_use));
         let mut over = [0; 5];
         started.log.read_exact(&mut over).await.unwrap();
-        assert!(take().join().unwrap().is_none(), "it still has its pipe open");
+        assert!(take().join_running().unwrap().is_none(), "it still has its pipe open");
         // A user that is killed does not remove the record.
-        take().leave_record("how to reach it").unwrap();
-        assert!(take().join().unwrap().is_none(), "it has no user");
+        take().write_record("how to reach it").unwrap();
+        assert!(take().join_running().unwrap().is_none(), "it has no user");
         started.process.kill().await;
     }
 
     #[tokio::test]
     async fn a_program_that_has_ended_is_seen_and_started_again() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
+        let lock = SharedProgramLock::try_acquire(directory.path()).unwrap().unwrap();
         let arguments = ["-c", "exit 3"].map(OsString::from);
         let mut ended = lock.start(Path::new("/bin/sh"), &arguments).unwrap();
-        lock.leave_record("stale").unwrap();
+        lock.write_record("stale").unwrap();
         assert_eq!(ended.process.wait_and_describe_exit().await, "exit status: 3");
-        assert!(!ended.held.is_running());
-        assert!(lock.join().unwrap().is_none());
+        assert!(!ended.program_use.is_running());
+        assert!(lock.join_running().unwrap().is_none());
         let again = start(&lock);
-        assert!(again.held.is_running());
-        assert!(lock.join().unwrap().is_none(), "the old record does not count");
+        assert!(again.program_use.is_running());
+        assert!(lock.join_running().unwrap().is_none(), "the old record does not count");
     }
 
     #[test]
     fn a_record_is_for_its_user_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
-        let lock = ProgramLock::try_take(directory.path()).unwrap().unwrap();
-        lock.leave_record("a token").unwrap();
+        let lock = SharedProgramLock::try_acquire(directory.path()).unwrap().unwrap();
+        lock.write_record("a token").unwrap();
         let mode = fs::metadata(directory.path().join(RECORD)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, PRIVATE);
-        let error = ProgramLock::try_take(&directory.path().join("no/such")).unwrap_err();
+        let error = SharedProgramLock::try_acquire(&directory.path().join("no/such")).unwrap_err();
         assert!(error.message().contains("no/such"), "{error}");
     }
 }

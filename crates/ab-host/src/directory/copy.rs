@@ -41,9 +41,9 @@ pub struct DirectoryCopyReport {
     pub links: u64,
     pub bytes: u64,
     /// Number of files that share their blocks with the original.
-    pub shared: u64,
+    pub reflinked_files: u64,
     /// Number of devices, sockets and FIFOs that were left out.
-    pub skipped: u64,
+    pub skipped_special_files: u64,
 }
 
 pub(super) fn copy(
@@ -130,7 +130,7 @@ impl Copying<'_> {
                 linked.map_err(|errno| self.failed(errno))
             }
             _ => {
-                self.report.skipped += 1;
+                self.report.skipped_special_files += 1;
                 Ok(())
             }
         }
@@ -162,7 +162,7 @@ impl Copying<'_> {
         let source = rustix::fs::openat(from, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&source)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            self.report.skipped += 1;
+            self.report.skipped_special_files += 1;
             return Ok(());
         }
         let left = self.bounds.bytes - self.report.bytes;
@@ -175,7 +175,7 @@ impl Copying<'_> {
         if self.clones && stat.st_size > 0 {
             match rustix::fs::ioctl_ficlone(&made, &source) {
                 Ok(()) => {
-                    self.report.shared += 1;
+                    self.report.reflinked_files += 1;
                     self.report.bytes += u64::try_from(stat.st_size).unwrap_or_default();
                     return finish(&made, &stat, Mode::empty());
                 }

@@ -237,11 +237,11 @@ mod tests {
                 None => TarEntryKind::File { size: content.len() as u64 },
             };
             let path = path.trim_end_matches('/');
-            bytes.extend(encode::header(&entry(path, kind, 0o4750)).unwrap());
+            bytes.extend(encode::encode_entry_header(&entry(path, kind, 0o4750)).unwrap());
             bytes.extend(content.as_bytes());
             bytes.resize(bytes.len().next_multiple_of(512), 0);
         }
-        bytes.extend(encode::END);
+        bytes.extend(encode::END_OF_ARCHIVE);
         bytes
     }
 
@@ -281,16 +281,17 @@ mod tests {
     #[test]
     fn hard_links_become_copies() {
         let mut bytes = archive(&[("d/a", "content", None)]);
-        bytes.truncate(bytes.len() - encode::END.len());
+        bytes.truncate(bytes.len() - encode::END_OF_ARCHIVE.len());
         let mut header =
-            encode::header(&entry("e/b", TarEntryKind::File { size: 0 }, 0o600)).unwrap();
+            encode::encode_entry_header(&entry("e/b", TarEntryKind::File { size: 0 }, 0o600))
+                .unwrap();
         header[156] = b'1';
         header[157..160].copy_from_slice(b"d/a");
         header[148..156].fill(b' ');
         let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
         header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
         bytes.extend(header);
-        bytes.extend(encode::END);
+        bytes.extend(encode::END_OF_ARCHIVE);
         let (place, report) = unpacked(&bytes, DirectoryCopyLimits::default());
         assert_eq!(report.unwrap().bytes, 14);
         let (a, b) = (place.path().join("to/d/a"), place.path().join("to/e/b"));

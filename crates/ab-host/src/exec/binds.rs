@@ -43,7 +43,7 @@ pub(super) fn open(
     terms: &Terms,
     act: Act<'_>,
 ) -> Result<Vec<Bound>> {
-    let asked = &request.restrictions.binds;
+    let asked = &request.restrictions.host_directories;
     match terms.isolation {
         Isolation::Bwrap | Isolation::Landlock => {
             let mounts = terms.mounts.iter().map(mounted);

@@ -109,8 +109,8 @@ impl Screened {
             roots: &self.roots,
             cwd: &self.cwd,
             env: &self.env,
-            input: self.input.as_deref(),
-            readable: bwrap::SYSTEM,
+            stdin: self.input.as_deref(),
+            readable_dirs: bwrap::SYSTEM,
         }
     }
 
@@ -144,7 +144,7 @@ impl ImageBuilder {
                 return Ok(());
             }
         }
-        let Some(screen) = settings.screen else { return Err(unplanned()) };
+        let Some(screen) = settings.command_line_check else { return Err(unplanned()) };
         // Without a sandbox, this path does not lead to the workspace.
         let own = |alias: &&String| !alias.starts_with(SANDBOX_WORKSPACE_PATH);
         let screened = Screened {
@@ -152,7 +152,7 @@ impl ImageBuilder {
             roots: visible_files.aliases.iter().filter(own).cloned().collect(),
             cwd: visible_files.cwd_below.clone(),
             env: request.env.clone(),
-            input: request.declared_stdin.clone(),
+            input: request.stdin_for_guards.clone(),
         };
         // Only results for commands without input are cached. Commands with input are rare, and the
         // input may be long.
@@ -359,7 +359,7 @@ impl ImageBuilder {
         grants.system.extend(["/etc/passwd", "/etc/group"].map(Path::new));
         grants.system.extend(bwrap::PUBLIC_SETTINGS.iter().map(Path::new));
         grants.system.extend(bwrap::PUBLIC_OPTIONAL_SETTINGS.iter().map(Path::new));
-        let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+        let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths);
         grants.system.extend(toolchains.map(PathBuf::as_path));
         let ruleset = Arc::new(landlock::rules(&grants)?);
         let mut rules = self.lock();
@@ -533,7 +533,7 @@ pub(super) fn place(
             covers: Vec::new(),
         });
     }
-    let readable = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+    let readable = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths);
     sandbox_paths.toolchains =
         readable.filter_map(|path| Some(path.to_str()?.to_owned())).collect();
     sandbox_paths.mount_points =
@@ -564,7 +564,7 @@ fn sandboxed(
     let Inside { bwrap, settings, request, sandbox_paths, private, home, environment } = inside;
     // If the command sees further directories of the host, refuse local sockets: a socket in such a
     // directory could be reached even through a read-only mount.
-    let sockets = if request.restrictions.binds.is_empty() {
+    let sockets = if request.restrictions.host_directories.is_empty() {
         LocalSockets::Allowed
     } else {
         LocalSockets::Refused

@@ -57,11 +57,11 @@ impl ControlReport<'_> {
     ) -> EffectivePolicyControl {
         let proof = match strength {
             PolicyControlStrength::Enforced => self.probed.proof.clone(),
-            PolicyControlStrength::Open | PolicyControlStrength::Advisory => None,
+            PolicyControlStrength::NotEnforced | PolicyControlStrength::Advisory => None,
         };
         EffectivePolicyControl {
             kind: subject,
-            asked: asked.into(),
+            requested: asked.into(),
             in_force: in_force.to_owned(),
             strength,
             mechanism: mechanism.to_owned(),
@@ -95,7 +95,7 @@ impl ControlReport<'_> {
                 "a check of the words of the command line",
             ),
             Isolation::None | Isolation::Auto => (
-                PolicyControlStrength::Open,
+                PolicyControlStrength::NotEnforced,
                 "commands can access every file that the user can",
                 "none",
             ),
@@ -138,13 +138,13 @@ impl ControlReport<'_> {
                 "the mount namespace of bwrap",
             ),
             Isolation::Landlock => (
-                PolicyControlStrength::Open,
+                PolicyControlStrength::NotEnforced,
                 "commands see the names and sizes of files outside the workspace, and can change their \
                  modes and times where the user can",
                 "none: Landlock controls only the content of files",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => (
-                PolicyControlStrength::Open,
+                PolicyControlStrength::NotEnforced,
                 "commands can see and change the attributes of every file that the user can",
                 "none",
             ),
@@ -176,7 +176,7 @@ impl ControlReport<'_> {
     fn network(&self) -> EffectivePolicyControl {
         let given = match (self.settings.network, self.isolation()) {
             (NetworkAccess::Shared, _) => {
-                (PolicyControlStrength::Open, "commands use the network of the host", "none")
+                (PolicyControlStrength::NotEnforced, "commands use the network of the host", "none")
             }
             (NetworkAccess::None, Isolation::Bwrap) => (
                 PolicyControlStrength::Enforced,
@@ -187,7 +187,7 @@ impl ControlReport<'_> {
                 (PolicyControlStrength::Enforced, "commands cannot create sockets", "seccomp")
             }
             (NetworkAccess::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
-                (PolicyControlStrength::Open, "commands use the network of the host", "none")
+                (PolicyControlStrength::NotEnforced, "commands use the network of the host", "none")
             }
         };
         self.control(PolicyControlKind::Network, self.settings.network.as_str(), given)
@@ -218,7 +218,7 @@ impl ControlReport<'_> {
                 "seccomp",
             ),
             (Isolation::Software | Isolation::None | Isolation::Auto, _) => (
-                PolicyControlStrength::Open,
+                PolicyControlStrength::NotEnforced,
                 "commands can reach every socket that the user can",
                 "none",
             ),
@@ -245,7 +245,7 @@ impl ControlReport<'_> {
                 "Landlock",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => (
-                PolicyControlStrength::Open,
+                PolicyControlStrength::NotEnforced,
                 "commands can see, signal and trace every process of the same user",
                 "none",
             ),
@@ -338,7 +338,7 @@ impl ControlReport<'_> {
                 "seccomp",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (PolicyControlStrength::Open, "commands can use every system call", "none")
+                (PolicyControlStrength::NotEnforced, "commands can use every system call", "none")
             }
         };
         self.control(PolicyControlKind::Kernel, "no system calls that weaken the sandbox", given)
@@ -347,7 +347,7 @@ impl ControlReport<'_> {
     fn environment(&self) -> EffectivePolicyControl {
         EffectivePolicyControl {
             kind: PolicyControlKind::Environment,
-            asked: "a fixed set of variables, those of the scope, and those of the command".to_owned(),
+            requested: "a fixed set of variables, those of the scope, and those of the command".to_owned(),
             in_force: match self.isolation() {
                 Isolation::Bwrap | Isolation::Landlock => {
                     "commands get a fixed set of variables and those that the caller sets; variables \
@@ -369,7 +369,7 @@ impl ControlReport<'_> {
     fn shell(&self) -> EffectivePolicyControl {
         EffectivePolicyControl {
             kind: PolicyControlKind::Shell,
-            asked: self.settings.shell.as_str().to_owned(),
+            requested: self.settings.shell.as_str().to_owned(),
             in_force: self.probed.shell.to_string_lossy().into_owned(),
             strength: PolicyControlStrength::Enforced,
             mechanism: "the programs of this host".to_owned(),
@@ -408,9 +408,11 @@ impl ControlReport<'_> {
                     "for all processes together",
                     "for all processes together, unless they leave their control group",
                 ),
-                (false, true) => {
-                    (PolicyControlStrength::Open, "for users other than root", "RLIMIT_NPROC")
-                }
+                (false, true) => (
+                    PolicyControlStrength::NotEnforced,
+                    "for users other than root",
+                    "RLIMIT_NPROC",
+                ),
                 (false, false) => (
                     PolicyControlStrength::Advisory,
                     "for all processes of the same user",

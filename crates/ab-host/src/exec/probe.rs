@@ -59,7 +59,7 @@ pub(super) struct Bwrap {
 impl ProbedIsolation {
     /// Returns the value of `PATH` for commands.
     pub(super) fn path(&self, settings: &LocalExecSettings) -> String {
-        let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
+        let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.program_dirs);
         let own = own.map(|bin| bin.to_string_lossy().into_owned());
         let all: Vec<String> =
             own.chain(SYSTEM_PROGRAM_DIRS.iter().map(|p| (*p).to_owned())).collect();
@@ -152,7 +152,7 @@ fn key(isolation: Isolation, settings: &LocalExecSettings, shared: &Shared) -> S
         let found = path.metadata().ok()?;
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
-    let screened = settings.screen.is_some();
+    let screened = settings.command_line_check.is_some();
     // Whether there is anything outside to protect. If the workspace is the whole host, there is
     // not.
     let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
@@ -183,7 +183,7 @@ async fn attempt(
         }
         Isolation::Software => {
             let lacking = "the driver has no check for command lines (its setting 'screen')";
-            runner.settings.screen.ok_or_else(|| Unproven::impossible(lacking))?;
+            runner.settings.command_line_check.ok_or_else(|| Unproven::impossible(lacking))?;
             return Ok(Proven::default());
         }
         Isolation::None | Isolation::Auto => return Ok(Proven::default()),
@@ -325,7 +325,7 @@ fn shell(wanted: CommandShell, find: impl Fn(&str) -> Option<PathBuf>) -> Result
 /// Fails if a toolchain is missing. Without this check, only the command that needs the toolchain
 /// would fail.
 fn check_toolchains(settings: &LocalExecSettings) -> Result<()> {
-    for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
+    for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths) {
         let found = std::fs::metadata(path).map_err(|error| {
             let message = format!("cannot open the toolchain {}: {error}", path.display());
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)

@@ -16,25 +16,25 @@ use crate::limits::cgroup::Wanted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SandboxRequirement {
     /// No network: [`NetworkAccess::None`].
-    Network,
+    NoNetwork,
     /// Paths that the command must not see.
-    Hide,
+    HiddenPaths,
     /// Paths that the command must not change.
-    ReadOnly,
+    ReadOnlyPaths,
     /// A memory limit for all processes of a command together.
-    Memory,
+    MemoryLimit,
     /// A limit on the number of processes.
-    Processes,
+    ProcessLimit,
 }
 
 impl SandboxRequirement {
     pub fn as_str(self) -> &'static str {
         match self {
-            SandboxRequirement::Network => "network",
-            SandboxRequirement::Hide => "hide",
-            SandboxRequirement::ReadOnly => "read-only",
-            SandboxRequirement::Memory => "memory",
-            SandboxRequirement::Processes => "processes",
+            SandboxRequirement::NoNetwork => "network",
+            SandboxRequirement::HiddenPaths => "hide",
+            SandboxRequirement::ReadOnlyPaths => "read-only",
+            SandboxRequirement::MemoryLimit => "memory",
+            SandboxRequirement::ProcessLimit => "processes",
         }
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn check(
     request: &ExecRequest,
 ) -> Result<()> {
     check_network(settings, isolation)?;
-    let accepted = &settings.accept_unenforced;
+    let accepted = &settings.allowed_unenforced;
     let restrictions = &request.restrictions;
     check_path_restrictions_enforceable(
         isolation,
@@ -55,7 +55,7 @@ pub(super) fn check(
         restrictions,
         accepted,
     )?;
-    for neighbour in &request.layout.mounted {
+    for neighbour in &request.mount_layout.mounted {
         let restrictions = &neighbour.restrictions;
         check_path_restrictions_enforceable(
             isolation,
@@ -69,9 +69,9 @@ pub(super) fn check(
 
 pub(super) fn check_network(settings: &LocalExecSettings, isolation: Isolation) -> Result<()> {
     let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
-    let accepted = settings.accept_unenforced.contains(&SandboxRequirement::Network);
+    let accepted = settings.allowed_unenforced.contains(&SandboxRequirement::NoNetwork);
     if settings.network == NetworkAccess::None && open && !accepted {
-        Err(unenforced(isolation, SandboxRequirement::Network, "network 'none'"))
+        Err(unenforced(isolation, SandboxRequirement::NoNetwork, "network 'none'"))
     } else {
         Ok(())
     }
@@ -102,8 +102,8 @@ pub fn check_path_restrictions_enforceable(
         }
     };
     for (requirement, missing, what) in [
-        (SandboxRequirement::Hide, hide, "a hidden path"),
-        (SandboxRequirement::ReadOnly, read_only, "a read-only path"),
+        (SandboxRequirement::HiddenPaths, hide, "a hidden path"),
+        (SandboxRequirement::ReadOnlyPaths, read_only, "a read-only path"),
     ] {
         if missing && !accepted.contains(&requirement) {
             return Err(unenforced(isolation, requirement, what));
@@ -118,29 +118,31 @@ pub(super) fn accepted(
     own: &ExecLimits,
 ) -> BTreeSet<SandboxRequirement> {
     let asks = |requirement: &&SandboxRequirement| match requirement {
-        SandboxRequirement::Memory => own.memory.is_some(),
-        SandboxRequirement::Processes => own.processes.is_some(),
-        SandboxRequirement::Network | SandboxRequirement::Hide | SandboxRequirement::ReadOnly => {
-            true
-        }
+        SandboxRequirement::MemoryLimit => own.memory.is_some(),
+        SandboxRequirement::ProcessLimit => own.processes.is_some(),
+        SandboxRequirement::NoNetwork
+        | SandboxRequirement::HiddenPaths
+        | SandboxRequirement::ReadOnlyPaths => true,
     };
     let unasked = settings.optional_limits.iter().filter(|requirement| !asks(requirement));
-    settings.accept_unenforced.iter().chain(unasked).copied().collect()
+    settings.allowed_unenforced.iter().chain(unasked).copied().collect()
 }
 
 /// Returns the limits that must be enforced, because the settings do not accept their absence.
 pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) -> Wanted {
     Wanted {
-        memory: wanted.memory.filter(|_| !accepted.contains(&SandboxRequirement::Memory)),
-        processes: wanted.processes.filter(|_| !accepted.contains(&SandboxRequirement::Processes)),
+        memory: wanted.memory.filter(|_| !accepted.contains(&SandboxRequirement::MemoryLimit)),
+        processes: wanted
+            .processes
+            .filter(|_| !accepted.contains(&SandboxRequirement::ProcessLimit)),
     }
 }
 
 /// Creates the error for the case that limits need a control group but none can be made.
 pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     let names: Vec<&str> = [
-        needed.memory.map(|_| SandboxRequirement::Memory.as_str()),
-        needed.processes.map(|_| SandboxRequirement::Processes.as_str()),
+        needed.memory.map(|_| SandboxRequirement::MemoryLimit.as_str()),
+        needed.processes.map(|_| SandboxRequirement::ProcessLimit.as_str()),
     ]
     .into_iter()
     .flatten()
@@ -151,7 +153,7 @@ pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
 fn unenforced(isolation: Isolation, requirement: SandboxRequirement, what: &str) -> Error {
     let message = format!("isolation '{isolation}' cannot enforce {what} for commands");
     let stronger = match requirement {
-        SandboxRequirement::Network => "run where bwrap or Landlock works; or ",
+        SandboxRequirement::NoNetwork => "run where bwrap or Landlock works; or ",
         _ => "run where bwrap works; or ",
     };
     refused(message, stronger, requirement.as_str())
@@ -173,17 +175,18 @@ mod tests {
     #[test]
     fn a_default_limit_may_be_missing_unless_a_command_asks_for_it() {
         let settings = LocalExecSettings {
-            accept_unenforced: [SandboxRequirement::Network].into(),
-            optional_limits: [SandboxRequirement::Memory, SandboxRequirement::Processes].into(),
+            allowed_unenforced: [SandboxRequirement::NoNetwork].into(),
+            optional_limits: [SandboxRequirement::MemoryLimit, SandboxRequirement::ProcessLimit]
+                .into(),
             ..LocalExecSettings::default()
         };
         let check = |own: ExecLimits, expect: &[SandboxRequirement]| {
             assert_eq!(accepted(&settings, &own), expect.iter().copied().collect(), "{own:?}");
         };
         let both = [
-            SandboxRequirement::Network,
-            SandboxRequirement::Memory,
-            SandboxRequirement::Processes,
+            SandboxRequirement::NoNetwork,
+            SandboxRequirement::MemoryLimit,
+            SandboxRequirement::ProcessLimit,
         ];
         check(ExecLimits::default(), &both);
         check(ExecLimits { memory: Some(1), ..ExecLimits::default() }, &[both[0], both[2]]);
@@ -198,7 +201,7 @@ mod tests {
             let restrictions = PathRestrictions {
                 hidden: paths(hidden),
                 read_only: paths(read_only),
-                binds: Vec::new(),
+                host_directories: Vec::new(),
             };
             let root = path("scope");
             let none = BTreeSet::new();
@@ -209,7 +212,7 @@ mod tests {
                 Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
                 None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
             }
-            let all = [SandboxRequirement::Hide, SandboxRequirement::ReadOnly].into();
+            let all = [SandboxRequirement::HiddenPaths, SandboxRequirement::ReadOnlyPaths].into();
             check_path_restrictions_enforceable(isolation, &root, &restrictions, &all).unwrap();
         };
         check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);

@@ -42,14 +42,14 @@ impl CommandShell {
 /// How many bytes of the output of a detached process are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputSpoolLimits {
-    pub memory: usize,
+    pub memory_bytes: usize,
     /// Maximum number of bytes on disk. With zero, nothing is kept on disk.
-    pub disk: u64,
+    pub disk_bytes: u64,
 }
 
 impl Default for OutputSpoolLimits {
     fn default() -> Self {
-        Self { memory: spool::MEMORY, disk: spool::DISK }
+        Self { memory_bytes: spool::MEMORY, disk_bytes: spool::DISK }
     }
 }
 
@@ -58,10 +58,10 @@ impl Default for OutputSpoolLimits {
 pub struct Toolchain {
     /// Directories and files that become visible, read-only, at their own paths. Those in the
     /// workspace do not: commands could replace them.
-    pub readable: Vec<PathBuf>,
+    pub readable_paths: Vec<PathBuf>,
     /// Directories that contain programs. On `PATH` they come before the system's directories, in
     /// this order.
-    pub bin: Vec<PathBuf>,
+    pub program_dirs: Vec<PathBuf>,
     /// Environment variables through which the programs find their files. A caller's variables take
     /// precedence.
     pub environment: BTreeMap<String, String>,
@@ -74,7 +74,11 @@ impl Toolchain {
         let directory = directory.into();
         let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
         let environment = BTreeMap::new();
-        Self { readable: vec![directory], bin: bin.into_iter().collect(), environment }
+        Self {
+            readable_paths: vec![directory],
+            program_dirs: bin.into_iter().collect(),
+            environment,
+        }
     }
 }
 
@@ -91,7 +95,7 @@ pub struct LocalExecSettings {
     /// The control group that all commands enter. It limits all of them together, and can freeze
     /// them.
     pub control_group: Option<ControlGroup>,
-    pub spool: OutputSpoolLimits,
+    pub output_spool: OutputSpoolLimits,
     /// Compilers and similar programs of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
     /// The bwrap program to use. `None` means the system's bwrap.
@@ -107,7 +111,7 @@ pub struct LocalExecSettings {
     pub mounts: Vec<SandboxMount>,
     /// Requirements that may be left unenforced although they were requested by name. If any other
     /// requirement cannot be enforced, the command is refused.
-    pub accept_unenforced: BTreeSet<SandboxRequirement>,
+    pub allowed_unenforced: BTreeSet<SandboxRequirement>,
     /// Names those of the [`limits`](Self::limits) that are only defaults, such as those of a
     /// daemon. They may be left unenforced too, unless a command requests the same limit.
     pub optional_limits: BTreeSet<SandboxRequirement>,
@@ -117,7 +121,7 @@ pub struct LocalExecSettings {
     pub cache_dir: Option<PathBuf>,
     /// The check of command lines. It is the only protection that the isolation `software`
     /// provides. If this is `None`, that isolation is not available.
-    pub screen: Option<CommandLineCheck>,
+    pub command_line_check: Option<CommandLineCheck>,
 }
 
 /// The system directories that a checked command line may name.
@@ -146,16 +150,16 @@ impl Default for LocalExecSettings {
             shell: CommandShell::Auto,
             limits: ExecLimits::default(),
             control_group: None,
-            spool: OutputSpoolLimits::default(),
+            output_spool: OutputSpoolLimits::default(),
             toolchains: Vec::new(),
             bwrap: None,
             temporary_dir: PathBuf::from(TEMPORARY),
             home: None,
             mounts: Vec::new(),
-            accept_unenforced: BTreeSet::new(),
+            allowed_unenforced: BTreeSet::new(),
             optional_limits: BTreeSet::new(),
             cache_dir: None,
-            screen: None,
+            command_line_check: None,
         }
     }
 }

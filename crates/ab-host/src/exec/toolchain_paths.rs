@@ -33,7 +33,7 @@ pub(crate) fn remove_redirectable(settings: &mut LocalExecSettings, roots: &[Pat
         writable.remove(&top);
     }
     for toolchain in &mut settings.toolchains {
-        toolchain.readable.retain(|path| !leads_through(path, &writable));
+        toolchain.readable_paths.retain(|path| !leads_through(path, &writable));
     }
 }
 
@@ -130,11 +130,11 @@ mod tests {
         ] {
             let path = base.join(path);
             settings.toolchains =
-                vec![Toolchain { readable: vec![path.clone()], ..Toolchain::default() }];
+                vec![Toolchain { readable_paths: vec![path.clone()], ..Toolchain::default() }];
             remove_redirectable(&mut settings, &[base.join("alias/w")]);
-            assert_eq!(settings.toolchains[0].readable == [path.clone()], kept, "{path:?}");
+            assert_eq!(settings.toolchains[0].readable_paths == [path.clone()], kept, "{path:?}");
             remove_redirectable(&mut settings, &[PathBuf::from("/")]);
-            assert_eq!(settings.toolchains[0].readable.len(), usize::from(kept), "{path:?}");
+            assert_eq!(settings.toolchains[0].readable_paths.len(), usize::from(kept), "{path:?}");
         }
     }
 }

@@ -74,7 +74,7 @@ impl Unproven {
         if exit.cause == ExitCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
         }
-        if exit.cause != ExitCause::Itself
+        if exit.cause != ExitCause::Exited
             || exit.signal.is_some_and(|signal| signal != libc::SIGSYS)
         {
             let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);

@@ -170,7 +170,7 @@ pub(super) async fn open(
     request: &ExecRequest,
     terms: Terms,
 ) -> Result<VisibleFiles> {
-    let plain = request.restrictions.is_empty() && request.layout.mounted.is_empty();
+    let plain = request.restrictions.is_empty() && request.mount_layout.mounted.is_empty();
     if plain && terms.mounts.is_empty() && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) =
@@ -204,12 +204,12 @@ fn opened(
     let act = Act::new(Verb::Exec, &request.cwd);
     let own = VisibleDirectory {
         path: name_of(&own, act)?,
-        at: request.layout.scope_path.clone().unwrap_or_else(|| scope_root.clone()),
+        at: request.mount_layout.scope_path.clone().unwrap_or_else(|| scope_root.clone()),
         contested: !scope_root.is_root(),
         ..covered(own, &scope_root, &request.restrictions, (&shared.jail, isolation), act)?
     };
     let mut visible = vec![own];
-    for neighbour in &request.layout.mounted {
+    for neighbour in &request.mount_layout.mounted {
         let root = open_host_dir(neighbour.root.as_ref()).map_err(|errno| act.failed(errno))?;
         let jail = Jail::new(root, &[&neighbour.root]);
         let handle = jail.open(&neighbour.visible_path, DIRECTORY, Final::Follow);

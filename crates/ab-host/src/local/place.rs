@@ -91,7 +91,7 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
         ));
     }
     if !stays_inside(shared, act.path, target) {
-        return Err(act.error(ErrorKind::Escape, "the target leaves the workspace"));
+        return Err(act.error(ErrorKind::PathEscape, "the target leaves the workspace"));
     }
     let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Keep, Missing::MakeParents);
     let spot = spot.map_err(|fault| act.failed(fault))?;

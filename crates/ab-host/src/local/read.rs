@@ -39,7 +39,7 @@ pub(super) fn from_cache(
         return None;
     }
     let (start, length) = extent(options, described.stat.size);
-    if length > INLINE_BYTES.min(options.limit) {
+    if length > INLINE_BYTES.min(options.max_bytes) {
         return None;
     }
     let bytes = read_cached(&file, start, length as usize)?;
@@ -77,11 +77,11 @@ pub(super) fn from_disk(
     let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;
     check_regular(act, &described)?;
     let (start, length) = extent(options, described.stat.size);
-    if length > options.limit {
-        return Err(too_large(act, length, options.limit));
+    if length > options.max_bytes {
+        return Err(too_large(act, length, options.max_bytes));
     }
     let bytes = match described.stat.size {
-        0 if options.range.is_none() => read_unsized(&file, act, options.limit)?,
+        0 if options.range.is_none() => read_unsized(&file, act, options.max_bytes)?,
         _ => read_fully(&file, start, length as usize).map_err(|errno| act.failed(errno))?,
     };
     Ok(FileContent { bytes, stat: described.stat })

@@ -130,8 +130,11 @@ fn one_file(
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
     let watched = Watched::new(file.into(), false, &stopped);
-    match text.search_file(&mut text.new_buffers(), watched, query.limits.matches.saturating_add(1))
-    {
+    match text.search_file(
+        &mut text.new_buffers(),
+        watched,
+        query.limits.max_matches.saturating_add(1),
+    ) {
         Ok(hits) => {
             answering.add_file_matches(act.path, hits, text.output_mode());
         }
@@ -271,7 +274,7 @@ fn position_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> Walk
 }
 
 fn read_ignore_file(dir: &OwnedFd, place: &WsPath) -> Option<String> {
-    if place.hides_named_child(IGNORE_FILE_NAME) {
+    if place.hides_child_ignoring_filters(IGNORE_FILE_NAME) {
         return None;
     }
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -300,7 +303,7 @@ fn look_in_parallel(
 ) -> Result<()> {
     let (act, plain) = (ways.act, ways.plain);
     let lookers = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_LOOKERS));
-    let most = query.limits.matches.saturating_add(1);
+    let most = query.limits.max_matches.saturating_add(1);
     let enough = AtomicBool::new(false);
     let deadline = answering.deadline();
     let late = AtomicBool::new(false);

@@ -41,7 +41,7 @@ pub(super) fn list(
         let gone = act.error(ErrorKind::NotFound, "the directory was removed");
         return Err(gone.with_hint("open the workspace again after its directory was replaced"));
     }
-    if options.depth == 0 {
+    if options.max_depth == 0 {
         return Ok(Listing::default());
     }
     let mut lister = Lister { act, options, cancel, depth: 0, listing: Listing::default() };
@@ -61,7 +61,7 @@ struct Lister<'a> {
 
 impl Visitor for Lister<'_> {
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
-        if self.listing.entries.len() == self.options.limit {
+        if self.listing.entries.len() == self.options.max_entries {
             self.listing.truncated = Some(TruncationCause::Count);
             return Ok(Flow::Stop);
         }
@@ -82,7 +82,7 @@ impl Visitor for Lister<'_> {
         };
         let kind = stat.as_ref().map_or(entry.kind, |stat| stat.kind);
         self.listing.entries.push(DirEntry { path, kind, stat });
-        if self.depth < self.options.depth { Ok(Flow::Enter) } else { Ok(Flow::Pass) }
+        if self.depth < self.options.max_depth { Ok(Flow::Enter) } else { Ok(Flow::Pass) }
     }
 
     fn entered(&mut self, _: Entered<'_>) {

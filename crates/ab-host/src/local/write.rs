@@ -122,7 +122,7 @@ fn put(
 ) -> Result<Stat, Errno> {
     let mut temporary = Temporary::create(spot.dir.as_fd(), existing, options.permissions)?;
     write_fully(&temporary.file, content)?;
-    if options.durability == Durability::Power {
+    if options.durability == Durability::SurvivesPowerLoss {
         fsync(&temporary.file)?;
     }
     if cancel.is_set() {
@@ -143,7 +143,7 @@ fn put(
             temporary.rename_to(name, Target::Any)?;
         }
     }
-    if options.durability == Durability::Power {
+    if options.durability == Durability::SurvivesPowerLoss {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
     }

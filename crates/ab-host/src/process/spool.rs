@@ -236,7 +236,7 @@ impl Record {
         let bytes = usize::try_from(skipped).ok().filter(|skip| *skip <= self.bytes.len());
         OutputChunk {
             offset: self.start + skipped,
-            lost_bytes: self.start.saturating_sub(from),
+            lost_bytes_before: self.start.saturating_sub(from),
             channel: self.channel,
             bytes: bytes.map(|skip| self.bytes.slice(skip..)).unwrap_or_default(),
         }

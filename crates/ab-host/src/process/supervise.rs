@@ -127,7 +127,7 @@ pub(crate) async fn supervise(
     // If the time is too long for the clock, there is no deadline.
     let deadline = inputs.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut handle_dropped) = (Some(end_input), inputs.handle_dropped.take());
-    let (mut cause, mut last) = (ExitCause::Itself, None);
+    let (mut cause, mut last) = (ExitCause::Exited, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
     let status = loop {
         let ends = tokio::select! {
@@ -149,8 +149,8 @@ pub(crate) async fn supervise(
                 }
                 None
             }
-            () = wait_for_drop(&mut handle_dropped), if handle_dropped.is_some() && last.is_none() => Some(ExitCause::Dropped),
-            () = stopped(&mut inputs.stop), if last.is_none() => Some(ExitCause::Dropped),
+            () = wait_for_drop(&mut handle_dropped), if handle_dropped.is_some() && last.is_none() => Some(ExitCause::DroppedByCaller),
+            () = stopped(&mut inputs.stop), if last.is_none() => Some(ExitCause::DroppedByCaller),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
             // A process that waits for a broken disk does not react even to SIGKILL, so do not wait
@@ -167,19 +167,20 @@ pub(crate) async fn supervise(
             blocking::finish(strays).await;
         }
     };
-    if cause == ExitCause::Itself && running.ran_out_of_memory() {
+    if cause == ExitCause::Exited && running.ran_out_of_memory() {
         cause = ExitCause::MemoryLimit;
     }
     let leftovers = match cause {
-        ExitCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
+        ExitCause::Exited if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
             LeftoverProcessOutcome::Ended
         }
-        ExitCause::Itself | ExitCause::MemoryLimit | ExitCause::Timeout | ExitCause::Dropped => {
-            LeftoverProcessOutcome::None
-        }
+        ExitCause::Exited
+        | ExitCause::MemoryLimit
+        | ExitCause::Timeout
+        | ExitCause::DroppedByCaller => LeftoverProcessOutcome::None,
     };
     running.kill_rest();
-    if cause == ExitCause::Itself && inputs.strays == Strays::Killed {
+    if cause == ExitCause::Exited && inputs.strays == Strays::Killed {
         blocking::finish(running.kill_strays()).await;
     }
     drop(theirs);
@@ -200,7 +201,14 @@ pub(crate) async fn supervise(
     }
     let (stdout_tail, stderr_tail) = tails.texts();
     let Status { code, signal } = status;
-    let exit = ProcessExit { code, signal, cause, orphans: leftovers, stdout_tail, stderr_tail };
+    let exit = ProcessExit {
+        code,
+        signal,
+        cause,
+        leftover_processes: leftovers,
+        stdout_tail,
+        stderr_tail,
+    };
     (exit, spent.taken())
 }
 
@@ -289,7 +297,7 @@ async fn pump(
             notice.release();
         }
         tails.note(channel, &bytes);
-        let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
+        let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes_before: 0 };
         sequence = piece.next_offset();
         match sink {
             // An error means that the reader is gone. The output is discarded, and the process

@@ -220,7 +220,7 @@ impl Table {
 
 /// Sends the kept output and then new output to one reader. Ends when the reader is gone.
 async fn follow(spool: Arc<Spool>, mut from: u64, follower: DriverAttachmentChannels) {
-    let DriverAttachmentChannels { output, dropped: mut handle_dropped } = follower;
+    let DriverAttachmentChannels { output, process_dropped: mut handle_dropped } = follower;
     loop {
         let read = tokio::select! {
             read = spool.read(from) => read,

@@ -78,7 +78,7 @@ fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
     drop(first);
     runtime().block_on(async {
         let listed = fixture.backend.detached_processes().await.unwrap();
-        assert_eq!(listed[0].exit.as_ref().unwrap().cause, ExitCause::Dropped);
+        assert_eq!(listed[0].exit.as_ref().unwrap().cause, ExitCause::DroppedByCaller);
         let mut process = fixture.backend.attach(&id, 0).await.unwrap();
         while process.output.recv().await.is_some() {}
         fixture.leave().await;
@@ -148,7 +148,7 @@ async fn destroy_leaves_no_process() {
         // While a shell becomes its last command, its mark cannot be read.
         comes(|| !marked(&mark).is_empty()).await;
         fixture.leave().await;
-        assert_eq!(process.wait().await.unwrap().cause, ExitCause::Dropped);
+        assert_eq!(process.wait().await.unwrap().cause, ExitCause::DroppedByCaller);
         comes(|| marked(&mark).is_empty()).await;
     }
 }

@@ -83,15 +83,15 @@ async fn software_refuses_words_that_lead_out() {
         (&scope, "cat ../inside/file"),
         (&scope, &above),
     ] {
-        let error = expect_error(backend.exec(line).await, ErrorKind::Denied);
+        let error = expect_error(backend.exec(line).await, ErrorKind::DeniedByPolicy);
         assert_eq!(error.code(), ErrorCode::UnsafeCommand, "{line}: {error}");
     }
     let words = ["cat", "../x"].map(str::to_owned).to_vec();
     let request =
         fixture.backend.build_exec_request(Command::Argv(words), ExecOptions::default()).unwrap();
-    expect_error(fixture.backend.spawn(request).await, ErrorKind::Denied);
+    expect_error(fixture.backend.spawn(request).await, ErrorKind::DeniedByPolicy);
     // A scope does not learn from an error where the workspace is.
-    let error = expect_error(scope.exec("cat ~/../x").await, ErrorKind::Denied);
+    let error = expect_error(scope.exec("cat ~/../x").await, ErrorKind::DeniedByPolicy);
     assert!(!error.message().contains(root.to_str().unwrap()), "{error}");
     fixture.leave().await;
 }
@@ -293,7 +293,10 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
             let binds = vec![whole.clone(), bind(inner, HostDirectoryAccess::ReadOnly)];
             fixture
                 .backend
-                .restrict(PathRestrictions { binds, ..PathRestrictions::default() })
+                .restrict(PathRestrictions {
+                    host_directories: binds,
+                    ..PathRestrictions::default()
+                })
                 .unwrap()
         };
         for root in [own, shared.path()] {
@@ -322,7 +325,10 @@ async fn a_bind_does_not_lead_around_restrictions() {
         };
         let (hidden, read_only) = (of(hidden), of(read_only));
         let binds = vec![HostDirectory { path: path.to_str().unwrap().to_owned(), access }];
-        fixture.backend.restrict(PathRestrictions { hidden, read_only, binds }).unwrap()
+        fixture
+            .backend
+            .restrict(PathRestrictions { hidden, read_only, host_directories: binds })
+            .unwrap()
     };
     let (read, write) = (HostDirectoryAccess::ReadOnly, HostDirectoryAccess::ReadWrite);
     let line = format!(
@@ -376,7 +382,11 @@ async fn a_bind_does_not_make_a_read_only_scope_writable() {
         let read_only = vec![scope.parse_path(".").unwrap()];
         let binds = vec![HostDirectory { path: path.clone(), access }];
         scope
-            .restrict(PathRestrictions { read_only, binds, ..PathRestrictions::default() })
+            .restrict(PathRestrictions {
+                read_only,
+                host_directories: binds,
+                ..PathRestrictions::default()
+            })
             .unwrap()
     };
     let line = "echo x >> file; cat file";
@@ -399,7 +409,7 @@ async fn a_bind_does_not_show_processes_of_the_host() {
             let bind =
                 HostDirectory { path: (*path).to_owned(), access: HostDirectoryAccess::ReadOnly };
             let restrictions =
-                PathRestrictions { binds: vec![bind], ..PathRestrictions::default() };
+                PathRestrictions { host_directories: vec![bind], ..PathRestrictions::default() };
             let handle = fixture.backend.restrict(restrictions).unwrap();
             let error = expect_error(handle.exec("true").await, ErrorKind::Invalid);
             assert!(error.message().contains(&format!("cannot bind {path}: ")), "{error}");
@@ -468,7 +478,7 @@ async fn sockets_of_the_host_are_out_of_reach() {
     for isolation in WALLS {
         let fixture = Fixture::behind(isolation);
         for line in &lines {
-            let error = expect_error(fixture.backend.exec(line).await, ErrorKind::Failed);
+            let error = expect_error(fixture.backend.exec(line).await, ErrorKind::CommandFailed);
             assert!(error.message().contains("no "), "{isolation}: {error}");
         }
         fixture.leave().await;
@@ -490,7 +500,7 @@ async fn a_socket_in_the_workspace_is_reachable_in_bwrap_and_not_under_landlock(
         let said = fixture.backend.exec(line).await.map(|ran| ran.stdout_text());
         match isolation {
             Isolation::Bwrap => assert_eq!(said.unwrap(), "in"),
-            _ => drop(expect_error(said, ErrorKind::Failed)),
+            _ => drop(expect_error(said, ErrorKind::CommandFailed)),
         }
         drop(listener);
         fixture.leave().await;

@@ -237,8 +237,12 @@ async fn trouble_with_temporary_files_is_no_lack_of_the_host() {
         let place = keep.path().join("place");
         let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
         let temporary_dir = place.clone();
-        let exec =
-            LocalExecSettings { isolation, screen, temporary_dir, ..LocalExecSettings::default() };
+        let exec = LocalExecSettings {
+            isolation,
+            command_line_check: screen,
+            temporary_dir,
+            ..LocalExecSettings::default()
+        };
         let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         let refused = async || {

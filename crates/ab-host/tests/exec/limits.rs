@@ -162,7 +162,7 @@ async fn each_process_has_its_limits() {
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
         let output = run(&fixture, "while :; do :; done", limits).await;
-        assert!(!output.exit.success() && output.exit.cause == ExitCause::Itself, "{output:?}");
+        assert!(!output.exit.success() && output.exit.cause == ExitCause::Exited, "{output:?}");
         fixture.leave().await;
     }
 }
@@ -184,15 +184,16 @@ async fn a_command_cannot_raise_its_limits() {
 
 #[tokio::test]
 async fn what_a_spool_cannot_keep_is_told() {
-    let spool = OutputSpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
-    let fixture = Fixture::new(LocalExecSettings { spool, ..LocalExecSettings::default() });
+    let spool = OutputSpoolLimits { memory_bytes: 64 * 1024, disk_bytes: 256 * 1024 };
+    let fixture =
+        Fixture::new(LocalExecSettings { output_spool: spool, ..LocalExecSettings::default() });
     let request = ExecRequest::shell("yes | head -c 5000000");
     let mut process = fixture.backend.spawn_detached(request).await.unwrap();
     process.wait().await.unwrap();
     let mut late = fixture.backend.attach(&process.id, 0).await.unwrap();
     let (pieces, _) = read_to_exit(&mut late).await;
     let kept: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
-    let lost: u64 = pieces.iter().map(|piece| piece.lost_bytes).sum();
+    let lost: u64 = pieces.iter().map(|piece| piece.lost_bytes_before).sum();
     assert_eq!(kept + lost, 5_000_000);
     assert!(kept > 64 * 1024 && kept <= 320 * 1024, "{kept}");
     fixture.leave().await;

@@ -20,7 +20,7 @@ async fn restricted() -> (Fixture, Backend) {
     let restrictions = PathRestrictions {
         hidden: vec![path("hidden-file"), path("hidden")],
         read_only: vec![path("kept"), path("way/to/kept"), path("missing"), path("no/such/path")],
-        binds: Vec::new(),
+        host_directories: Vec::new(),
     };
     let handle = fixture.backend.restrict(restrictions).unwrap();
     (fixture, handle)
@@ -53,7 +53,7 @@ async fn commands_meet_them() {
         "mv ROOT/way ROOT/elsewhere",
     ] {
         let line = line.replace("ROOT", &root);
-        expect_error(handle.exec(&line).await, ErrorKind::Failed);
+        expect_error(handle.exec(&line).await, ErrorKind::CommandFailed);
     }
     assert_eq!(
         exec_stdout_text(&handle, "cat kept/file way/to/kept/file free").await,
@@ -82,7 +82,7 @@ async fn restrictions_inside_each_other_hold() {
     for (hidden, read_only) in sets {
         let of = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
         let (hidden, read_only) = (of(hidden), of(read_only));
-        let restrictions = PathRestrictions { hidden, read_only, binds: Vec::new() };
+        let restrictions = PathRestrictions { hidden, read_only, host_directories: Vec::new() };
         let said = format!("{restrictions:?}");
         let handle = fixture.backend.restrict(restrictions.clone()).unwrap();
         let there: Vec<bool> = ["kept", "kept/in", "kept/in/deep", "kept/in/deep/file"]

@@ -38,11 +38,13 @@ pub(crate) async fn call(
     let (diff, note) = bounded(&edited.diff);
     let fence = fence(diff);
     let done = if dry_run { "nothing was written: this was a dry run" } else { "written" };
-    let summary =
-        format!("{} replaced; {done}", counted(edited.replaced, "occurrence", "occurrences"));
+    let summary = format!(
+        "{} replaced; {done}",
+        counted(edited.replacement_count, "occurrence", "occurrences")
+    );
     let line_end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
     let text = format!("{fence}diff\n{diff}{line_end}{fence}\n\n{summary}");
-    Ok(ToolAnswer::noted(text, note).with("replaced", edited.replaced as u64))
+    Ok(ToolAnswer::noted(text, note).with("replaced", edited.replacement_count as u64))
 }
 
 /// Edits a file. Fails if it has changed since the caller read it.

@@ -184,7 +184,7 @@ fn answered(said: &Said, exit: &ProcessExit, limit: TimeLimit) -> Outcome {
     let ending = ending(exit, limit);
     parts.extend(ending.as_ref().map(|ending| format!("[{ending}]")));
     parts.extend(advice.as_ref().map(|advice| format!("[{advice}]")));
-    let left = exit.orphans == LeftoverProcessOutcome::Ended;
+    let left = exit.leftover_processes == LeftoverProcessOutcome::Ended;
     if left {
         parts.push(
             "[processes that the command left running, as with & or nohup, were ended with it: to keep \
@@ -238,9 +238,9 @@ fn ending(exit: &ProcessExit, limit: TimeLimit) -> Option<String> {
             MAX_EXEC_TIMEOUT.as_secs()
         )),
         ExitCause::MemoryLimit => Some(format!("{status}: it needed more memory than its limit")),
-        ExitCause::Dropped => Some("ended with its backend".to_owned()),
-        ExitCause::Itself if exit.success() => None,
-        ExitCause::Itself => Some(status),
+        ExitCause::DroppedByCaller => Some("ended with its backend".to_owned()),
+        ExitCause::Exited if exit.success() => None,
+        ExitCause::Exited => Some(status),
     }
 }
 

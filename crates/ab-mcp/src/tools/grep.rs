@@ -60,16 +60,16 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         root,
         syntax,
         case,
-        span,
-        before,
-        after,
+        line_mode: span,
+        context_before: before,
+        context_after: after,
         output_mode: answer,
         include,
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
-        hidden: DotfileVisibility::Visible,
-        limits: SearchLimits { matches: limit, ..SearchLimits::default() },
+        dotfiles: DotfileVisibility::Skip,
+        limits: SearchLimits { max_matches: limit, ..SearchLimits::default() },
     };
     let found = backend.grep(&pattern, options).await.map_err(|error| match error.kind() {
         ErrorKind::Invalid => {
@@ -101,11 +101,11 @@ fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, Failure
 }
 
 fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
-    let skipped = (found.skipped_binary > 0).then(|| {
-        let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
+    let skipped = (found.binary_files_skipped > 0).then(|| {
+        let count = usize::try_from(found.binary_files_skipped).unwrap_or(usize::MAX);
         format!("{} not searched", counted(count, "binary file was", "binary files were"))
     });
-    let left_out = ignored::note(found.ignored);
+    let left_out = ignored::note(found.ignored_entries);
     let together = |notes: [Option<String>; 3]| {
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         (!notes.is_empty()).then(|| notes.join("; "))
@@ -138,7 +138,7 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
 fn row(found: &SearchMatch, numbered: bool) -> String {
     let path = escape_unprintable(&found.path().to_string());
     match found {
-        SearchMatch::Line { line, text, cut, role, .. } => {
+        SearchMatch::Line { line_number: line, text, full_line_bytes: cut, role, .. } => {
             let mark = match role {
                 SearchLineRole::Match => ':',
                 SearchLineRole::Context => '-',
@@ -152,7 +152,7 @@ fn row(found: &SearchMatch, numbered: bool) -> String {
                 format!("{path}{mark}{text}{cut}")
             }
         }
-        SearchMatch::Count { lines, .. } => format!("{path}:{lines}"),
+        SearchMatch::Count { matching_lines: lines, .. } => format!("{path}:{lines}"),
         SearchMatch::File { .. } | SearchMatch::Name(_) => path,
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn call(
     // Reserve memory before the file is read.
     let size = backend.stat(&path).await.map_err(|error| error.with_verb(Verb::Read))?.size;
     let room = outgoing.hold(Media::weight_of(size.min(MEDIA_BYTES))).await?;
-    let options = ReadOptions { limit: MEDIA_BYTES, ..ReadOptions::default() };
+    let options = ReadOptions { max_bytes: MEDIA_BYTES, ..ReadOptions::default() };
     let content = backend.read_with(&path, options).await?;
     if let Some(ledger) = ledger {
         ledger.remember_text(backend, &path, content.stat.version);

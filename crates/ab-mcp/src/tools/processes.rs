@@ -145,7 +145,7 @@ impl Heard {
                 }
                 Err(_) => break,
             };
-            heard.lost += piece.lost_bytes;
+            heard.lost += piece.lost_bytes_before;
             if piece.channel != last && !piece.bytes.is_empty() {
                 if !bytes.is_empty() && !bytes.ends_with(b"\n") {
                     bytes.push(b'\n');

@@ -31,13 +31,16 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &Wit
     let (wanted, chosen) = match (head, tail, offset, limit) {
         (None, None, None, None) => (None, Chosen::Nothing),
         (Some(head), None, None, None) => {
-            (Some(Wanted::From(LineRange { offset: 0, limit: head })), Chosen::Ends)
+            (Some(Wanted::From(LineRange { skip_lines: 0, max_lines: head })), Chosen::Ends)
         }
         (None, Some(tail), None, None) => (Some(Wanted::Last(tail)), Chosen::Ends),
         (None, None, offset, limit) => {
             let skip = offset.unwrap_or(1) - 1;
             let limit = limit.unwrap_or(DEFAULT_MAX_READ_LINES);
-            (Some(Wanted::From(LineRange { offset: skip, limit })), Chosen::Range { skip })
+            (
+                Some(Wanted::From(LineRange { skip_lines: skip, max_lines: limit })),
+                Chosen::Range { skip },
+            )
         }
         _ => {
             let message = "give one of: head, tail, or offset and limit; they exclude each other";
@@ -113,14 +116,14 @@ pub(crate) async fn read(
             return Err(Failure::misuse(message));
         }
         (Wanted::Last(count), Numbers::With) => {
-            let none = LineRange { offset: 0, limit: 0 };
+            let none = LineRange { skip_lines: 0, max_lines: 0 };
             let mut counter = LineRangeExtractor::new(none, 0);
             let mut chunks = backend.read_chunks(path).await?;
             while let Some(chunk) = chunks.next().await? {
                 counter.feed(&chunk, |_| ControlFlow::Break(()));
             }
             let total = counter.finish_and_count(|_| ControlFlow::Break(()));
-            let lines = LineRange { offset: total.saturating_sub(count), limit: count };
+            let lines = LineRange { skip_lines: total.saturating_sub(count), max_lines: count };
             stream(backend, path, lines, bound, numbers).await?
         }
     };

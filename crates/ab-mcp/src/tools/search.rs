@@ -25,7 +25,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let ignoring = Ignoring::from(&mut arguments)?;
     let order = arguments.choice("sortBy", &[("path", Order::Path), ("mtime", Order::Changed)])?;
     let limits = match order {
-        Order::Path => SearchLimits { matches: page.reach(), ..SearchLimits::default() },
+        Order::Path => SearchLimits { max_matches: page.reach(), ..SearchLimits::default() },
         // The newest file may come last, so all matches are needed.
         Order::Changed => SearchLimits::default(),
     };
@@ -35,7 +35,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
-        hidden: DotfileVisibility::All,
+        dotfiles: DotfileVisibility::Include,
         limits,
     };
     let mut found = backend.glob(&pattern, options).await?;
@@ -43,7 +43,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         newest_first(backend, &mut found.entries).await;
     }
     if found.entries.is_empty() && found.truncated.is_none() {
-        return Ok(ToolAnswer::noted("No matches found".to_owned(), ignored::note(found.ignored)));
+        return Ok(ToolAnswer::noted(
+            "No matches found".to_owned(),
+            ignored::note(found.ignored_entries),
+        ));
     }
     let rows = page.of(&found.entries).iter();
     let rows = rows.map(|entry| ab_core::error::escape_unprintable(&entry.path.to_string()));
@@ -55,7 +58,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         Some(TruncationCause::Count | TruncationCause::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };
-    let notes = [note, ignored::note(found.ignored)];
+    let notes = [note, ignored::note(found.ignored_entries)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Ok(ToolAnswer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
 }

@@ -24,7 +24,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let depth = arguments
         .count("depth")?
         .map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
-    let tree = backend.tree(&path, TreeOptions { depth, limit: TREE_ENTRIES, exclude }).await?;
+    let tree = backend
+        .tree(&path, TreeOptions { max_depth: depth, max_entries: TREE_ENTRIES, exclude })
+        .await?;
     let note = tree.truncated.map(|why| match why {
         TruncationCause::Count | TruncationCause::Bytes => format!(
             "the first {} entries; ask for a directory below, a depth, or leave more out",

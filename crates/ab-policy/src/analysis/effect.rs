@@ -16,13 +16,16 @@ pub enum CommandFindingKind {
     /// Removes the workspace itself, or everything in it.
     RemovesRoot,
     /// Removes a tree whose path is only known at run time.
-    RemovesUnknown,
+    #[serde(rename = "removes-unknown")]
+    RemovesUnknownPath,
     /// Writes to a device that holds data.
     WritesDevice,
     /// Changes permissions or owners outside the workspace.
-    PermissionsOutside,
+    #[serde(rename = "permissions-outside")]
+    ChangesPermissionsOutside,
     /// Changes times of files outside the workspace.
-    TimesOutside,
+    #[serde(rename = "times-outside")]
+    ChangesTimesOutside,
     /// Sends a signal to all processes.
     KillsEverything,
     /// A function that calls itself in the background without end, so that its processes multiply.
@@ -32,31 +35,40 @@ pub enum CommandFindingKind {
     /// A shell runs code from a pipe or from the output of another program.
     PipesToShell,
     /// Separates commands by `;`, `&` or a line end.
-    Separates,
+    #[serde(rename = "separates")]
+    SequentialCommands,
     /// Connects commands by `&&` or `||`.
-    Chains,
+    #[serde(rename = "chains")]
+    ConditionalChain,
     /// Runs commands in a substitution: `$( … )`, backticks or `<( … )`.
-    Substitutes,
+    #[serde(rename = "substitutes")]
+    CommandSubstitution,
     /// Which program runs is only known at run time.
-    RunsUnknown,
+    #[serde(rename = "runs-unknown")]
+    RunsUnknownProgram,
     /// The shell code that runs is only known at run time.
-    CodeUnknown,
+    #[serde(rename = "code-unknown")]
+    RunsUnknownShellCode,
     /// A shell reads its program from standard input, which is not known in advance.
-    CodeUnseen,
+    #[serde(rename = "code-unseen")]
+    RunsShellCodeFromStdin,
     /// Runs a file that the same line downloads.
     RunsDownload,
     /// Uses the network through features of the shell itself.
-    NetworkShell,
+    #[serde(rename = "network-shell")]
+    UsesShellNetworking,
     /// Changes the directory, no matter where.
     ChangesDirectory,
     /// Changes to a directory outside the workspace.
     LeavesWorkspace,
     /// Changes to a directory that is only known at run time.
-    DirectoryUnknown,
+    #[serde(rename = "directory-unknown")]
+    ChangesToUnknownDirectory,
     /// Writes outside the workspace.
     WritesOutside,
     /// Accesses private files outside the workspace.
-    ReachesOutside,
+    #[serde(rename = "reaches-outside")]
+    AccessesPrivateFilesOutside,
     /// Makes a link that leads out of the workspace.
     LinksOutside,
     /// Names the home directory.
@@ -82,10 +94,10 @@ impl CommandFindingKind {
     pub(crate) fn is_doubt(self) -> bool {
         matches!(
             self,
-            CommandFindingKind::RunsUnknown
-                | CommandFindingKind::CodeUnknown
-                | CommandFindingKind::RemovesUnknown
-                | CommandFindingKind::DirectoryUnknown
+            CommandFindingKind::RunsUnknownProgram
+                | CommandFindingKind::RunsUnknownShellCode
+                | CommandFindingKind::RemovesUnknownPath
+                | CommandFindingKind::ChangesToUnknownDirectory
         )
     }
 }

@@ -104,7 +104,7 @@ impl Walk<'_> {
                 }
                 Part::Substitution { script, quoted, source } => {
                     let fetched = self.fetches;
-                    self.find(CommandFindingKind::Substitutes, source);
+                    self.find(CommandFindingKind::CommandSubstitution, source);
                     self.substitution(script, context, state);
                     match self.directory_of(script, state) {
                         Some(path) => out.quoted(&path),
@@ -114,7 +114,7 @@ impl Walk<'_> {
                 }
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
-                    self.find(CommandFindingKind::Substitutes, source);
+                    self.find(CommandFindingKind::CommandSubstitution, source);
                     // In `>( … )`, the input of the inner commands comes from another command.
                     let stdin = if source.starts_with('>') {
                         Stdin::Pipe { fetches: self.fetches > 0 }
@@ -144,7 +144,7 @@ impl Walk<'_> {
         if behind.ends_with("@P}") {
             match self.value(name, state) {
                 Some(value) => self.embedded(&value, state),
-                None => self.find(CommandFindingKind::CodeUnknown, source),
+                None => self.find(CommandFindingKind::RunsUnknownShellCode, source),
             }
         }
     }
@@ -185,7 +185,7 @@ impl Walk<'_> {
             },
             "HOME" => match self.scene.home() {
                 HomeDirectoryMeaning::StartDirectory => self.scene.absolute(&self.scene.start()),
-                HomeDirectoryMeaning::Elsewhere => None,
+                HomeDirectoryMeaning::OutsideWorkspace => None,
             },
             _ => None,
         }

@@ -109,7 +109,7 @@ impl Walk<'_> {
             if let CommandPathLocation::Outside(path) = &target.place {
                 let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
                 if reaches && (arg.climbs() || !self.scene.is_open(path)) {
-                    self.find(CommandFindingKind::ReachesOutside, &arg.text);
+                    self.find(CommandFindingKind::AccessesPrivateFilesOutside, &arg.text);
                 }
             }
             self.uses(target.place, CommandPathAccess::Read);
@@ -152,7 +152,7 @@ impl Walk<'_> {
                 }
                 CommandPathLocation::Unknown => {
                     if recursive {
-                        self.find(CommandFindingKind::RemovesUnknown, &arg.text);
+                        self.find(CommandFindingKind::RemovesUnknownPath, &arg.text);
                     }
                 }
             }
@@ -172,7 +172,7 @@ impl Walk<'_> {
             if let CommandPathLocation::Outside(path) = &target.place
                 && !self.scene.is_open(path)
             {
-                self.find(CommandFindingKind::TimesOutside, &arg.text);
+                self.find(CommandFindingKind::ChangesTimesOutside, &arg.text);
             }
         }
     }
@@ -182,7 +182,7 @@ impl Walk<'_> {
             if let CommandPathLocation::Outside(path) = &target.place
                 && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
             {
-                self.find(CommandFindingKind::PermissionsOutside, &arg.text);
+                self.find(CommandFindingKind::ChangesPermissionsOutside, &arg.text);
             }
             self.uses(target.place, CommandPathAccess::Write);
         }

@@ -247,7 +247,7 @@ impl Walk<'_> {
                     let text = text.trim_start_matches('!').to_owned();
                     self.judged_as_code(&text, state);
                 }
-                None => self.find(CommandFindingKind::CodeUnknown, key),
+                None => self.find(CommandFindingKind::RunsUnknownShellCode, key),
             },
             Setting::Plain => {}
         }

@@ -48,7 +48,7 @@ const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) -> Result<()> {
     let nowhere = CommandCheckContext::new().with_home(HomeDirectoryMeaning::StartDirectory);
     let scene = context.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
-    let input = match context.input.map(std::str::from_utf8) {
+    let input = match context.stdin.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandStdin::Closed,
         Some(Ok(text)) => CommandStdin::Text(text.into()),
     };
@@ -73,7 +73,7 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
             Err(error) => walk.unparsable(&error),
         }
         settled(walk, *dialect, line).map_err(|message| {
-            Error::new(ErrorCode::UnsafeCommand, ErrorKind::Denied, message)
+            Error::new(ErrorCode::UnsafeCommand, ErrorKind::DeniedByPolicy, message)
                 .with_verb(Verb::Exec)
                 .with_command(line)
                 .with_hint(
@@ -100,7 +100,7 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
         CommandFindingKind::Unparsable => dialect == Dialect::Bash,
         _ => false,
     };
-    match walk.out.findings.iter().find(|found| counts(found.effect)) {
+    match walk.out.findings.iter().find(|found| counts(found.kind)) {
         Some(found) => Err(format!("the command cannot be understood: {}", found.detail)),
         None => Ok(()),
     }
@@ -352,7 +352,7 @@ impl Screening<'_> {
                 return None;
             }
         }
-        if !self.confines.readable.iter().any(|top| below(top)) {
+        if !self.confines.readable_dirs.iter().any(|top| below(top)) {
             return Some(OUTSIDE);
         }
         (used == Use::Written).then_some(READ_ONLY)

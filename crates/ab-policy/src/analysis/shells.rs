@@ -100,7 +100,7 @@ impl Walk<'_> {
                 self.code(text, context, state.clone());
             }
             None if code.fetches => self.find(CommandFindingKind::RunsDownload, &code.text),
-            None => self.find(CommandFindingKind::CodeUnknown, &code.text),
+            None => self.find(CommandFindingKind::RunsUnknownShellCode, &code.text),
         }
     }
 
@@ -120,14 +120,14 @@ impl Walk<'_> {
         if streams.iter().any(|stream| script.text.starts_with(stream)) {
             // The text that can be read from another descriptor is not tracked. Judge standard
             // input instead.
-            self.find(CommandFindingKind::CodeUnknown, &script.text);
+            self.find(CommandFindingKind::RunsUnknownShellCode, &script.text);
             return self.shell_stdin(context, state);
         }
         if self.is_download(script, state) {
             return self.find(CommandFindingKind::RunsDownload, &script.text);
         }
         if !script.known {
-            self.find(CommandFindingKind::CodeUnknown, &script.text);
+            self.find(CommandFindingKind::RunsUnknownShellCode, &script.text);
         }
     }
 
@@ -139,7 +139,9 @@ impl Walk<'_> {
                     self.shell_stdin(&Context { stdin, ..context.clone() }, state);
                 }
             }
-            Stdin::Unseen => self.find(CommandFindingKind::CodeUnseen, "standard input"),
+            Stdin::Unseen => {
+                self.find(CommandFindingKind::RunsShellCodeFromStdin, "standard input")
+            }
             Stdin::Pipe { fetches } => {
                 self.find(CommandFindingKind::PipesToShell, "a pipe into a shell");
                 if *fetches {
@@ -152,7 +154,7 @@ impl Walk<'_> {
                 self.code(&text, &context, state.clone());
             }
             Stdin::UnknownText => {
-                self.find(CommandFindingKind::CodeUnknown, "text that is not known")
+                self.find(CommandFindingKind::RunsUnknownShellCode, "text that is not known")
             }
             Stdin::File(file) => {
                 let file = file.clone();

@@ -50,7 +50,7 @@ impl Walk<'_> {
         if args.is_empty() {
             // If the whole command is `$X`, it may be empty, or it may be any command.
             if let Some(word) = simple.words.first() {
-                self.find(CommandFindingKind::RunsUnknown, &word.source);
+                self.find(CommandFindingKind::RunsUnknownProgram, &word.source);
             }
             return Flow::same(inner);
         }
@@ -135,10 +135,10 @@ impl Walk<'_> {
             let effect = if head.fetches || head.stream {
                 CommandFindingKind::RunsDownload
             } else {
-                CommandFindingKind::RunsUnknown
+                CommandFindingKind::RunsUnknownProgram
             };
             if head.stream && !head.fetches {
-                self.find(CommandFindingKind::CodeUnknown, &head.text);
+                self.find(CommandFindingKind::RunsUnknownShellCode, &head.text);
             } else {
                 self.find(effect, &head.text);
             }
@@ -147,7 +147,7 @@ impl Walk<'_> {
         };
         let name = base_name(text).to_owned();
         if name.is_empty() {
-            self.find(CommandFindingKind::RunsUnknown, text);
+            self.find(CommandFindingKind::RunsUnknownProgram, text);
             return Flow::same(state);
         }
         self.runs_file(head, &state);
@@ -261,7 +261,7 @@ impl Walk<'_> {
                 }
                 CommandPathLocation::Unknown => {
                     self.find(
-                        CommandFindingKind::DirectoryUnknown,
+                        CommandFindingKind::ChangesToUnknownDirectory,
                         "a directory that is not known",
                     );
                 }
@@ -283,7 +283,9 @@ impl Walk<'_> {
                     self.assigned(&name, Some(&value), &state);
                     self.set(&mut state, &name, value.exact());
                 }
-                None if !arg.known => self.find(CommandFindingKind::CodeUnknown, &arg.text),
+                None if !arg.known => {
+                    self.find(CommandFindingKind::RunsUnknownShellCode, &arg.text)
+                }
                 None => {}
             }
         }
@@ -346,7 +348,9 @@ impl Walk<'_> {
                     let text = text.to_owned();
                     self.judged_as_code(&text, state);
                 }
-                Some((code, None)) => self.find(CommandFindingKind::CodeUnknown, &code.text),
+                Some((code, None)) => {
+                    self.find(CommandFindingKind::RunsUnknownShellCode, &code.text)
+                }
                 None => {}
             }
         }
@@ -381,7 +385,7 @@ impl Walk<'_> {
                 .map(|(_, value)| value.to_owned());
             match &value {
                 Some(value) => self.judged_as_code(value, state),
-                None => self.find(CommandFindingKind::CodeUnknown, &arg.text),
+                None => self.find(CommandFindingKind::RunsUnknownShellCode, &arg.text),
             }
             self.aliases.insert(name.to_owned(), value);
         }
@@ -397,7 +401,7 @@ impl Walk<'_> {
         let mut line = value.clone();
         for arg in &args[1..] {
             let Some(text) = arg.exact() else {
-                return self.find(CommandFindingKind::CodeUnknown, &arg.text);
+                return self.find(CommandFindingKind::RunsUnknownShellCode, &arg.text);
             };
             line.push_str(&format!(" '{}'", text.replace('\'', r"'\''")));
         }

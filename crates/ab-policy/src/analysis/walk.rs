@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
         let stdin = match self.scene.input() {
             CommandStdin::Closed => Stdin::Inherited,
             CommandStdin::Text(text) => Stdin::Text((**text).into()),
-            CommandStdin::Unseen => Stdin::Unseen,
+            CommandStdin::Unknown => Stdin::Unseen,
         };
         let context = Context { stdin, forks: false, via: None, depth: 0 };
         let state = self.state_at(self.scene.start());
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
         let command = self.current;
         if self.known.insert((effect, command)) {
             let detail = detail.chars().take(super::MAX_DETAIL).collect();
-            self.out.findings.push(CommandFinding { effect, command, detail });
+            self.out.findings.push(CommandFinding { kind: effect, command_index: command, detail });
         }
     }
 
@@ -193,11 +193,13 @@ impl<'a> Walk<'a> {
         }
         let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
         self.spend(4 * bytes);
-        let shown =
-            |arg: &Arg| ExpandedShellWord { text: arg.text.clone(), known: arg.exact().is_some() };
+        let shown = |arg: &Arg| ExpandedShellWord {
+            text: arg.text.clone(),
+            is_value_known: arg.exact().is_some(),
+        };
         self.out.commands.push(AnalysedCommand {
             words: args.iter().map(shown).collect(),
-            wrapper: context.via,
+            wrapper_index: context.via,
             not_started: self.shadow > 0,
             paths: Vec::new(),
         });
@@ -219,7 +221,7 @@ impl<'a> Walk<'a> {
             self.spend(WORD_COST);
             if item.end == End::Background || (item.end == End::Separator && at < last) {
                 self.current = None;
-                self.find(CommandFindingKind::Separates, "several commands");
+                self.find(CommandFindingKind::SequentialCommands, "several commands");
             }
             flow = match item.end {
                 End::Background => {
@@ -237,7 +239,7 @@ impl<'a> Walk<'a> {
         let mut flow = self.pipeline(&item.first, context, state.clone());
         for (link, next) in &item.rest {
             self.current = None;
-            self.find(CommandFindingKind::Chains, "commands that depend on each other");
+            self.find(CommandFindingKind::ConditionalChain, "commands that depend on each other");
             let taken = match link {
                 Link::And => flow.ok.clone(),
                 Link::Or => flow.fail.clone(),
@@ -492,7 +494,7 @@ impl<'a> Walk<'a> {
             LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
         };
         if host.is_some_and(|host| !own(host)) {
-            self.find(CommandFindingKind::NetworkShell, &target.text);
+            self.find(CommandFindingKind::UsesShellNetworking, &target.text);
         }
     }
 }

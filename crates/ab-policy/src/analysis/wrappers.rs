@@ -425,7 +425,8 @@ impl Walk<'_> {
                         };
                         self.code(&line, context, state.clone());
                     }
-                    _ => self.find(CommandFindingKind::CodeUnknown, "text that is not known"),
+                    _ => self
+                        .find(CommandFindingKind::RunsUnknownShellCode, "text that is not known"),
                 }
                 self.shadow -= usize::from(round > 0);
             }
@@ -472,7 +473,7 @@ impl Walk<'_> {
         let texts: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
         match texts {
             Some(texts) => drop(self.code(&texts.join(" "), context, state.clone())),
-            None => self.find(CommandFindingKind::CodeUnknown, "text that is not known"),
+            None => self.find(CommandFindingKind::RunsUnknownShellCode, "text that is not known"),
         }
     }
 }

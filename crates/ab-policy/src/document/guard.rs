@@ -33,7 +33,7 @@ impl PolicyDocumentGuard {
             }
             let contains_blocked = match call.verb {
                 Verb::Rename => self.document.may_unblock_by_move(path),
-                Verb::Delete => call.recursive && self.document.may_block_below(path),
+                Verb::Delete => call.recursive && self.document.may_block_descendants(path),
                 _ => false,
             };
             if contains_blocked {
@@ -60,9 +60,9 @@ pub(super) fn without_temporary_name(path: &str) -> &str {
 /// How a call accesses files. `None` for commands and for calls about the whole workspace.
 fn access(call: &Call<'_>) -> Option<PolicyDocumentFileAccess> {
     match call.verb {
-        Verb::Stat | Verb::List | Verb::Search => Some(PolicyDocumentFileAccess::Look),
+        Verb::Stat | Verb::List | Verb::Search => Some(PolicyDocumentFileAccess::ReadMetadata),
         Verb::Read | Verb::ReadLink => Some(PolicyDocumentFileAccess::Read),
-        Verb::Open if call.modifies => Some(PolicyDocumentFileAccess::Write),
+        Verb::Open if call.modifies_workspace => Some(PolicyDocumentFileAccess::Write),
         Verb::Open => Some(PolicyDocumentFileAccess::Read),
         Verb::Write
         | Verb::Touch
@@ -79,7 +79,7 @@ fn refusal(hit: PolicyDocumentMatch, call: &Call<'_>) -> Error {
     let message = format!("refused: {} (rule {})", hit.reason, hit.rule);
     let code = call.verb.default_error_code();
     let code = if hit.rule == "filesystem.maxFileSize" { ErrorCode::TooLarge } else { code };
-    let error = Error::new(code, ErrorKind::Denied, message).with_verb(call.verb);
+    let error = Error::new(code, ErrorKind::DeniedByPolicy, message).with_verb(call.verb);
     error.with_hint(hit.suggestion)
 }
 

@@ -89,7 +89,7 @@ fn prefix_fit(prefix: &[OneOrMoreWords], command: &AnalysedCommand) -> Fit {
             OneOrMoreWords::Word(expect) => expect == text,
             OneOrMoreWords::Any(words) => words.iter().any(|expect| expect == text),
         };
-        match (word.known, same) {
+        match (word.is_value_known, same) {
             (true, true) => {}
             (true, false) => return Fit::No,
             // A program whose name is not known is reported by a separate finding.
@@ -110,7 +110,7 @@ fn arguments_fit(rule: &PolicyRule, command: &AnalysedCommand) -> bool {
 }
 
 fn word_fits(pattern: &str, word: &ExpandedShellWord) -> bool {
-    (word.known || pattern == "*") && like(pattern, &word.text)
+    (word.is_value_known || pattern == "*") && like(pattern, &word.text)
 }
 
 /// Whether `text` matches `pattern`. `*` stands for any text, `?` for one character, and `[0-9]`

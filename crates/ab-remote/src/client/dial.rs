@@ -27,7 +27,7 @@ use self::failure::TimeLeft;
 use super::endpoint::{ByteStream, Connector, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
-use super::settings::ClientSettings;
+use super::settings::RemoteClientSettings;
 use crate::cut::StreamCutter;
 
 /// The user name of clients that authenticate with the daemon's token.
@@ -55,7 +55,7 @@ pub(crate) struct Gone {
 }
 
 /// Makes one attempt to connect and to log in.
-pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectError> {
+pub(crate) async fn dial(settings: &RemoteClientSettings) -> Result<Dialled, ConnectError> {
     let time_limit = TimeLeft::new(settings.connect_timeout);
     match &settings.endpoint {
         RemoteEndpoint::WebSocket(socket) => by_websocket(settings, socket, time_limit).await,
@@ -65,7 +65,7 @@ pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectEr
 }
 
 /// Checks that a workspace can be reached: connects, logs in and disconnects.
-pub async fn check_connection(settings: &ClientSettings) -> Result<(), ConnectError> {
+pub async fn check_connection(settings: &RemoteClientSettings) -> Result<(), ConnectError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
@@ -99,7 +99,7 @@ pub async fn open_daemon_http_stream(
 }
 
 async fn by_websocket(
-    settings: &ClientSettings,
+    settings: &RemoteClientSettings,
     socket: &WebSocketEndpoint,
     time_limit: TimeLeft,
 ) -> Result<Dialled, ConnectError> {
@@ -112,7 +112,7 @@ async fn by_websocket(
 }
 
 async fn by_tcp(
-    settings: &ClientSettings,
+    settings: &RemoteClientSettings,
     ssh: &SshEndpoint,
     time_limit: TimeLeft,
 ) -> Result<Dialled, ConnectError> {
@@ -124,7 +124,7 @@ async fn by_tcp(
 }
 
 async fn by_stream(
-    settings: &ClientSettings,
+    settings: &RemoteClientSettings,
     connector: &Arc<dyn Connector>,
     time_limit: TimeLeft,
 ) -> Result<Dialled, ConnectError> {

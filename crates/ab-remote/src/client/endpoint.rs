@@ -42,12 +42,12 @@ pub struct WebSocketEndpoint {
     pub address: WebSocketUrl,
     pub token: Option<SecretText>,
     /// Whether the token may be sent to another host without TLS.
-    pub token_in_clear: CleartextTokenPolicy,
+    pub cleartext_token_policy: CleartextTokenPolicy,
     /// Headers of the request that opens the WebSocket.
     pub headers: RequestHeaders,
     pub proxy: Option<Proxy>,
     /// The certificate authorities that are trusted for a `wss` server.
-    pub roots: TrustRoots,
+    pub trust_roots: TrustRoots,
     pub host_key: HostKeyCheck,
 }
 
@@ -70,7 +70,7 @@ impl WebSocketEndpoint {
         let stays =
             near(self.address.host()) && self.proxy.as_ref().is_none_or(|it| near(&it.host));
         let covered = self.address.security() == TransportSecurity::Tls || stays;
-        if !secret || covered || self.token_in_clear == CleartextTokenPolicy::Accepted {
+        if !secret || covered || self.cleartext_token_policy == CleartextTokenPolicy::Accepted {
             return Ok(());
         }
         let message =
@@ -84,10 +84,10 @@ impl WebSocketEndpoint {
         Self {
             address: url,
             token: None,
-            token_in_clear: CleartextTokenPolicy::default(),
+            cleartext_token_policy: CleartextTokenPolicy::default(),
             headers: RequestHeaders::default(),
             proxy: None,
-            roots: TrustRoots::default(),
+            trust_roots: TrustRoots::default(),
             host_key: HostKeyCheck::Unchecked,
         }
     }
@@ -270,7 +270,8 @@ mod tests {
         ] {
             let error = check(far, as_it_is).unwrap_err();
             assert!(error.message().contains("without encryption"), "{error}");
-            check(far, &|socket| socket.token_in_clear = CleartextTokenPolicy::Accepted).unwrap();
+            check(far, &|socket| socket.cleartext_token_policy = CleartextTokenPolicy::Accepted)
+                .unwrap();
             check(far, &|socket| socket.token = None).unwrap();
             let by_header = |socket: &mut WebSocketEndpoint| {
                 socket.token = None;

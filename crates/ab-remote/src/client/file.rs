@@ -228,7 +228,7 @@ impl File for RemoteFile {
 
     async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        let call = RemoteCall::SetFileAttributes { handle: self.number(), attributes };
+        let call = RemoteCall::SetHandleAttributes { handle: self.number(), attributes };
         self.within(verb, self.session.call(CallContext::NONE, verb, &call)).await
     }
 

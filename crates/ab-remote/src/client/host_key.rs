@@ -162,7 +162,7 @@ fn unreadable(host: &HostPort, error: io::Error) -> Error {
 }
 
 fn refused(message: String, detail: ErrorCause) -> Error {
-    Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).with_cause(detail)
+    Error::new(ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, message).with_cause(detail)
 }
 
 #[cfg(test)]
@@ -185,7 +185,10 @@ mod tests {
     /// The message and the hint with which a key is refused.
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
-        assert_eq!((error.code(), error.kind()), (ErrorCode::AuthFailed, ErrorKind::Denied));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy)
+        );
         assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Never);
         (error.message().to_owned(), error.hint().unwrap().to_owned())
     }

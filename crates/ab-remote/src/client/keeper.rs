@@ -16,7 +16,7 @@ use super::context::later;
 use super::dial::{ConnectError, Gone, dial};
 use super::link::{Effect, Generation, Input, Link};
 use super::session::Session;
-use super::settings::ClientSettings;
+use super::settings::RemoteClientSettings;
 
 type Waiter = oneshot::Sender<Result<Arc<Session>>>;
 type Attempt = Pin<Box<dyn Future<Output = Result<Made, ConnectError>> + Send>>;
@@ -43,7 +43,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn start(settings: Arc<ClientSettings>, hub: StatusPublisher) -> Self {
+    pub(crate) fn start(settings: Arc<RemoteClientSettings>, hub: StatusPublisher) -> Self {
         let (told, hears) = mpsc::unbounded_channel();
         let (sets, current) = watch::channel(None);
         let (gives_up, given_up) = watch::channel(None);
@@ -113,7 +113,7 @@ impl Drop for Keeper {
 }
 
 struct Keeping {
-    settings: Arc<ClientSettings>,
+    settings: Arc<RemoteClientSettings>,
     hub: StatusPublisher,
     link: Link,
     hears: mpsc::UnboundedReceiver<Told>,
@@ -292,7 +292,7 @@ impl Keeping {
     }
 }
 
-async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, ConnectError> {
+async fn attempt(settings: Arc<RemoteClientSettings>) -> Result<Made, ConnectError> {
     let deadline = later(Instant::now(), settings.connect_timeout);
     let mut dialled = dial(&settings).await?;
     let (_, nobody) = oneshot::channel();

@@ -145,8 +145,8 @@ async fn read_open(
     let whole = ByteRange { start: 0, length: stat.size };
     let range = options.range.unwrap_or(whole);
     let length = range.length.min(stat.size.saturating_sub(range.start));
-    if length > options.limit {
-        let message = format!("{length} bytes are more than the limit of {}", options.limit);
+    if length > options.max_bytes {
+        let message = format!("{length} bytes are more than the limit of {}", options.max_bytes);
         return Err(Error::for_path(Verb::Read, path, ErrorKind::TooLarge, message));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -188,7 +188,7 @@ async fn stage(
     place: &Place,
     content: Bytes,
 ) -> Result<RemoteFile> {
-    let call = RemoteCall::Stage { size: content.len() as u64 };
+    let call = RemoteCall::StageWrite { size: content.len() as u64 };
     let handle: u32 = session.call(context, Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
@@ -296,7 +296,7 @@ pub(super) async fn effective_policy(
     session: &Session,
     context: CallContext<'_>,
 ) -> Result<EffectivePolicy> {
-    session.call_in_parts(context, Verb::Exec, &RemoteCall::Policy).await
+    session.call_in_parts(context, Verb::Exec, &RemoteCall::EffectivePolicy).await
 }
 
 pub(super) async fn outcome(
@@ -304,7 +304,7 @@ pub(super) async fn outcome(
     context: CallContext<'_>,
     call: RemoteCallId,
 ) -> Result<LostCallEffect> {
-    session.call(context, Verb::Connect, &RemoteCall::Outcome(call)).await
+    session.call(context, Verb::Connect, &RemoteCall::QueryLostCall(call)).await
 }
 
 pub(super) async fn processes(

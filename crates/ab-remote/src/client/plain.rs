@@ -103,16 +103,16 @@ impl Plain {
     pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities {
             exec: self.runs.get().copied().unwrap_or(true),
-            detached: false,
+            detached_processes: false,
             search: true,
-            links: true,
-            modes: true,
+            symlinks: true,
+            file_modes: true,
             empty_dirs: true,
             jail: false,
             atomic_write: self.can.posix_rename,
             // The kind of an error is determined after the failure, when the file may have changed
             // again.
-            exact_kinds: false,
+            exact_error_kinds: false,
         }
     }
 

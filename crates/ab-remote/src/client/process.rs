@@ -206,10 +206,10 @@ impl Channel {
             let channel = Self::open(session, verb).await?;
             let frame = match begin {
                 Begin::Exec(request) => {
-                    ProcessClientFrame::Exec { call, room: OUTPUT_ROOM, request }
+                    ProcessClientFrame::Exec { call, window_bytes: OUTPUT_ROOM, request }
                 }
                 Begin::Attach { id, from } => {
-                    ProcessClientFrame::Attach { id, from, room: OUTPUT_ROOM }
+                    ProcessClientFrame::Attach { id, from, window_bytes: OUTPUT_ROOM }
                 }
             };
             let frame = encode_frame(&frame);
@@ -228,7 +228,7 @@ impl Channel {
             }
             let ticket = session.ticket(call.request);
             match channel.hear().await {
-                Heard::Frame(ProcessServerFrame::Started { id, input }) => {
+                Heard::Frame(ProcessServerFrame::Started { id, accepts_input: input }) => {
                     Ok((channel, Began { id, input }))
                 }
                 Heard::Frame(ProcessServerFrame::Refused(error)) => Err(error),
@@ -293,7 +293,7 @@ impl Channel {
     /// sent earlier still reach the process.
     async fn leave(self) {
         let leaving = async {
-            let mut heard = self.say(encode_frame(&ProcessClientFrame::Release)).await;
+            let mut heard = self.say(encode_frame(&ProcessClientFrame::ProcessDropped)).await;
             while heard {
                 heard = match self.hear().await {
                     Heard::Frame(ProcessServerFrame::OutputEnd) | Heard::Flood | Heard::End => {
@@ -350,7 +350,7 @@ async fn carry(
         mut stdin,
         mut control,
         exit: ending,
-        dropped: mut resources,
+        process_dropped: mut resources,
     } = feed;
     let mut ending = Some(ending);
     let ended = shared.processes.ended();
@@ -411,7 +411,7 @@ async fn carry(
         biased;
         () = ended => {
             if let Some(ending) = ending.take() {
-                ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
+                ending.send(ProcessExit { cause: ExitCause::DroppedByCaller, ..ProcessExit::default() });
             }
         }
         // Dropping the sender reports that the exit of the process is unknown.
@@ -492,7 +492,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         channel.mail.flood();
                     }
                 }
-                Heard::Frame(ProcessServerFrame::Window(bytes)) => {
+                Heard::Frame(ProcessServerFrame::WindowAdjust(bytes)) => {
                     room.add_permits(
                         usize::try_from(bytes.min(PROCESS_STDIN_WINDOW_BYTES)).unwrap_or(0),
                     );
@@ -527,7 +527,8 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
                 length => {
                     space.fetch_add(length, Ordering::Relaxed);
-                    let _ = channel.say(encode_frame(&ProcessClientFrame::Window(length))).await;
+                    let _ =
+                        channel.say(encode_frame(&ProcessClientFrame::WindowAdjust(length))).await;
                 }
             }
         }
@@ -551,7 +552,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     None => {
                         *stdin = None;
                         if owned {
-                            let _ = channel.say(encode_frame(&ProcessClientFrame::InputDropped)).await;
+                            let _ = channel.say(encode_frame(&ProcessClientFrame::InputEnd)).await;
                         }
                     }
                 },

@@ -31,7 +31,7 @@ use super::keeper::Keeper;
 use super::ours;
 use super::process::Processes;
 use super::session::{Session, Speech};
-use super::settings::ClientSettings;
+use super::settings::RemoteClientSettings;
 use crate::wire::call::RemoteCallId;
 
 /// A remote workspace. Dropping it ends its connection and everything on it.
@@ -41,7 +41,7 @@ pub struct RemoteDriver {
 
 /// State shared by the driver and its processes.
 pub(crate) struct Shared {
-    pub(crate) settings: Arc<ClientSettings>,
+    pub(crate) settings: Arc<RemoteClientSettings>,
     hub: StatusPublisher,
     keeper: OnceLock<Keeper>,
     /// Limits the number of concurrent calls.
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 
 impl RemoteDriver {
     /// Creates the driver. It does not connect yet.
-    pub fn new(settings: ClientSettings) -> Result<Self> {
+    pub fn new(settings: RemoteClientSettings) -> Result<Self> {
         settings.check()?;
         let turns = Semaphore::new(settings.max_operations);
         let shared = Shared {
@@ -69,7 +69,7 @@ impl RemoteDriver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    pub fn settings(&self) -> &ClientSettings {
+    pub fn settings(&self) -> &RemoteClientSettings {
         &self.shared.settings
     }
 
@@ -80,7 +80,7 @@ impl RemoteDriver {
 
     /// Waits for a permit and for a connection.
     async fn turn(&self, context: CallContext<'_>, verb: Verb) -> Result<Turn<'_>> {
-        let ClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
+        let RemoteClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
         let permit = context.turn(operation_timeout, self.shared.turns.acquire()).await;
         let Some(permit) = permit else {
             let message = format!(
@@ -181,14 +181,14 @@ fn capabilities(session: &Session) -> Capabilities {
 /// The capabilities that are assumed before the first connection: those of an agent-backend server.
 const EXPECTED: Capabilities = Capabilities {
     exec: true,
-    detached: true,
+    detached_processes: true,
     search: true,
-    links: true,
-    modes: true,
+    symlinks: true,
+    file_modes: true,
     empty_dirs: true,
     jail: true,
     atomic_write: true,
-    exact_kinds: true,
+    exact_error_kinds: true,
 };
 
 impl fmt::Debug for RemoteDriver {
@@ -466,7 +466,7 @@ impl Driver for RemoteDriver {
 
     async fn connect(&self) -> Result<()> {
         // The attempt has its own time limit, which may be longer than that of calls.
-        let ClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
+        let RemoteClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let time_limit = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {
             return Ok(());

@@ -18,7 +18,7 @@ use super::lines::Lines;
 use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
-use super::settings::ClientSettings;
+use super::settings::RemoteClientSettings;
 use crate::cut::StreamCutter;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, SftpRequest};
@@ -70,7 +70,7 @@ pub(crate) enum Later {
 impl Session {
     /// Exchanges the first messages on a new connection, which determine the kind of the server.
     pub(crate) async fn open(
-        settings: &ClientSettings,
+        settings: &RemoteClientSettings,
         dialled: Dialled,
         number: u128,
         deadline: tokio::time::Instant,
@@ -110,7 +110,7 @@ impl Session {
         Ok(session)
     }
 
-    async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
+    async fn greet(&self, settings: &RemoteClientSettings, version: &Version) -> Result<Speech> {
         if !version.has(call::REMOTE_CALL_EXTENSION_NAME, call::REMOTE_CALL_EXTENSION_VERSION) {
             // If a daemon of another version were treated as a plain server, features would
             // silently be missing.
@@ -174,7 +174,7 @@ impl Session {
                     self.forget(handle);
                     return Err(self.wrong(verb, &wrong));
                 }
-                part = self.call(context, verb, &RemoteCall::More { handle }).await?;
+                part = self.call(context, verb, &RemoteCall::NextReplyPart { handle }).await?;
                 whole.extend_from_slice(&part.bytes);
             }
             part.bytes = whole.freeze();
@@ -210,7 +210,7 @@ impl Session {
             return Err(self.late(verb, number, call.may_modify_workspace()));
         };
         leaving.waits = false;
-        if matches!(call, RemoteCall::More { .. }) {
+        if matches!(call, RemoteCall::NextReplyPart { .. }) {
             context.moved();
         }
         match reply {

@@ -39,7 +39,7 @@ pub(crate) const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 /// | an SSH host's `credentials` | none |
 /// | an SSH host's `host_key` | must be a known host; the list of known hosts is empty |
 #[derive(Clone, Debug)]
-pub struct ClientSettings {
+pub struct RemoteClientSettings {
     pub endpoint: RemoteEndpoint,
     /// The directory of the workspace on the server.
     pub root: Option<String>,
@@ -51,7 +51,7 @@ pub struct ClientSettings {
     pub mcp: Option<McpEndpoint>,
 }
 
-impl ClientSettings {
+impl RemoteClientSettings {
     pub fn new(endpoint: RemoteEndpoint) -> Self {
         Self {
             endpoint,
@@ -183,7 +183,7 @@ pub struct McpEndpoint {
     pub token: Option<SecretText>,
 }
 
-impl ClientSettings {
+impl RemoteClientSettings {
     /// The host name and port of the server. `None` if the endpoint has none.
     pub(crate) fn host(&self) -> Option<HostPort> {
         match &self.endpoint {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_table() {
-        let settings = ClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        let settings = RemoteClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
         assert_eq!(settings.root, None);
         let reconnection = ReconnectPolicy {
             enabled: true,
@@ -222,7 +222,7 @@ mod tests {
         let RemoteEndpoint::WebSocket(socket) = &settings.endpoint else { panic!("{settings:?}") };
         assert_eq!((&socket.token, &socket.proxy), (&None, &None));
         assert!(socket.headers.is_empty());
-        assert_eq!(socket.roots, TrustRoots::System);
+        assert_eq!(socket.trust_roots, TrustRoots::System);
         assert_eq!(socket.host_key, HostKeyCheck::Unchecked);
         settings.check().unwrap();
 
@@ -262,8 +262,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_named() {
-        let good = ClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
-        let check = |what: &str, change: fn(&mut ClientSettings)| {
+        let good = RemoteClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        let check = |what: &str, change: fn(&mut RemoteClientSettings)| {
             let mut settings = good.clone();
             change(&mut settings);
             let error = settings.check().unwrap_err();

@@ -62,7 +62,10 @@ const KEYS: &[Algorithm] = &[
 
 pub(super) fn config(settings: &SshServerSettings) -> Config {
     Config {
-        server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
+        server_id: SshId::Standard(Cow::Owned(format!(
+            "SSH-2.0-{}",
+            settings.software_identification
+        ))),
         methods: settings.access.methods(),
         auth_rejection_time: settings.refused_login_delay,
         // Many clients first ask for the available methods. This does not count as a failed
@@ -82,7 +85,7 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
             compression: Cow::Borrowed(&[compression::NONE]),
             ..Preferred::default()
         },
-        max_auth_attempts: settings.max_attempts,
+        max_auth_attempts: settings.max_login_attempts,
         // A client may be silent. Connections of clients that do not read are ended by
         // `StallTimeoutStream`.
         inactivity_timeout: None,

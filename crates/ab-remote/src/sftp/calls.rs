@@ -23,8 +23,11 @@ const PART: usize = 1024 * 1024;
 /// Maximum number of scopes for which a channel caches handles.
 const MAX_SCOPES: usize = 64;
 /// The highest limits that a client can set for a search.
-const MOST: SearchLimits =
-    SearchLimits { matches: 1_000_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(120) };
+const MOST: SearchLimits = SearchLimits {
+    max_matches: 1_000_000,
+    max_bytes: 32 * 1024 * 1024,
+    max_duration: Duration::from_secs(120),
+};
 
 type Done = Result<Outcome, Refusal>;
 
@@ -33,17 +36,17 @@ pub(super) fn cost(call: &RemoteCall) -> usize {
     match call {
         RemoteCall::List { .. }
         | RemoteCall::Search(_)
-        | RemoteCall::More { .. }
+        | RemoteCall::NextReplyPart { .. }
         | RemoteCall::Processes
-        | RemoteCall::Policy => PART,
+        | RemoteCall::EffectivePolicy => PART,
         RemoteCall::Read { .. } => MAX_PACKET_DATA_BYTES,
         RemoteCall::Hello { .. }
         | RemoteCall::Stat { .. }
-        | RemoteCall::Stage { .. }
+        | RemoteCall::StageWrite { .. }
         | RemoteCall::Write { .. }
         | RemoteCall::Open { .. }
         | RemoteCall::StatHandle { .. }
-        | RemoteCall::SetFileAttributes { .. }
+        | RemoteCall::SetHandleAttributes { .. }
         | RemoteCall::SetAttributes { .. }
         | RemoteCall::ReadLink { .. }
         | RemoteCall::Symlink { .. }
@@ -52,7 +55,7 @@ pub(super) fn cost(call: &RemoteCall) -> usize {
         | RemoteCall::Rename { .. }
         | RemoteCall::DiskSpace
         | RemoteCall::Cancel { .. }
-        | RemoteCall::Outcome(_) => 0,
+        | RemoteCall::QueryLostCall(_) => 0,
     }
 }
 
@@ -65,7 +68,8 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
         }
         RemoteCall::List { path, options } => {
             let (backend, path) = place(session, &path)?;
-            let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
+            let options =
+                ListOptions { max_entries: options.max_entries.min(MAX_LISTED), ..options };
             let _turn = session.allowance.listing().await?;
             let listing = backend.list(&path, options).await?;
             in_parts(session, wire::encode(&listing))
@@ -75,9 +79,9 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
             let found = session.views.search(&bounded(*query)).await?;
             in_parts(session, wire::encode(&found))
         }
-        RemoteCall::More { handle } => more(session, handle),
+        RemoteCall::NextReplyPart { handle } => more(session, handle),
         RemoteCall::Read { path, options } => read(session, &path, options).await,
-        RemoteCall::Stage { size } => {
+        RemoteCall::StageWrite { size } => {
             let share = session.allowance.handle()?;
             let open = Open::Staged(session.staging.stage(&session.allowance.staging, size).await?);
             let handle = Handle { path: WsPath::root(), open, _share: share };
@@ -105,7 +109,7 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.stat().await?)
         }
-        RemoteCall::SetFileAttributes { handle, attributes } => {
+        RemoteCall::SetHandleAttributes { handle, attributes } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.set_attributes(attributes).await?)
         }
@@ -139,7 +143,7 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
             let processes = session.views.detached_processes().await?;
             in_parts(session, wire::encode(&processes))
         }
-        RemoteCall::Policy => {
+        RemoteCall::EffectivePolicy => {
             let policy = session.views.effective_policy().await?;
             in_parts(session, wire::encode(&policy))
         }
@@ -147,7 +151,7 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
             session.cancel(request);
             answered(&())
         }
-        RemoteCall::Outcome(number) => {
+        RemoteCall::QueryLostCall(number) => {
             let own = session.seat.get().map(|(connection, _)| *connection);
             answered(&session.ledger.outcome(number, own).await)
         }
@@ -256,7 +260,11 @@ fn restricted(mut backend: Backend, sets: Vec<AccessRulesBelowPrefix>) -> Result
     };
     for set in sets.iter().filter(|set| !set.is_empty()) {
         let (hidden, read_only) = (parse(&set.hidden)?, parse(&set.read_only)?);
-        backend = backend.restrict(PathRestrictions { hidden, read_only, binds: Vec::new() })?;
+        backend = backend.restrict(PathRestrictions {
+            hidden,
+            read_only,
+            host_directories: Vec::new(),
+        })?;
     }
     Ok(backend)
 }
@@ -264,9 +272,9 @@ fn restricted(mut backend: Backend, sets: Vec<AccessRulesBelowPrefix>) -> Result
 fn bounded(query: SearchQuery) -> SearchQuery {
     let asked = query.limits;
     let limits = SearchLimits {
-        matches: asked.matches.min(MOST.matches),
-        bytes: asked.bytes.min(MOST.bytes),
-        time: asked.time.min(MOST.time),
+        max_matches: asked.max_matches.min(MOST.max_matches),
+        max_bytes: asked.max_bytes.min(MOST.max_bytes),
+        max_duration: asked.max_duration.min(MOST.max_duration),
     };
     SearchQuery { limits, ..query }
 }
@@ -280,14 +288,14 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
         None => true,
     };
     if short {
-        let limit = options.limit.min(MAX_PACKET_DATA_BYTES as u64);
-        match backend.read_with(&text, ReadOptions { limit, ..options }).await {
+        let limit = options.max_bytes.min(MAX_PACKET_DATA_BYTES as u64);
+        match backend.read_with(&text, ReadOptions { max_bytes: limit, ..options }).await {
             Ok(content) => {
                 let mut answer = SshFieldWriter::extended();
                 answer.bytes(&wire::encode(&RemoteReadReply::Inline(content.stat)));
                 return Ok(Outcome::Parts(answer, content.bytes));
             }
-            Err(error) if error.kind() == ErrorKind::TooLarge && limit < options.limit => {}
+            Err(error) if error.kind() == ErrorKind::TooLarge && limit < options.max_bytes => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -203,7 +203,7 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
     if attributes.owner.is_some() {
         return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
     }
-    if attributes.mode.is_some() && !backend.info().capabilities.modes {
+    if attributes.mode.is_some() && !backend.info().capabilities.file_modes {
         return Err(Refusal::new(UNSUPPORTED, "there are no permission bits here"));
     }
     let (accessed, modified) = attributes.wanted_times();
@@ -226,7 +226,7 @@ async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) ->
     drop(turn);
     let mode = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
     if let Some(mode) = mode.filter(|mode| *mode != 0o755)
-        && backend.info().capabilities.modes
+        && backend.info().capabilities.file_modes
     {
         backend.set_attributes(path, Wanted { mode: Some(mode), ..Wanted::default() }).await?;
     }
@@ -248,7 +248,8 @@ async fn open_dir(session: &Session, path: &str) -> Done {
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
     let mut directory = directory.lock().await;
     if matches!(*directory, Directory::Unread) {
-        let options = ListOptions { limit: MAX_LISTED, detail: EntryDetailLevel::Stat, depth: 1 };
+        let options =
+            ListOptions { max_entries: MAX_LISTED, detail: EntryDetailLevel::Stat, max_depth: 1 };
         let _turn = session.allowance.listing().await?;
         let listing = session.backend.list(&super::paths::shown(path), options).await?;
         let share = session.allowance.entries(listing.entries.len())?;

@@ -300,13 +300,13 @@ pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::W
 pub struct InvalidPacket {
     /// The number of the request, if it could be read. The request is then refused.
     pub id: Option<SftpRequestId>,
-    pub what: &'static str,
+    pub reason: &'static str,
 }
 
 /// Decodes a packet without its length field.
 pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
     let mut fields = SshFieldReader::new(packet);
-    let short = |what| InvalidPacket { id: None, what };
+    let short = |what| InvalidPacket { id: None, reason: what };
     let kind = fields.read_u8().map_err(|_| short("the packet is empty"))?;
     let number = fields.read_u32().map_err(|_| short("the packet has no number"))?;
     if kind == kind::INIT {
@@ -315,7 +315,7 @@ pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket
     let request = request(kind, &mut fields);
     let request = request.map_err(|TruncatedField| InvalidPacket {
         id: Some(number),
-        what: "a field of the request reaches past its end",
+        reason: "a field of the request reaches past its end",
     })?;
     Ok(ClientPacket::Request { id: number, request })
 }

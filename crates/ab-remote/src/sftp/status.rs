@@ -50,11 +50,11 @@ impl From<Error> for Refusal {
 fn code(kind: ErrorKind) -> u32 {
     match kind {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::LinkLoop => NO_SUCH_FILE,
-        ErrorKind::Escape
+        ErrorKind::PathEscape
         | ErrorKind::PermissionDenied
-        | ErrorKind::Denied
-        | ErrorKind::Rejected
-        | ErrorKind::Pending => PERMISSION_DENIED,
+        | ErrorKind::DeniedByPolicy
+        | ErrorKind::RejectedByPerson
+        | ErrorKind::ApprovalPending => PERMISSION_DENIED,
         ErrorKind::Unsupported => UNSUPPORTED,
         ErrorKind::AlreadyExists
         | ErrorKind::IsADirectory
@@ -64,10 +64,10 @@ fn code(kind: ErrorKind) -> u32 {
         | ErrorKind::TooLarge
         | ErrorKind::NoSpace
         | ErrorKind::Conflict
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique
         | ErrorKind::Invalid
-        | ErrorKind::Failed
+        | ErrorKind::CommandFailed
         | ErrorKind::Unavailable
         | ErrorKind::Timeout
         | ErrorKind::Cancelled

@@ -91,7 +91,7 @@ pub enum RemoteCall {
     /// Searches. The answer is the result, in [parts](RemoteCallReplyPart).
     Search(Box<SearchQuery>),
     /// Requests the next part of an answer.
-    More {
+    NextReplyPart {
         handle: RemoteFileHandle,
     },
     /// Reads a file. The answer is a [`RemoteReadReply`].
@@ -101,7 +101,7 @@ pub enum RemoteCall {
     },
     /// Reserves memory for content that is too long for one packet. The client sends the content
     /// with WRITE.
-    Stage {
+    StageWrite {
         size: u64,
     },
     Write {
@@ -118,7 +118,7 @@ pub enum RemoteCall {
     StatHandle {
         handle: RemoteFileHandle,
     },
-    SetFileAttributes {
+    SetHandleAttributes {
         handle: RemoteFileHandle,
         attributes: AttributeChanges,
     },
@@ -149,21 +149,21 @@ pub enum RemoteCall {
     /// Lists the processes. The answer is in [parts](RemoteCallReplyPart).
     Processes,
     /// Requests the effective policy. The answer is in [parts](RemoteCallReplyPart).
-    Policy,
+    EffectivePolicy,
     /// Reports that the client no longer waits for the answer to this request.
     Cancel {
         request: u32,
     },
     /// Requests the effect of a call on an earlier connection. If that connection is still open,
     /// the server ends it first.
-    Outcome(RemoteCallId),
+    QueryLostCall(RemoteCallId),
 }
 
 /// The content to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteWriteBody {
     Inline(Bytes),
-    /// Content that was sent after a [`RemoteCall::Stage`]. The write closes the handle.
+    /// Content that was sent after a [`RemoteCall::StageWrite`]. The write closes the handle.
     Staged(RemoteFileHandle),
 }
 
@@ -199,7 +199,7 @@ impl RemoteCall {
     pub(crate) fn max_reply_bytes(&self) -> usize {
         match self {
             RemoteCall::List { options, .. } => {
-                let entries = options.limit.saturating_mul(MAX_ENTRY);
+                let entries = options.max_entries.saturating_mul(MAX_ENTRY);
                 entries.saturating_add(BESIDE).min(MAX_CALL_REPLY_BYTES)
             }
             _ => MAX_CALL_REPLY_BYTES,
@@ -210,7 +210,7 @@ impl RemoteCall {
     pub(crate) fn may_modify_workspace(&self) -> bool {
         match self {
             RemoteCall::Write { .. }
-            | RemoteCall::SetFileAttributes { .. }
+            | RemoteCall::SetHandleAttributes { .. }
             | RemoteCall::SetAttributes { .. }
             | RemoteCall::Symlink { .. }
             | RemoteCall::MakeDir { .. }
@@ -224,16 +224,16 @@ impl RemoteCall {
             | RemoteCall::Stat { .. }
             | RemoteCall::List { .. }
             | RemoteCall::Search(_)
-            | RemoteCall::More { .. }
+            | RemoteCall::NextReplyPart { .. }
             | RemoteCall::Read { .. }
-            | RemoteCall::Stage { .. }
+            | RemoteCall::StageWrite { .. }
             | RemoteCall::StatHandle { .. }
             | RemoteCall::ReadLink { .. }
             | RemoteCall::DiskSpace
             | RemoteCall::Processes
-            | RemoteCall::Policy
+            | RemoteCall::EffectivePolicy
             | RemoteCall::Cancel { .. }
-            | RemoteCall::Outcome(_) => false,
+            | RemoteCall::QueryLostCall(_) => false,
         }
     }
 
@@ -243,13 +243,13 @@ impl RemoteCall {
             RemoteCall::Stat { .. } => 1,
             RemoteCall::List { .. } => 2,
             RemoteCall::Search(_) => 3,
-            RemoteCall::More { .. } => 4,
+            RemoteCall::NextReplyPart { .. } => 4,
             RemoteCall::Read { .. } => 5,
-            RemoteCall::Stage { .. } => 6,
+            RemoteCall::StageWrite { .. } => 6,
             RemoteCall::Write { .. } => 7,
             RemoteCall::Open { .. } => 8,
             RemoteCall::StatHandle { .. } => 9,
-            RemoteCall::SetFileAttributes { .. } => 10,
+            RemoteCall::SetHandleAttributes { .. } => 10,
             RemoteCall::SetAttributes { .. } => 11,
             RemoteCall::ReadLink { .. } => 12,
             RemoteCall::Symlink { .. } => 13,
@@ -258,9 +258,9 @@ impl RemoteCall {
             RemoteCall::Rename { .. } => 16,
             RemoteCall::DiskSpace => 17,
             RemoteCall::Processes => 18,
-            RemoteCall::Policy => 19,
+            RemoteCall::EffectivePolicy => 19,
             RemoteCall::Cancel { .. } => 20,
-            RemoteCall::Outcome(_) => 21,
+            RemoteCall::QueryLostCall(_) => 21,
         }
     }
 }
@@ -279,14 +279,14 @@ impl WireCodec for RemoteCall {
                 options.encode_to(out);
             }
             RemoteCall::Search(query) => query.encode_to(out),
-            RemoteCall::More { handle } | RemoteCall::StatHandle { handle } => {
+            RemoteCall::NextReplyPart { handle } | RemoteCall::StatHandle { handle } => {
                 handle.encode_to(out)
             }
             RemoteCall::Read { path, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            RemoteCall::Stage { size } => size.encode_to(out),
+            RemoteCall::StageWrite { size } => size.encode_to(out),
             RemoteCall::Write { path, body, options } => {
                 path.encode_to(out);
                 options.encode_to(out);
@@ -296,7 +296,7 @@ impl WireCodec for RemoteCall {
                 path.encode_to(out);
                 options.encode_to(out);
             }
-            RemoteCall::SetFileAttributes { handle, attributes } => {
+            RemoteCall::SetHandleAttributes { handle, attributes } => {
                 handle.encode_to(out);
                 attributes.encode_to(out);
             }
@@ -318,9 +318,9 @@ impl WireCodec for RemoteCall {
                 to.encode_to(out);
                 options.encode_to(out);
             }
-            RemoteCall::DiskSpace | RemoteCall::Processes | RemoteCall::Policy => {}
+            RemoteCall::DiskSpace | RemoteCall::Processes | RemoteCall::EffectivePolicy => {}
             RemoteCall::Cancel { request } => request.encode_to(out),
-            RemoteCall::Outcome(call) => call.encode_to(out),
+            RemoteCall::QueryLostCall(call) => call.encode_to(out),
         }
     }
 
@@ -336,12 +336,12 @@ impl WireCodec for RemoteCall {
                 options: WireCodec::decode_from(fields)?,
             },
             3 => RemoteCall::Search(Box::new(WireCodec::decode_from(fields)?)),
-            4 => RemoteCall::More { handle: WireCodec::decode_from(fields)? },
+            4 => RemoteCall::NextReplyPart { handle: WireCodec::decode_from(fields)? },
             5 => RemoteCall::Read {
                 path: WireCodec::decode_from(fields)?,
                 options: WireCodec::decode_from(fields)?,
             },
-            6 => RemoteCall::Stage { size: WireCodec::decode_from(fields)? },
+            6 => RemoteCall::StageWrite { size: WireCodec::decode_from(fields)? },
             7 => {
                 let (path, options) = WireCodec::decode_from(fields)?;
                 RemoteCall::Write { path, body: WireCodec::decode_from(fields)?, options }
@@ -351,7 +351,7 @@ impl WireCodec for RemoteCall {
                 options: WireCodec::decode_from(fields)?,
             },
             9 => RemoteCall::StatHandle { handle: WireCodec::decode_from(fields)? },
-            10 => RemoteCall::SetFileAttributes {
+            10 => RemoteCall::SetHandleAttributes {
                 handle: WireCodec::decode_from(fields)?,
                 attributes: WireCodec::decode_from(fields)?,
             },
@@ -376,9 +376,9 @@ impl WireCodec for RemoteCall {
             },
             17 => RemoteCall::DiskSpace,
             18 => RemoteCall::Processes,
-            19 => RemoteCall::Policy,
+            19 => RemoteCall::EffectivePolicy,
             20 => RemoteCall::Cancel { request: WireCodec::decode_from(fields)? },
-            21 => RemoteCall::Outcome(WireCodec::decode_from(fields)?),
+            21 => RemoteCall::QueryLostCall(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }

@@ -25,26 +25,26 @@ impl WireCodec for StatOptions {
 
 impl WireCodec for ListOptions {
     fn encode_to(&self, out: &mut BytesMut) {
-        (self.depth, self.limit).encode_to(out);
+        (self.max_depth, self.max_entries).encode_to(out);
         put_number(out, self.detail);
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let (depth, limit) = WireCodec::decode_from(fields)?;
-        Ok(Self { depth, limit, detail: take_number(fields)? })
+        Ok(Self { max_depth: depth, max_entries: limit, detail: take_number(fields)? })
     }
 }
 
 impl WireCodec for ReadOptions {
     fn encode_to(&self, out: &mut BytesMut) {
         self.range.map(|range| (range.start, range.length)).encode_to(out);
-        self.limit.encode_to(out);
+        self.max_bytes.encode_to(out);
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         let range = <Option<(u64, u64)>>::decode_from(fields)?;
         let range = range.map(|(start, length)| ByteRange { start, length });
-        Ok(Self { range, limit: WireCodec::decode_from(fields)? })
+        Ok(Self { range, max_bytes: WireCodec::decode_from(fields)? })
     }
 }
 
@@ -240,14 +240,14 @@ impl WireCodec for Capabilities {
     fn encode_to(&self, out: &mut BytesMut) {
         for can in [
             self.exec,
-            self.detached,
+            self.detached_processes,
             self.search,
-            self.links,
-            self.modes,
+            self.symlinks,
+            self.file_modes,
             self.empty_dirs,
             self.jail,
             self.atomic_write,
-            self.exact_kinds,
+            self.exact_error_kinds,
         ] {
             can.encode_to(out);
         }
@@ -256,14 +256,14 @@ impl WireCodec for Capabilities {
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             exec: WireCodec::decode_from(fields)?,
-            detached: WireCodec::decode_from(fields)?,
+            detached_processes: WireCodec::decode_from(fields)?,
             search: WireCodec::decode_from(fields)?,
-            links: WireCodec::decode_from(fields)?,
-            modes: WireCodec::decode_from(fields)?,
+            symlinks: WireCodec::decode_from(fields)?,
+            file_modes: WireCodec::decode_from(fields)?,
             empty_dirs: WireCodec::decode_from(fields)?,
             jail: WireCodec::decode_from(fields)?,
             atomic_write: WireCodec::decode_from(fields)?,
-            exact_kinds: WireCodec::decode_from(fields)?,
+            exact_error_kinds: WireCodec::decode_from(fields)?,
         })
     }
 }

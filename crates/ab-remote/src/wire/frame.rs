@@ -28,23 +28,23 @@ pub(crate) const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
 pub enum ProcessClientFrame {
     Exec {
         call: RemoteCallId,
-        room: u64,
+        window_bytes: u64,
         request: Box<ExecRequest>,
     },
     Attach {
         id: ProcessId,
         from: u64,
-        room: u64,
+        window_bytes: u64,
     },
     Input(Bytes),
     /// The caller dropped its sender of standard input, so no more input will follow.
-    InputDropped,
+    InputEnd,
     Control(ProcessControlMessage),
     /// Extends the output window by this many bytes.
-    Window(u64),
+    WindowAdjust(u64),
     /// The last frame: the caller gives the process up. Frames that were sent earlier still take
     /// effect.
-    Release,
+    ProcessDropped,
 }
 
 /// A frame from the server.
@@ -53,11 +53,11 @@ pub enum ProcessServerFrame {
     /// The process is running, or was running. `input` is whether it accepts standard input.
     Started {
         id: ProcessId,
-        input: bool,
+        accepts_input: bool,
     },
     Output(OutputChunk),
     /// The process has taken this number of bytes of input.
-    Window(u64),
+    WindowAdjust(u64),
     /// How the process ended, independent of its output. `None` if this is unknown.
     Ended(Option<ProcessExit>),
     /// The last frame: there is no more output.
@@ -79,13 +79,13 @@ pub fn encode_frame(frame: &impl WireCodec) -> Bytes {
 impl WireCodec for ProcessClientFrame {
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            ProcessClientFrame::Exec { call, room, request } => {
+            ProcessClientFrame::Exec { call, window_bytes: room, request } => {
                 out.put_u8(0);
                 call.encode_to(out);
                 room.encode_to(out);
                 request.encode_to(out);
             }
-            ProcessClientFrame::Attach { id, from, room } => {
+            ProcessClientFrame::Attach { id, from, window_bytes: room } => {
                 out.put_u8(1);
                 id.encode_to(out);
                 (*from, *room).encode_to(out);
@@ -94,16 +94,16 @@ impl WireCodec for ProcessClientFrame {
                 out.put_u8(2);
                 bytes.encode_to(out);
             }
-            ProcessClientFrame::InputDropped => out.put_u8(3),
+            ProcessClientFrame::InputEnd => out.put_u8(3),
             ProcessClientFrame::Control(control) => {
                 out.put_u8(4);
                 control.encode_to(out);
             }
-            ProcessClientFrame::Window(bytes) => {
+            ProcessClientFrame::WindowAdjust(bytes) => {
                 out.put_u8(5);
                 bytes.encode_to(out);
             }
-            ProcessClientFrame::Release => out.put_u8(6),
+            ProcessClientFrame::ProcessDropped => out.put_u8(6),
         }
     }
 
@@ -111,19 +111,19 @@ impl WireCodec for ProcessClientFrame {
         Ok(match fields.read_u8()? {
             0 => ProcessClientFrame::Exec {
                 call: WireCodec::decode_from(fields)?,
-                room: WireCodec::decode_from(fields)?,
+                window_bytes: WireCodec::decode_from(fields)?,
                 request: Box::new(WireCodec::decode_from(fields)?),
             },
             1 => ProcessClientFrame::Attach {
                 id: WireCodec::decode_from(fields)?,
                 from: WireCodec::decode_from(fields)?,
-                room: WireCodec::decode_from(fields)?,
+                window_bytes: WireCodec::decode_from(fields)?,
             },
             2 => ProcessClientFrame::Input(WireCodec::decode_from(fields)?),
-            3 => ProcessClientFrame::InputDropped,
+            3 => ProcessClientFrame::InputEnd,
             4 => ProcessClientFrame::Control(WireCodec::decode_from(fields)?),
-            5 => ProcessClientFrame::Window(WireCodec::decode_from(fields)?),
-            6 => ProcessClientFrame::Release,
+            5 => ProcessClientFrame::WindowAdjust(WireCodec::decode_from(fields)?),
+            6 => ProcessClientFrame::ProcessDropped,
             _ => return Err(DecodeError::Invalid),
         })
     }
@@ -132,7 +132,7 @@ impl WireCodec for ProcessClientFrame {
 impl WireCodec for ProcessServerFrame {
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            ProcessServerFrame::Started { id, input } => {
+            ProcessServerFrame::Started { id, accepts_input: input } => {
                 out.put_u8(0);
                 id.encode_to(out);
                 input.encode_to(out);
@@ -141,7 +141,7 @@ impl WireCodec for ProcessServerFrame {
                 out.put_u8(1);
                 output.encode_to(out);
             }
-            ProcessServerFrame::Window(bytes) => {
+            ProcessServerFrame::WindowAdjust(bytes) => {
                 out.put_u8(4);
                 bytes.encode_to(out);
             }
@@ -161,12 +161,12 @@ impl WireCodec for ProcessServerFrame {
         Ok(match fields.read_u8()? {
             0 => ProcessServerFrame::Started {
                 id: WireCodec::decode_from(fields)?,
-                input: WireCodec::decode_from(fields)?,
+                accepts_input: WireCodec::decode_from(fields)?,
             },
             1 => ProcessServerFrame::Output(WireCodec::decode_from(fields)?),
             2 => ProcessServerFrame::Ended(WireCodec::decode_from(fields)?),
             3 => ProcessServerFrame::Refused(WireCodec::decode_from(fields)?),
-            4 => ProcessServerFrame::Window(WireCodec::decode_from(fields)?),
+            4 => ProcessServerFrame::WindowAdjust(WireCodec::decode_from(fields)?),
             5 => ProcessServerFrame::OutputEnd,
             _ => return Err(DecodeError::Invalid),
         })

@@ -99,19 +99,19 @@ impl Numbered for ErrorKind {
         (5, ErrorKind::SpecialFile),
         (6, ErrorKind::LinkLoop),
         (7, ErrorKind::InvalidPath),
-        (8, ErrorKind::Escape),
+        (8, ErrorKind::PathEscape),
         (9, ErrorKind::PermissionDenied),
-        (10, ErrorKind::Denied),
-        (11, ErrorKind::Rejected),
-        (12, ErrorKind::Pending),
+        (10, ErrorKind::DeniedByPolicy),
+        (11, ErrorKind::RejectedByPerson),
+        (12, ErrorKind::ApprovalPending),
         (13, ErrorKind::Unsupported),
         (14, ErrorKind::TooLarge),
         (15, ErrorKind::NoSpace),
         (16, ErrorKind::Conflict),
-        (17, ErrorKind::NoMatch),
-        (18, ErrorKind::Ambiguous),
+        (17, ErrorKind::TextNotFound),
+        (18, ErrorKind::TextNotUnique),
         (19, ErrorKind::Invalid),
-        (20, ErrorKind::Failed),
+        (20, ErrorKind::CommandFailed),
         (21, ErrorKind::Unavailable),
         (22, ErrorKind::Timeout),
         (23, ErrorKind::Cancelled),
@@ -157,7 +157,7 @@ impl Numbered for PolicyControlKind {
 
 impl Numbered for PolicyControlStrength {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, PolicyControlStrength::Open),
+        (0, PolicyControlStrength::NotEnforced),
         (1, PolicyControlStrength::Advisory),
         (2, PolicyControlStrength::Enforced),
     ];
@@ -193,7 +193,8 @@ impl Numbered for WriteMode {
 }
 
 impl Numbered for Durability {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Durability::Process), (1, Durability::Power)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, Durability::SurvivesProcessExit), (1, Durability::SurvivesPowerLoss)];
 }
 
 impl Numbered for FileAccess {
@@ -268,10 +269,10 @@ impl Numbered for LeftoverProcessOutcome {
 
 impl Numbered for ExitCause {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, ExitCause::Itself),
+        (0, ExitCause::Exited),
         (1, ExitCause::Timeout),
         (2, ExitCause::MemoryLimit),
-        (3, ExitCause::Dropped),
+        (3, ExitCause::DroppedByCaller),
     ];
 }
 
@@ -310,7 +311,7 @@ impl Numbered for SearchOutputMode {
 
 impl Numbered for DotfileVisibility {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, DotfileVisibility::Visible), (1, DotfileVisibility::All)];
+        &[(0, DotfileVisibility::Skip), (1, DotfileVisibility::Include)];
 }
 
 impl Numbered for IgnoreFileHandling {
@@ -335,15 +336,15 @@ mod tests {
 Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 DiskSpace=13 Exec=14 Processes=15 Attach=16 Connect=17
 CallEffect Applied=0 NotApplied=1 Unknown=2
 Code EmptyCommand=0 UnsafeCommand=1 ExecFailed=2 ExecError=3 ReadFailed=4 WriteFailed=5 LsFailed=6 PathEscapeAttempt=7 MissingUtilities=8 InvalidConfiguration=9 DangerousOperation=10 ConnectionClosed=11 KeyNotFound=12 InvalidPath=13 NotImplemented=14 AuthFailed=15 Timeout=16 TooLarge=17 Conflict=18
-Kind NotFound=0 AlreadyExists=1 NotADirectory=2 IsADirectory=3 NotEmpty=4 SpecialFile=5 LinkLoop=6 InvalidPath=7 Escape=8 PermissionDenied=9 Denied=10 Rejected=11 Pending=12 Unsupported=13 TooLarge=14 NoSpace=15 Conflict=16 NoMatch=17 Ambiguous=18 Invalid=19 Failed=20 Unavailable=21 Timeout=22 Cancelled=23 Disconnected=24 Destroyed=25 Io=26
+Kind NotFound=0 AlreadyExists=1 NotADirectory=2 IsADirectory=3 NotEmpty=4 SpecialFile=5 LinkLoop=6 InvalidPath=7 PathEscape=8 PermissionDenied=9 DeniedByPolicy=10 RejectedByPerson=11 ApprovalPending=12 Unsupported=13 TooLarge=14 NoSpace=15 Conflict=16 TextNotFound=17 TextNotUnique=18 Invalid=19 CommandFailed=20 Unavailable=21 Timeout=22 Cancelled=23 Disconnected=24 Destroyed=25 Io=26
 BackendKind Local=0 Memory=1 Remote=2 Scoped=3 Mounts=4 Overlay=5
 Subject Files=0 Attributes=1 Restrictions=2 Network=3 Sockets=4 Processes=5 Orphans=6 Kernel=7 Environment=8 Time=9 Memory=10 ProcessCount=11 Cpu=12 FileSize=13 OpenFiles=14 Output=15 Commands=16 Shell=17
-Strength Open=0 Advisory=1 Enforced=2
+Strength NotEnforced=0 Advisory=1 Enforced=2
 Isolation Auto=0 Bwrap=1 Landlock=2 Software=3 None=4
 Links Follow=0 NoFollow=1
 Detail Kind=0 Stat=1
 WriteMode CreateOrReplace=0 CreateNew=1 Replace=2 CreateIfMissing=3
-Durability Process=0 Power=1
+Durability SurvivesProcessExit=0 SurvivesPowerLoss=1
 FileAccess Read=0 Write=1 ReadWrite=2
 Creation Never=0 IfMissing=1 MustBeNew=2
 Existing Keep=0 Truncate=1
@@ -358,14 +359,14 @@ Stderr Separate=0 Merged=1
 Lifetime Owned=0 Detached=1
 BindAccess ReadOnly=0 ReadWrite=1
 Leftovers None=0 Ended=1
-Cause Itself=0 Timeout=1 MemoryLimit=2 Dropped=3
+Cause Exited=0 Timeout=1 MemoryLimit=2 DroppedByCaller=3
 Channel Stdout=0 Stderr=1
 Kinds Files=0 All=1
 Syntax Literal=0 Regex=1
 Case Sensitive=0 Insensitive=1
 Span SingleLine=0 MultiLine=1
 SearchAnswer Lines=0 Files=1 Counts=2
-Visibility Visible=0 All=1
+Visibility Skip=0 Include=1
 IgnoreFiles Disregard=0 Honour=1
 LineRole Match=0 Context=1
 ";

@@ -82,14 +82,14 @@ impl WireCodec for PathRestrictions {
     fn encode_to(&self, out: &mut BytesMut) {
         self.hidden.encode_to(out);
         self.read_only.encode_to(out);
-        self.binds.encode_to(out);
+        self.host_directories.encode_to(out);
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             hidden: WireCodec::decode_from(fields)?,
             read_only: WireCodec::decode_from(fields)?,
-            binds: WireCodec::decode_from(fields)?,
+            host_directories: WireCodec::decode_from(fields)?,
         })
     }
 }
@@ -108,7 +108,7 @@ impl WireCodec for ExecRequest {
         put_number(out, self.lifetime);
         self.limits.encode_to(out);
         self.restrictions.encode_to(out);
-        self.layout.scope_path.encode_to(out);
+        self.mount_layout.scope_path.encode_to(out);
         // This must be the last field of the message: peers that do not know it send requests
         // without it.
         if self.stderr != StderrMode::Separate {
@@ -124,12 +124,12 @@ impl WireCodec for ExecRequest {
             cwd,
             env: env.into_iter().collect::<BTreeMap<_, _>>(),
             stdin: take_number(fields)?,
-            declared_stdin: None,
+            stdin_for_guards: None,
             terminal: WireCodec::decode_from(fields)?,
             lifetime: take_number(fields)?,
             limits: WireCodec::decode_from(fields)?,
             restrictions: WireCodec::decode_from(fields)?,
-            layout: MountLayout {
+            mount_layout: MountLayout {
                 scope_path: WireCodec::decode_from(fields)?,
                 mounted: Vec::new(),
             },
@@ -142,7 +142,7 @@ impl WireCodec for ProcessExit {
     fn encode_to(&self, out: &mut BytesMut) {
         (self.code, self.signal).encode_to(out);
         put_number(out, self.cause);
-        put_number(out, self.orphans);
+        put_number(out, self.leftover_processes);
         self.stdout_tail.encode_to(out);
         self.stderr_tail.encode_to(out);
     }
@@ -153,7 +153,7 @@ impl WireCodec for ProcessExit {
             code,
             signal,
             cause: take_number(fields)?,
-            orphans: take_number(fields)?,
+            leftover_processes: take_number(fields)?,
             stdout_tail: WireCodec::decode_from(fields)?,
             stderr_tail: WireCodec::decode_from(fields)?,
         })
@@ -192,7 +192,7 @@ impl WireCodec for ProcessInfo {
 
 impl WireCodec for OutputChunk {
     fn encode_to(&self, out: &mut BytesMut) {
-        (self.offset, self.lost_bytes).encode_to(out);
+        (self.offset, self.lost_bytes_before).encode_to(out);
         put_number(out, self.channel);
         self.bytes.encode_to(out);
     }
@@ -204,7 +204,7 @@ impl WireCodec for OutputChunk {
             offset: sequence,
             channel,
             bytes: WireCodec::decode_from(fields)?,
-            lost_bytes: lost,
+            lost_bytes_before: lost,
         })
     }
 }
@@ -237,7 +237,7 @@ impl WireCodec for ProcessControlMessage {
 impl WireCodec for effective_policy::EffectivePolicyControl {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.kind);
-        self.asked.encode_to(out);
+        self.requested.encode_to(out);
         self.in_force.encode_to(out);
         put_number(out, self.strength);
         self.mechanism.encode_to(out);
@@ -247,7 +247,7 @@ impl WireCodec for effective_policy::EffectivePolicyControl {
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
         Ok(Self {
             kind: take_number(fields)?,
-            asked: WireCodec::decode_from(fields)?,
+            requested: WireCodec::decode_from(fields)?,
             in_force: WireCodec::decode_from(fields)?,
             strength: take_number(fields)?,
             mechanism: WireCodec::decode_from(fields)?,

@@ -22,8 +22,8 @@ impl WireCodec for SearchTarget {
                 text.pattern.encode_to(out);
                 put_number(out, text.syntax);
                 put_number(out, text.case);
-                put_number(out, text.span);
-                (text.before, text.after).encode_to(out);
+                put_number(out, text.line_mode);
+                (text.context_before, text.context_after).encode_to(out);
                 put_number(out, text.output_mode);
             }
         }
@@ -39,9 +39,9 @@ impl WireCodec for SearchTarget {
                 pattern: WireCodec::decode_from(fields)?,
                 syntax: take_number(fields)?,
                 case: take_number(fields)?,
-                span: take_number(fields)?,
-                before: WireCodec::decode_from(fields)?,
-                after: WireCodec::decode_from(fields)?,
+                line_mode: take_number(fields)?,
+                context_before: WireCodec::decode_from(fields)?,
+                context_after: WireCodec::decode_from(fields)?,
                 output_mode: take_number(fields)?,
             }),
             _ => return Err(DecodeError::Invalid),
@@ -58,8 +58,8 @@ impl WireCodec for SearchQuery {
         self.ignore.encode_to(out);
         put_number(out, self.dotfiles);
         put_number(out, self.ignore_files);
-        (self.limits.matches, self.limits.bytes).encode_to(out);
-        self.limits.time.encode_to(out);
+        (self.limits.max_matches, self.limits.max_bytes).encode_to(out);
+        self.limits.max_duration.encode_to(out);
     }
 
     fn decode_from(fields: &mut SshFieldReader) -> DecodeResult<Self> {
@@ -72,9 +72,9 @@ impl WireCodec for SearchQuery {
             dotfiles: take_number(fields)?,
             ignore_files: take_number(fields)?,
             limits: SearchLimits {
-                matches: WireCodec::decode_from(fields)?,
-                bytes: WireCodec::decode_from(fields)?,
-                time: WireCodec::decode_from(fields)?,
+                max_matches: WireCodec::decode_from(fields)?,
+                max_bytes: WireCodec::decode_from(fields)?,
+                max_duration: WireCodec::decode_from(fields)?,
             },
         })
     }
@@ -87,7 +87,7 @@ impl WireCodec for SearchMatch {
                 out.put_u8(0);
                 entry.encode_to(out);
             }
-            SearchMatch::Line { path, line, text, cut, role } => {
+            SearchMatch::Line { path, line_number: line, text, full_line_bytes: cut, role } => {
                 out.put_u8(1);
                 path.encode_to(out);
                 line.encode_to(out);
@@ -99,7 +99,7 @@ impl WireCodec for SearchMatch {
                 out.put_u8(2);
                 path.encode_to(out);
             }
-            SearchMatch::Count { path, lines } => {
+            SearchMatch::Count { path, matching_lines: lines } => {
                 out.put_u8(3);
                 path.encode_to(out);
                 lines.encode_to(out);
@@ -112,15 +112,15 @@ impl WireCodec for SearchMatch {
             0 => SearchMatch::Name(WireCodec::decode_from(fields)?),
             1 => SearchMatch::Line {
                 path: WireCodec::decode_from(fields)?,
-                line: WireCodec::decode_from(fields)?,
+                line_number: WireCodec::decode_from(fields)?,
                 text: WireCodec::decode_from(fields)?,
-                cut: WireCodec::decode_from(fields)?,
+                full_line_bytes: WireCodec::decode_from(fields)?,
                 role: take_number(fields)?,
             },
             2 => SearchMatch::File { path: WireCodec::decode_from(fields)? },
             3 => SearchMatch::Count {
                 path: WireCodec::decode_from(fields)?,
-                lines: WireCodec::decode_from(fields)?,
+                matching_lines: WireCodec::decode_from(fields)?,
             },
             _ => return Err(DecodeError::Invalid),
         })
@@ -131,8 +131,8 @@ impl WireCodec for SearchResults {
     fn encode_to(&self, out: &mut BytesMut) {
         self.matches.encode_to(out);
         self.truncated.encode_to(out);
-        (self.searched, self.skipped_binary).encode_to(out);
-        (self.ignored.directories, self.ignored.files).encode_to(out);
+        (self.files_searched, self.binary_files_skipped).encode_to(out);
+        (self.ignored_entries.directories, self.ignored_entries.files).encode_to(out);
         self.problems.encode_to(out);
     }
 
@@ -142,6 +142,13 @@ impl WireCodec for SearchResults {
         let (directories, files) = WireCodec::decode_from(fields)?;
         let left_out = IgnoredEntryCounts { directories, files };
         let problems = WireCodec::decode_from(fields)?;
-        Ok(Self { matches, truncated, searched, skipped_binary, ignored: left_out, problems })
+        Ok(Self {
+            matches,
+            truncated,
+            files_searched: searched,
+            binary_files_skipped: skipped_binary,
+            ignored_entries: left_out,
+            problems,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Certificates that prove something, and those that do not.
 
-use ab_remote::client::{ClientSettings, RemoteEndpoint, TrustRoots, WebSocketEndpoint};
+use ab_remote::client::{RemoteClientSettings, RemoteEndpoint, TrustRoots, WebSocketEndpoint};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DnType, IsCa, KeyPair,
     date_time_ymd,
@@ -29,10 +29,10 @@ fn certificate(
     CertifiedKey { cert, signing_key }
 }
 
-fn at(daemon: &Daemon, roots: TrustRoots) -> ClientSettings {
+fn at(daemon: &Daemon, roots: TrustRoots) -> RemoteClientSettings {
     let mut socket = WebSocketEndpoint::new(&format!("wss://{}/ssh", daemon.address)).unwrap();
-    socket.roots = roots;
-    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
+    socket.trust_roots = roots;
+    RemoteClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn roots_that_are_none_and_servers_without_tls() {
     daemon.end().await;
     let plain = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let mut socket = WebSocketEndpoint::new(&format!("wss://{plain}/ssh")).unwrap();
-    socket.roots = TrustRoots::Only(issuer("one").pem());
-    let said = lost(&ClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
+    socket.trust_roots = TrustRoots::Only(issuer("one").pem());
+    let said = lost(&RemoteClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
     assert!(said.contains("it does not speak TLS"), "{said}");
 }

@@ -3,7 +3,8 @@
 use std::fs;
 
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, SshEndpoint,
+    Credential, HostKeyCheck, HostPort, KnownHosts, RemoteClientSettings, RemoteEndpoint,
+    SshEndpoint,
 };
 use ab_remote::{
     HostKey, SshAccess, SshListenerOptions, SshServer, SshUsers, serve_ssh_on_listener,
@@ -13,12 +14,12 @@ use tokio::net::TcpListener;
 use super::{denied, reached};
 use crate::stage::{Stage, within};
 
-fn at(stage: &Stage, check: HostKeyCheck) -> ClientSettings {
+fn at(stage: &Stage, check: HostKeyCheck) -> RemoteClientSettings {
     let mut ssh = SshEndpoint::new("agent", "127.0.0.1");
     ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = vec![Credential::Password("correct horse".into())];
     ssh.host_key = check;
-    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
+    RemoteClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
 fn pin(key: &HostKey) -> HostKeyCheck {

@@ -5,18 +5,19 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, RemoteEndpoint, SecretText, SshEndpoint,
+    Credential, HostKeyCheck, HostPort, RemoteClientSettings, RemoteEndpoint, SecretText,
+    SshEndpoint,
 };
 
 use super::{denied, invalid, lost, reached};
 use crate::stage::{Stage, has, within};
 
-fn at(stage: &Stage, credentials: Vec<Credential>) -> ClientSettings {
+fn at(stage: &Stage, credentials: Vec<Credential>) -> RemoteClientSettings {
     let mut ssh = SshEndpoint::new("agent", "127.0.0.1");
     ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = credentials;
     ssh.host_key = HostKeyCheck::Unchecked;
-    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
+    RemoteClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
 fn password(text: &str) -> Credential {

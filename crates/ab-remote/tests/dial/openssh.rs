@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, SecretText,
-    SshEndpoint,
+    Credential, HostKeyCheck, HostPort, KnownHosts, RemoteClientSettings, RemoteEndpoint,
+    SecretText, SshEndpoint,
 };
 use ab_testkit::host::{prepare_sshd, report_skip};
 use tempfile::TempDir;
@@ -72,13 +72,13 @@ impl Sshd {
         self.directory.path().join(name)
     }
 
-    fn settings(&self, key: &str, host_key: HostKeyCheck) -> ClientSettings {
+    fn settings(&self, key: &str, host_key: HostKeyCheck) -> RemoteClientSettings {
         let mut ssh = SshEndpoint::new(&self.user, "127.0.0.1");
         ssh.host = HostPort::new("127.0.0.1", self.port);
         let text = SecretText::from(fs::read_to_string(self.path(key)).unwrap());
         ssh.credentials = vec![Credential::Key { text, passphrase: None }];
         ssh.host_key = host_key;
-        ClientSettings::new(RemoteEndpoint::Ssh(ssh))
+        RemoteClientSettings::new(RemoteEndpoint::Ssh(ssh))
     }
 
     /// A known host by one of its keys.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_core::{ErrorCode, ErrorKind};
 use ab_remote::client::{
-    ClientSettings, HostKeyCheck, HostPort, RemoteEndpoint, SshEndpoint, WebSocketEndpoint,
+    HostKeyCheck, HostPort, RemoteClientSettings, RemoteEndpoint, SshEndpoint, WebSocketEndpoint,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -26,16 +26,16 @@ async fn saying(words: Vec<u8>) -> SocketAddr {
     address
 }
 
-fn ssh(address: SocketAddr) -> ClientSettings {
+fn ssh(address: SocketAddr) -> RemoteClientSettings {
     let mut ssh = SshEndpoint::new("ada", "127.0.0.1");
     ssh.host = HostPort::new("127.0.0.1", address.port());
     ssh.host_key = HostKeyCheck::Unchecked;
-    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
+    RemoteClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
-fn websocket(scheme: &str, address: SocketAddr) -> ClientSettings {
+fn websocket(scheme: &str, address: SocketAddr) -> RemoteClientSettings {
     let socket = WebSocketEndpoint::new(&format!("{scheme}://{address}/ssh")).unwrap();
-    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
+    RemoteClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]

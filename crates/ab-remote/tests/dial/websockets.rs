@@ -1,14 +1,14 @@
 //! Daemons behind their WebSockets, and what may be there instead.
 
-use ab_remote::client::{ClientSettings, Proxy, RemoteEndpoint, WebSocketEndpoint};
+use ab_remote::client::{Proxy, RemoteClientSettings, RemoteEndpoint, WebSocketEndpoint};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::daemon::{Daemon, Door};
 use super::{denied, lost, reached};
 
-fn at(socket: WebSocketEndpoint) -> ClientSettings {
-    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
+fn at(socket: WebSocketEndpoint) -> RemoteClientSettings {
+    RemoteClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_handshake_that_is_cut_is_no_foreign_language() {
         }
     });
     let socket = WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap();
-    let said = lost(&ClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
+    let said = lost(&RemoteClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
     assert!(said.contains("the connection was closed during the handshake"), "{said}");
 }
 
@@ -138,7 +138,7 @@ async fn nobody_there() {
     let url = format!("ws://{address}/ssh?tenant=secret");
     let said = lost(&at(WebSocketEndpoint::new(&url).unwrap())).await;
     assert!(said.starts_with(&format!("cannot reach {address}: connection refused")), "{said}");
-    let said = lost(&ClientSettings::parse("ssh://ada@no-such-host.invalid").unwrap()).await;
+    let said = lost(&RemoteClientSettings::parse("ssh://ada@no-such-host.invalid").unwrap()).await;
     assert!(said.starts_with("cannot reach no-such-host.invalid:22: "), "{said}");
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Backend, ConnectionStatus, ErrorKind};
-use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    Keepalive, ReconnectPolicy, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use tokio::time::Instant;
 
 use super::relay::{Relay, Weather};
@@ -16,9 +18,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A workspace in memory behind a relay, and a backend that is connected to it.
-async fn fixture(adjust: impl FnOnce(&mut ClientSettings)) -> (Arc<Relay>, Backend) {
+async fn fixture(adjust: impl FnOnce(&mut RemoteClientSettings)) -> (Arc<Relay>, Backend) {
     let relay = Arc::new(Relay::new(server(agent_backend::memory())));
-    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
+    let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
     settings.operation_timeout = TIMEOUT;
     settings.keepalive = Keepalive { interval: HOUR, max_missed: 3 };
     settings.reconnection =

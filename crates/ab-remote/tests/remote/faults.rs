@@ -20,7 +20,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, WritePosition};
 use ab_core::process::{Command, ExitCause, Process};
 use ab_core::{Backend, ConnectionStatus, Error, ErrorKind, ExecOptions, LostCallEffect, Result};
-use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    Keepalive, ReconnectPolicy, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_testkit::ConnectionStatusRecorder;
 use agent_backend::LocalWorkspaceConfig;
 use tokio::time::{sleep, timeout};
@@ -187,7 +189,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let keep = tempfile::tempdir().unwrap();
     let mut local = workspace(keep.path());
     let relay = Arc::new(Relay::new(server(local.clone())));
-    let settings = ClientSettings {
+    let settings = RemoteClientSettings {
         reconnection: ReconnectPolicy {
             max_retries: 0,
             initial_delay: Duration::from_millis(5),
@@ -197,7 +199,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
         keepalive: Keepalive { interval: Duration::from_millis(100), max_missed: 3 },
         operation_timeout: Duration::from_secs(20),
         connect_timeout: CONNECTING,
-        ..ClientSettings::new(RemoteEndpoint::Stream(relay.clone()))
+        ..RemoteClientSettings::new(RemoteEndpoint::Stream(relay.clone()))
     };
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     let heard = ConnectionStatusRecorder::subscribe(&backend);
@@ -483,7 +485,7 @@ async fn run(ship: Ship, number: u64) {
         let answer = timeout(TIMEOUT, ship.backend.exec(&line)).await.expect("never answered");
         match answer {
             // It was ended with its server, and its exit says so.
-            Ok(output) if output.exit.cause == ExitCause::Dropped => {}
+            Ok(output) if output.exit.cause == ExitCause::DroppedByCaller => {}
             Ok(output) => {
                 count(&ship.counters.commands);
                 let exit = &output.exit;
@@ -529,7 +531,7 @@ async fn said(ship: &Ship, process: &mut Process) -> Vec<u8> {
         let piece = timeout(TIMEOUT, process.output.recv()).await.expect("output never came");
         let Some(piece) = piece else { return said };
         assert_eq!(
-            (piece.offset, piece.lost_bytes),
+            (piece.offset, piece.lost_bytes_before),
             (said.len() as u64, 0),
             "a gap, or bytes twice"
         );

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use ab_remote::SshServer;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    ByteStream, Connector, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_testkit::ConnectionStatusRecorder;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
@@ -45,7 +47,7 @@ impl Cutter {
     }
 
     fn backend(self: &Arc<Self>) -> Backend {
-        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(self.clone()));
+        let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(self.clone()));
         settings.reconnection.enabled = false;
         Backend::new(RemoteDriver::new(settings).unwrap())
     }

@@ -240,7 +240,8 @@ async fn a_limit_cuts_in_path_order_however_deep() {
     let backend = server.backend(|_| {}).await;
     let all = ["a", "a/b", "a/b/c", "a/d", "e"];
     for limit in 0..=all.len() {
-        let options = ListOptions { depth: usize::MAX, limit, ..ListOptions::default() };
+        let options =
+            ListOptions { max_depth: usize::MAX, max_entries: limit, ..ListOptions::default() };
         let listing = within(backend.list(".", options)).await.unwrap();
         let paths: Vec<String> = listing.entries.iter().map(|each| each.path.to_string()).collect();
         assert_eq!(paths, all[..limit]);

@@ -10,7 +10,9 @@ use ab_core::process::{
     StdinMode,
 };
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions, LostCallEffect};
-use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    Keepalive, ReconnectPolicy, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_testkit::ConnectionStatusRecorder;
 use agent_backend::LocalWorkspaceConfig;
 use tempfile::TempDir;
@@ -31,7 +33,7 @@ struct Fixture {
 }
 
 /// Short waits, so that a test does not take long.
-fn fast_retries(settings: &mut ClientSettings) {
+fn fast_retries(settings: &mut RemoteClientSettings) {
     settings.reconnection = ReconnectPolicy {
         initial_delay: Duration::from_millis(20),
         max_delay: Duration::from_millis(40),
@@ -42,12 +44,12 @@ fn fast_retries(settings: &mut ClientSettings) {
 }
 
 impl Fixture {
-    fn new(adjust: impl FnOnce(&mut ClientSettings)) -> Self {
+    fn new(adjust: impl FnOnce(&mut RemoteClientSettings)) -> Self {
         let keep = tempfile::tempdir().unwrap();
         let config = LocalWorkspaceConfig::new(keep.path()).prevent_dangerous_commands(false);
         let local = agent_backend::local_with(config).unwrap();
         let relay = Arc::new(Relay::new(server(local.clone())));
-        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
+        let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
         fast_retries(&mut settings);
         adjust(&mut settings);
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());
@@ -382,7 +384,7 @@ async fn until_said(process: &mut Process, said: &mut Vec<u8>, what: &str) {
     while !String::from_utf8_lossy(said).contains(what) {
         let output = within(process.output.recv()).await.expect("it ended");
         assert_eq!(output.offset, said.len() as u64, "a gap, or bytes twice");
-        assert_eq!(output.lost_bytes, 0);
+        assert_eq!(output.lost_bytes_before, 0);
         said.extend_from_slice(&output.bytes);
     }
 }
@@ -524,11 +526,14 @@ async fn directories_of_the_server_cannot_be_bound_from_elsewhere() {
     std::fs::write(outside.path().join("secret"), "s").unwrap();
     let path = outside.path().to_str().unwrap().to_owned();
     let bind = HostDirectory { path, access: ab_core::process::HostDirectoryAccess::ReadOnly };
-    let binds = PathRestrictions { binds: vec![bind], ..PathRestrictions::default() };
+    let binds = PathRestrictions { host_directories: vec![bind], ..PathRestrictions::default() };
     let bound = fixture.backend.restrict(binds).unwrap();
     let line = format!("cat {}/secret", outside.path().display());
     let error = within(bound.exec(&line)).await.unwrap_err();
-    assert_eq!((error.kind(), error.code()), (ErrorKind::Denied, ErrorCode::DangerousOperation));
+    assert_eq!(
+        (error.kind(), error.code()),
+        (ErrorKind::DeniedByPolicy, ErrorCode::DangerousOperation)
+    );
     // What hides goes along, and holds over there.
     let hidden = PathRestrictions {
         hidden: vec![fixture.backend.parse_path("h").unwrap()],

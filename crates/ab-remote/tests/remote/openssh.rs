@@ -39,9 +39,9 @@ async fn plain() -> Option<(Backend, Sshd)> {
 async fn it_is_a_plain_server() {
     let Some((backend, _sshd)) = plain().await else { return };
     let can = backend.info().capabilities;
-    assert!(can.exec && can.search && can.links && can.modes && can.empty_dirs, "{can:?}");
+    assert!(can.exec && can.search && can.symlinks && can.file_modes && can.empty_dirs, "{can:?}");
     assert!(can.atomic_write, "{can:?}");
-    assert!(!can.jail && !can.detached && !can.exact_kinds, "{can:?}");
+    assert!(!can.jail && !can.detached_processes && !can.exact_error_kinds, "{can:?}");
 }
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -74,7 +74,7 @@ async fn ten_thousand_entries_are_listed() {
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("leaf"), "").unwrap();
     }
-    let whole = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let whole = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     let listing = backend.list(".", whole).await.unwrap();
     assert_eq!((listing.entries.len(), listing.problems.len()), (10_300, 0));
     let paths: Vec<_> = listing.entries.iter().map(|entry| entry.path.clone()).collect();
@@ -109,14 +109,18 @@ async fn links_that_lead_out_are_refused() {
     assert_eq!(backend.read("absolute/file").await.unwrap(), "inside");
     for path in ["out/secret", "out", "up/etc", "out/new"] {
         let refused = backend.read(path).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.path()), (ErrorKind::Escape, Some(path)), "{refused}");
-        assert_eq!(backend.write(path, "x").await.unwrap_err().kind(), ErrorKind::Escape);
-        assert_eq!(backend.readdir(path).await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(
+            (refused.kind(), refused.path()),
+            (ErrorKind::PathEscape, Some(path)),
+            "{refused}"
+        );
+        assert_eq!(backend.write(path, "x").await.unwrap_err().kind(), ErrorKind::PathEscape);
+        assert_eq!(backend.readdir(path).await.unwrap_err().kind(), ErrorKind::PathEscape);
     }
     let scope = backend.scope("inner", Default::default()).unwrap();
     symlink("../out2", root.join("inner/beside")).unwrap();
     backend.write("out2", "beside").await.unwrap();
-    assert_eq!(scope.read("beside").await.unwrap_err().kind(), ErrorKind::Escape);
+    assert_eq!(scope.read("beside").await.unwrap_err().kind(), ErrorKind::PathEscape);
     assert_eq!(backend.read("inner/beside").await.unwrap(), "beside");
     assert_eq!(fs::read_to_string(outside.path().join("secret")).unwrap(), "kept");
 }
@@ -141,7 +145,7 @@ async fn the_root_must_be_a_directory() {
     for wrong in [format!("{root}/nowhere"), format!("{root}/nowhere/deep"), format!("{root}/file")]
     {
         let settings =
-            ab_remote::client::ClientSettings { root: Some(wrong), ..sshd::settings(&sshd) };
+            ab_remote::client::RemoteClientSettings { root: Some(wrong), ..sshd::settings(&sshd) };
         let backend = Backend::new(ab_remote::client::RemoteDriver::new(settings).unwrap());
         let error = backend.connect().await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidConfiguration, "{error}");

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    ByteStream, Connector, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_remote::sftp::packet::SshFieldReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -188,7 +190,8 @@ impl Plain {
     }
 
     async fn backend(&self) -> Backend {
-        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
+        let mut settings =
+            RemoteClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());
         within(backend.connect()).await.unwrap();
@@ -259,7 +262,7 @@ impl Connector for Far {
 #[tokio::test(start_paused = true)]
 async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
     let server = Arc::new(Far(Plain::new(Conduct::Mute)));
-    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(server));
+    let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(server));
     settings.operation_timeout = Duration::from_secs(100);
     settings.connect_timeout = Duration::from_secs(90);
     settings.keepalive.interval = Duration::from_secs(3600);

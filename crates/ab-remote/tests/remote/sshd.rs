@@ -2,7 +2,7 @@
 
 use ab_core::Backend;
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, HostPort, ReconnectPolicy, RemoteEndpoint,
+    Credential, HostKeyCheck, HostPort, ReconnectPolicy, RemoteClientSettings, RemoteEndpoint,
     SecretText, SshEndpoint,
 };
 use ab_testkit::sshd::Sshd;
@@ -10,7 +10,7 @@ use ab_testkit::sshd::Sshd;
 use super::world::connected;
 
 /// Settings that log in to the server and name its workspace.
-pub(crate) fn settings(sshd: &Sshd) -> ClientSettings {
+pub(crate) fn settings(sshd: &Sshd) -> RemoteClientSettings {
     let mut ssh = SshEndpoint::new(sshd.user(), "127.0.0.1");
     ssh.host = HostPort::new("127.0.0.1", sshd.address().port());
     let text = SecretText::from(sshd.user_key());
@@ -21,7 +21,11 @@ pub(crate) fn settings(sshd: &Sshd) -> ClientSettings {
         initial_delay: std::time::Duration::from_millis(10),
         ..ReconnectPolicy::default()
     };
-    ClientSettings { root, reconnection, ..ClientSettings::new(RemoteEndpoint::Ssh(ssh)) }
+    RemoteClientSettings {
+        root,
+        reconnection,
+        ..RemoteClientSettings::new(RemoteEndpoint::Ssh(ssh))
+    }
 }
 
 pub(crate) async fn backend(sshd: &Sshd) -> Backend {

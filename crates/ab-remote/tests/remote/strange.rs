@@ -9,7 +9,9 @@ use ab_core::process::{
     Command, OutputChannel as Side, OutputChunk, Process, ProcessExit, ProcessId,
 };
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions, LostCallEffect};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    ByteStream, Connector, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_remote::sftp::packet::SshFieldReader;
 use ab_remote::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply};
 use ab_remote::wire::frame::{self, PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame};
@@ -134,7 +136,7 @@ impl Strange {
         let call: RemoteCall = wire::decode(fields.read_remaining()).unwrap();
         if let RemoteCall::Hello { .. } = call {
             let mut info = agent_backend::memory().info();
-            (info.capabilities.exec, info.capabilities.detached) = (true, true);
+            (info.capabilities.exec, info.capabilities.detached_processes) = (true, true);
             return Some(reply(number, &RemoteHelloReply { server_instance: 1, info }));
         }
         let mut calls = self.calls.lock().unwrap();
@@ -186,7 +188,7 @@ fn speaking(version: &'static str, script: Script, talk: Talk, time_limit: Durat
     let (process, asked) = (None, 0);
     let (unread, calls) = Default::default();
     let server = Strange { script, talk, version, process, asked, unread, calls };
-    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(server)));
+    let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(Arc::new(server)));
     settings.operation_timeout = time_limit;
     settings.reconnection.enabled = false;
     Backend::new(RemoteDriver::new(settings).unwrap())
@@ -261,7 +263,7 @@ async fn an_answer_without_end_is_not_taken() {
         TIMEOUT,
     )
     .await;
-    let options = ListOptions { limit: 10, ..ListOptions::default() };
+    let options = ListOptions { max_entries: 10, ..ListOptions::default() };
     let error = within(backend.list(".", options)).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (ErrorCode::LsFailed, ErrorKind::Io));
     assert!(error.message().contains("answered with more than"), "{error}");
@@ -300,7 +302,7 @@ fn flood(pieces: u64, length: u64) -> Vec<ProcessServerFrame> {
 }
 
 fn began() -> ProcessServerFrame {
-    ProcessServerFrame::Started { id: ProcessId::new("p"), input: false }
+    ProcessServerFrame::Started { id: ProcessId::new("p"), accepts_input: false }
 }
 
 fn output(sequence: u64, bytes: Bytes) -> ProcessServerFrame {
@@ -308,7 +310,7 @@ fn output(sequence: u64, bytes: Bytes) -> ProcessServerFrame {
         offset: sequence,
         channel: Side::Stdout,
         bytes,
-        lost_bytes: 0,
+        lost_bytes_before: 0,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::client::{
-    ClientSettings, Credential, HostKeyCheck, RemoteEndpoint, SecretText, SshEndpoint,
+    Credential, HostKeyCheck, RemoteClientSettings, RemoteEndpoint, SecretText, SshEndpoint,
 };
 use ab_remote::{SshListenerOptions, SshServer, serve_ssh_on_listener};
 use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
@@ -41,7 +41,7 @@ async fn by_tcp() -> TestBackend {
         server.clone(),
         SshListenerOptions::default(),
     ));
-    let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
+    let settings = RemoteClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
     let RemoteEndpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
     let ssh = SshEndpoint {
         credentials: vec![Credential::Password(SecretText::new("any"))],
@@ -49,7 +49,7 @@ async fn by_tcp() -> TestBackend {
         ..ssh
     };
     let root = local.info().root_aliases.first().cloned();
-    let settings = ClientSettings { endpoint: RemoteEndpoint::Ssh(ssh), root, ..settings };
+    let settings = RemoteClientSettings { endpoint: RemoteEndpoint::Ssh(ssh), root, ..settings };
     TestBackend::keeping_alive(connected(settings).await, (keep, local, server, serving))
 }
 

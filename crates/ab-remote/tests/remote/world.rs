@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    ByteStream, Connector, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_remote::{HostKey, SshAccess, SshServer};
 use async_trait::async_trait;
 
@@ -24,18 +26,18 @@ impl Connector for Memory {
 
 pub(crate) fn server(backend: Backend) -> SshServer {
     let host_key = HostKey::generate_ephemeral("a test").unwrap();
-    SshServer::new(backend, ab_remote::SshServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(backend, ab_remote::SshServerSettings::new(host_key, SshAccess::AnyUser))
 }
 
 /// Settings that reach a server through memory, and say what its root is called.
-pub(crate) fn settings(server: &SshServer) -> ClientSettings {
+pub(crate) fn settings(server: &SshServer) -> RemoteClientSettings {
     let endpoint = RemoteEndpoint::Stream(Arc::new(Memory(server.clone())));
     let root = server.backend().info().root_aliases.first().cloned();
-    ClientSettings { root, ..ClientSettings::new(endpoint) }
+    RemoteClientSettings { root, ..RemoteClientSettings::new(endpoint) }
 }
 
 /// A remote backend that is connected.
-pub(crate) async fn connected(settings: ClientSettings) -> Backend {
+pub(crate) async fn connected(settings: RemoteClientSettings) -> Backend {
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend

@@ -18,17 +18,17 @@ const REMEMBERED: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct TokenGuessLimits {
     /// Number of wrong tokens from an address that are answered without delay.
-    pub undelayed: u32,
+    pub max_undelayed_attempts: u32,
     /// After this number of wrong tokens from an address the response is 429.
     pub max_attempts: u32,
     /// The delay of the first delayed response. The delay doubles with each further one.
-    pub first_wait: Duration,
-    pub longest_wait: Duration,
+    pub first_delay: Duration,
+    pub max_delay: Duration,
     /// Maximum number of delayed requests of one address. Further requests are answered with 429 at
     /// once.
-    pub waiting: u32,
+    pub max_delayed_per_address: u32,
     /// Maximum number of delayed requests of all addresses together.
-    pub all_waiting: u32,
+    pub max_delayed: u32,
     /// After this time without a wrong token, the count of an address is reset to zero.
     pub forget_after: Duration,
 }
@@ -36,12 +36,12 @@ pub struct TokenGuessLimits {
 impl Default for TokenGuessLimits {
     fn default() -> Self {
         Self {
-            undelayed: 5,
+            max_undelayed_attempts: 5,
             max_attempts: 20,
-            first_wait: Duration::from_millis(250),
-            longest_wait: Duration::from_secs(1),
-            waiting: 64,
-            all_waiting: 512,
+            first_delay: Duration::from_millis(250),
+            max_delay: Duration::from_secs(1),
+            max_delayed_per_address: 64,
+            max_delayed: 512,
             forget_after: Duration::from_secs(60),
         }
     }
@@ -118,14 +118,16 @@ impl Guesses {
         failures.count = failures.count.saturating_add(1);
         let count = failures.count;
         let beyond = count > settings.max_attempts;
-        if count <= settings.undelayed {
+        if count <= settings.max_undelayed_attempts {
             return Verdict { count, wait: Duration::ZERO, too_many: beyond };
         }
-        if failures.waiting >= settings.waiting || *waiting >= settings.all_waiting {
+        if failures.waiting >= settings.max_delayed_per_address || *waiting >= settings.max_delayed
+        {
             return Verdict { count, wait: Duration::ZERO, too_many: true };
         }
-        let doubled = 1_u32.checked_shl(count - settings.undelayed - 1).unwrap_or(u32::MAX);
-        let wait = settings.first_wait.saturating_mul(doubled).min(settings.longest_wait);
+        let doubled =
+            1_u32.checked_shl(count - settings.max_undelayed_attempts - 1).unwrap_or(u32::MAX);
+        let wait = settings.first_delay.saturating_mul(doubled).min(settings.max_delay);
         if !wait.is_zero() {
             failures.waiting += 1;
             *waiting += 1;
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn waits_grow_and_then_it_is_too_much() {
         let guesses = Guesses::new(TokenGuessLimits {
-            undelayed: 2,
+            max_undelayed_attempts: 2,
             max_attempts: 7,
             ..TokenGuessLimits::default()
         });
@@ -206,7 +208,8 @@ mod tests {
 
     #[test]
     fn failures_are_forgotten_in_silence_only() {
-        let settings = TokenGuessLimits { undelayed: 1, ..TokenGuessLimits::default() };
+        let settings =
+            TokenGuessLimits { max_undelayed_attempts: 1, ..TokenGuessLimits::default() };
         let (guesses, start) = (Guesses::new(settings), Instant::now());
         let count =
             |seconds| guesses.note(peer("10.0.0.1"), start + Duration::from_secs(seconds)).count;
@@ -224,9 +227,9 @@ mod tests {
     #[test]
     fn only_so_many_wait_and_are_remembered() {
         let settings = TokenGuessLimits {
-            undelayed: 0,
-            waiting: 2,
-            all_waiting: 3,
+            max_undelayed_attempts: 0,
+            max_delayed_per_address: 2,
+            max_delayed: 3,
             max_attempts: 100,
             ..TokenGuessLimits::default()
         };
@@ -251,9 +254,9 @@ mod tests {
     async fn a_caller_that_leaves_gives_its_place_back() {
         let wait = Duration::from_secs(1000);
         let settings = TokenGuessLimits {
-            undelayed: 0,
-            first_wait: wait,
-            longest_wait: wait,
+            max_undelayed_attempts: 0,
+            first_delay: wait,
+            max_delay: wait,
             ..TokenGuessLimits::default()
         };
         let guesses = Guesses::new(settings);

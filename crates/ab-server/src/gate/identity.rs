@@ -84,7 +84,7 @@ impl Caller {
 
 impl Identity {
     pub(crate) fn new(gate: HttpAccessPolicy) -> Identity {
-        let browsers = BrowserSessions::new(gate.browser_key.as_ref(), gate.token.as_ref());
+        let browsers = BrowserSessions::new(gate.cookie_signing_key.as_ref(), gate.token.as_ref());
         Identity { gate, browsers }
     }
 

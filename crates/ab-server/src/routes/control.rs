@@ -137,10 +137,10 @@ impl ControlPlaneRoutes {
         let executor = self.control.executor().describe_executor();
         let TaskChoices {
             agents,
-            settings,
-            aliases,
+            agent_settings: settings,
+            agent_aliases: aliases,
             runtimes,
-            resource_limits,
+            enforces_resource_limits: resource_limits,
             templates,
             defaults,
         } = &self.catalog;
@@ -150,17 +150,17 @@ impl ControlPlaneRoutes {
                 .iter()
                 .map(|agent| (agent.kind.clone(), agent.versions.clone()))
                 .collect(),
-            settings: settings.clone(),
-            aliases: aliases.clone(),
+            agent_settings: settings.clone(),
+            agent_aliases: aliases.clone(),
             executors: vec![executor.id],
-            providers: executor.snapshot_capabilities,
+            snapshot_providers: executor.snapshot_capabilities,
             runtimes: kinds.filter(|kind| *kind != RuntimeType::Local).collect(),
-            resource_limits: *resource_limits,
+            enforces_resource_limits: *resource_limits,
             templates: templates.clone(),
-            local_repositories: locality == Locality::ThisMachine,
-            network: defaults.network,
+            allows_local_repositories: locality == Locality::ThisMachine,
+            default_network: defaults.network,
             refuses_shared_network: defaults.refuses_shared_network,
-            keep_open: defaults.keep_open,
+            default_keep_open: defaults.keep_open,
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) async fn show(State(app): State<HttpApp>) -> Result<Response, Problem
         text.gauge(
             "agent_backend_event_readers",
             "Readers of the event log, with the one that counts for these metrics.",
-            surface.control.store().event_readers(),
+            surface.control.store().event_reader_count(),
         );
         text.gauge("agent_backend_database_bytes", "Size of the database.", size.bytes);
         text.gauge(

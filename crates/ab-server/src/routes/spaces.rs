@@ -56,7 +56,7 @@ impl SpacesRoutes {
         }
         endpoints.retain(|_, endpoint| !endpoint.is_closed());
         let closed = self.spaces.space_closed_token(space);
-        let settings = McpHttpSettings { closed, ..McpHttpSettings::default() };
+        let settings = McpHttpSettings { close_token: closed, ..McpHttpSettings::default() };
         let endpoint = McpHttpEndpoint::new(backend, &settings);
         endpoints.insert(space, endpoint.clone());
         endpoint
@@ -139,5 +139,5 @@ fn request_key(
     };
     let scope = format!("{}:{}:{route}", principal.kind().as_str(), principal.id());
     let (key, request, answer) = (key.to_owned(), body.to_vec(), String::new());
-    Ok(Some(IdempotencyRecord { scope, key, request, answer }))
+    Ok(Some(IdempotencyRecord { scope, key, request, response: answer }))
 }

@@ -485,11 +485,11 @@ async fn create_task(
     let offers = surface.offers(Locality::of(peer.0, &headers));
     let created = match TaskRequest::parse(&body(&form), &offers) {
         Ok(task) => surface.control.create_session(task, None).await,
-        Err(violations) => Err(ControlPlaneError::Refused(violations)),
+        Err(violations) => Err(ControlPlaneError::InvalidTask(violations)),
     };
     match created {
         Ok(id) => Ok(Redirect::to(&format!("/ui/sessions/{id}")).into_response()),
-        Err(ControlPlaneError::Refused(violations)) => {
+        Err(ControlPlaneError::InvalidTask(violations)) => {
             let markup = form_page(surface, &form, &violations).await?;
             Ok(shown(StatusCode::UNPROCESSABLE_ENTITY, markup))
         }

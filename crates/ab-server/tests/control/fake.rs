@@ -209,7 +209,7 @@ impl Executor for Fake {
         Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
-    async fn stored(&self) -> Result<StoredResources, ExecutorError> {
+    async fn list_stored_resources(&self) -> Result<StoredResources, ExecutorError> {
         Ok(StoredResources::default())
     }
 
@@ -294,7 +294,7 @@ async fn serve_routes(
         kind: AgentSettingKind::Text { max_bytes: 100 },
     };
     let settings = BTreeMap::from([("a".to_owned(), vec![setting])]);
-    let catalog = TaskChoices { agents, settings, ..TaskChoices::default() };
+    let catalog = TaskChoices { agents, agent_settings: settings, ..TaskChoices::default() };
     let app = HttpApp::new(guarded())
         .with_control_plane_routes(change(ControlPlaneRoutes::new(control, catalog)));
     let port = open_with(HttpServer::new(add(app)).with_limits(bounds)).await;

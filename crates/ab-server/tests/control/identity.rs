@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_acp::gateway::AgentGateway;
 use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::{Backend, BackendOptions, Guards, MemoryDriver, MemoryDriverOptions};
-use ab_remote::client::{ClientSettings, RemoteDriver, RemoteEndpoint, SecretText};
+use ab_remote::client::{RemoteClientSettings, RemoteDriver, RemoteEndpoint, SecretText};
 use ab_remote::{HostKey, SshAccess, SshServer, SshServerSettings};
 use ab_server::{AgentGatewayRoutes, ServedDirectory};
 use serde_json::json;
@@ -28,7 +28,7 @@ async fn serve_directory() -> (Served, Arc<MemoryJournalWriter>) {
     let options = BackendOptions { guards, ..BackendOptions::default() };
     let backend = Backend::with_options(Arc::new(driver.unwrap()), options);
     let key = HostKey::generate_ephemeral("a test").unwrap();
-    let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::Any));
+    let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::AnyUser));
     let gateway = AgentGateway::new(unsandboxed(ROOT.into()));
     let gateway =
         AgentGatewayRoutes::new(gateway).with_files(ServedDirectory::new(backend.clone(), ROOT));
@@ -79,7 +79,8 @@ async fn every_route_over_the_served_directory_acts_as_its_caller() {
         assert!(!actors.is_empty(), "{request:?} is not in the journal");
         assert!(actors.iter().all(|actor| actor == "api-key:laptop"), "{request:?}: {actors:?}");
     }
-    let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", served.address())).unwrap();
+    let mut settings =
+        RemoteClientSettings::parse(&format!("ws://{}/ssh", served.address())).unwrap();
     let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(SecretText::new(&key));
     let remote = Backend::new(RemoteDriver::new(settings).unwrap());

@@ -82,8 +82,11 @@ async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_takes_nothing_is_cut_and_comes_back_by_its_cursor() {
-    let bounds =
-        HttpServerLimits { connections: 1, write_timeout: STALL, ..HttpServerLimits::default() };
+    let bounds = HttpServerLimits {
+        max_connections: 1,
+        write_timeout: STALL,
+        ..HttpServerLimits::default()
+    };
     let served = serve_within(Script::Flood(LONG_FLOOD), bounds).await;
     let session = served.create().await;
     let sleeper = open(served.address(), &session, 0).await;

@@ -247,7 +247,8 @@ async fn uploads_beyond_the_bounds_of_the_server_are_refused() {
 #[tokio::test]
 async fn sender_that_is_silent_loses_its_request_and_nothing_else() {
     let silence = Duration::from_millis(50);
-    let served = serve_limited(UploadLimits { silence, ..UploadLimits::default() }).await;
+    let served =
+        serve_limited(UploadLimits { idle_timeout: silence, ..UploadLimits::default() }).await;
     let upload = announce(&served, &file("a", 10)).await;
     let url = upload["uploadUrl"].as_str().unwrap();
     let mut stream = TcpStream::connect(served.address()).await.unwrap();

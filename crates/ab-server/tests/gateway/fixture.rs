@@ -136,7 +136,7 @@ pub(crate) fn unsandboxed(root: PathBuf) -> AgentGatewaySettings {
         minimum_isolation: Isolation::None,
         network: NetworkAccess::Shared,
         toolchains: Vec::new(),
-        refusal: None,
+        disabled_reason: None,
     };
     AgentGatewaySettings::new(AgentResolver::default(), sandbox)
 }

@@ -100,7 +100,10 @@ pub(super) fn check(
     request: &UploadRequest,
 ) -> Result<(), UploadRefusal> {
     let checked = read(file, request);
-    if matches!(checked, Err(UploadRefusal::Digest { .. } | UploadRefusal::Archive { .. })) {
+    if matches!(
+        checked,
+        Err(UploadRefusal::DigestMismatch { .. } | UploadRefusal::InvalidArchive { .. })
+    ) {
         file.set_len(0)?;
     }
     checked
@@ -121,7 +124,7 @@ fn read(file: &mut File, request: &UploadRequest) -> Result<(), UploadRefusal> {
     }
     let found = format!("sha256:{}", hexadecimal(digest.finish().as_ref()));
     if request.digest.as_ref().is_some_and(|asked| *asked != found) {
-        return Err(UploadRefusal::Digest { found });
+        return Err(UploadRefusal::DigestMismatch { found });
     }
     match archive {
         Some(archive) => archive.decoder.finish().map_err(refused),
@@ -152,5 +155,5 @@ impl ArchiveCheck {
 }
 
 fn refused(error: TarError) -> UploadRefusal {
-    UploadRefusal::Archive { problem: error.to_string() }
+    UploadRefusal::InvalidArchive { problem: error.to_string() }
 }

@@ -9,51 +9,55 @@ use ab_api::UploadId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UploadRefusal {
     /// Too many uploads are waiting for their tasks.
-    TooMany { limit: u64 },
+    TooManyUploads { limit: u64 },
     /// All uploads together would exceed this number of bytes.
     TotalTooLarge { limit: u64 },
     /// Another request is sending content right now.
-    Busy,
+    BeingWritten,
     /// All bytes have arrived and were checked. They cannot be replaced.
     Complete,
     /// A task has used the upload.
     Used,
     /// The content must continue at a different offset.
-    Offset { expected: u64 },
+    WrongOffset { expected: u64 },
     /// The content is longer than the declared size of the upload.
     TooLong { size: u64 },
     /// The content does not have the declared digest. It was removed.
-    Digest { found: String },
+    DigestMismatch { found: String },
     /// The content is not an acceptable archive. It was removed.
-    Archive { problem: String },
+    InvalidArchive { problem: String },
     /// No task can use the upload: it is incomplete, was used, or has expired.
     NotUsable(UploadId),
     /// The disk is full.
     NoSpace,
     /// The file cannot be read or written.
-    File { problem: String },
+    FileError { problem: String },
 }
 
 impl fmt::Display for UploadRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooMany { limit } => {
+            Self::TooManyUploads { limit } => {
                 write!(f, "{limit} uploads wait for their tasks, which is the most: remove one")
             }
             Self::TotalTooLarge { limit } => {
                 write!(f, "the uploads together would have more than {limit} bytes: remove one")
             }
-            Self::Busy => f.write_str("another request is sending the content at this moment"),
+            Self::BeingWritten => {
+                f.write_str("another request is sending the content at this moment")
+            }
             Self::Complete => f.write_str("the upload is complete: it takes no more content"),
             Self::Used => f.write_str("the upload was used by a task"),
-            Self::Offset { expected } => write!(f, "the content continues at offset {expected}"),
+            Self::WrongOffset { expected } => {
+                write!(f, "the content continues at offset {expected}")
+            }
             Self::TooLong { size } => {
                 write!(f, "the content has more than the {size} bytes of the upload")
             }
-            Self::Digest { found } => {
+            Self::DigestMismatch { found } => {
                 write!(f, "the content has the digest {found}: it was dropped, send it again")
             }
-            Self::Archive { problem } => {
+            Self::InvalidArchive { problem } => {
                 write!(
                     f,
                     "the content is not an archive that is accepted, and was dropped: {problem}"
@@ -63,7 +67,7 @@ impl fmt::Display for UploadRefusal {
                 write!(f, "the upload {id} is incomplete, was used, or has expired")
             }
             Self::NoSpace => f.write_str("the disk of the server is full"),
-            Self::File { problem } => write!(f, "the file of the upload failed: {problem}"),
+            Self::FileError { problem } => write!(f, "the file of the upload failed: {problem}"),
         }
     }
 }
@@ -74,7 +78,7 @@ impl From<io::Error> for UploadRefusal {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => Self::NoSpace,
-            _ => Self::File { problem: error.to_string() },
+            _ => Self::FileError { problem: error.to_string() },
         }
     }
 }

@@ -21,7 +21,7 @@ const BUFFER: usize = 256 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UploadStart {
     /// The content begins at offset 0. Content that arrived earlier is removed.
-    Whole,
+    FromBeginning,
     /// The content continues an upload of which exactly this many bytes have arrived.
     At(u64),
 }
@@ -72,7 +72,7 @@ impl UploadWriter {
         let id = record.upload.id;
         let busy = &store.uploads_state().busy;
         if !lock(busy).insert(id) {
-            return Err(UploadRefusal::Busy.into());
+            return Err(UploadRefusal::BeingWritten.into());
         }
         let lease = UploadLease { id, busy: Arc::clone(busy) };
         // Read the record again: another writer may have changed it before the lease was taken.
@@ -81,13 +81,13 @@ impl UploadWriter {
         let offset = match (record.upload.status, start) {
             (UploadStatus::Used, _) => return Err(UploadRefusal::Used.into()),
             (_, UploadStart::At(offset)) if offset != expected => {
-                return Err(UploadRefusal::Offset { expected }.into());
+                return Err(UploadRefusal::WrongOffset { expected }.into());
             }
-            (UploadStatus::Complete, UploadStart::Whole) => {
+            (UploadStatus::Complete, UploadStart::FromBeginning) => {
                 return Err(UploadRefusal::Complete.into());
             }
             (_, UploadStart::At(offset)) => offset,
-            (_, UploadStart::Whole) => 0,
+            (_, UploadStart::FromBeginning) => 0,
         };
         let is_complete = record.upload.status == UploadStatus::Complete;
         let open = if is_complete {
@@ -122,7 +122,7 @@ impl UploadWriter {
     ///
     /// # Errors
     ///
-    /// [`UploadRefusal::Digest`] or [`UploadRefusal::Archive`] if the content is wrong. The content
+    /// [`UploadRefusal::DigestMismatch`] or [`UploadRefusal::InvalidArchive`] if the content is wrong. The content
     /// is then removed. [`StoreError::NotFound`] if the upload was removed. Also fails with the
     /// errors of [`write`](UploadWriter::write).
     pub async fn finish(mut self) -> Result<UploadRecord, StoreError> {

@@ -24,7 +24,7 @@ pub async fn mode_and_times_are_kept(backend: &Backend) {
     assert_eq!((set.modified, set.accessed), (long_ago(1), Some(long_ago(2))));
     assert_eq!(backend.stat("file").await.unwrap(), set);
 
-    if !backend.info().capabilities.modes {
+    if !backend.info().capabilities.file_modes {
         expect_error(backend.set_attributes("file", mode(0o640)).await, ErrorKind::Unsupported);
         return;
     }
@@ -62,8 +62,11 @@ pub async fn missing_is_not_found(backend: &Backend) {
 /// Set-uid, set-gid and sticky bits are refused.
 pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     let before = backend.write("file", "x").await.unwrap();
-    let refused =
-        if backend.info().capabilities.modes { ErrorKind::Invalid } else { ErrorKind::Unsupported };
+    let refused = if backend.info().capabilities.file_modes {
+        ErrorKind::Invalid
+    } else {
+        ErrorKind::Unsupported
+    };
     for bits in [0o4755, 0o2755, 0o1777, 0o100_644, u32::MAX] {
         expect_error(backend.set_attributes("file", mode(bits)).await, refused);
     }
@@ -73,7 +76,7 @@ pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
 /// A new file gets the bits it was written or opened with. An existing one keeps its own.
 pub async fn writes_keep_the_mode(backend: &Backend) {
     let with = |bits| WriteOptions { permissions: Some(bits), ..WriteOptions::default() };
-    let expect = backend.info().capabilities.modes.then_some(0o700);
+    let expect = backend.info().capabilities.file_modes.then_some(0o700);
     let made = backend.write_with("tool", "one", with(0o700)).await.unwrap();
     assert_eq!(made.mode, expect);
     let again = backend.write_with("tool", "two", with(0o600)).await.unwrap();
@@ -90,5 +93,5 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
         ..OpenOptions::default()
     };
     let opened = backend.open("shared", shared).await.unwrap().stat().await.unwrap();
-    assert_eq!(opened.mode, backend.info().capabilities.modes.then_some(0o666));
+    assert_eq!(opened.mode, backend.info().capabilities.file_modes.then_some(0o666));
 }

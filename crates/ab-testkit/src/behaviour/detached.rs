@@ -39,7 +39,7 @@ pub async fn are_listed(backend: &Backend) {
     let exit = process.wait().await.unwrap();
     assert_eq!(
         (exit.code, exit.cause, &*exit.stdout_tail),
-        (Some(5), ExitCause::Itself, "ready\n")
+        (Some(5), ExitCause::Exited, "ready\n")
     );
     let listed = backend.detached_processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
@@ -58,7 +58,9 @@ pub async fn output_is_kept(backend: &Backend) {
     for (from, expect) in [(0, "0123456789"), (4, "456789"), (9, "9"), (10, ""), (1000, "")] {
         let pieces = kept(backend, &process.id, from).await;
         assert_eq!(output_text(&pieces), expect, "from {from}");
-        assert!(pieces.first().is_none_or(|piece| (piece.offset, piece.lost_bytes) == (from, 0)));
+        assert!(
+            pieces.first().is_none_or(|piece| (piece.offset, piece.lost_bytes_before) == (from, 0))
+        );
     }
     let mut again = backend.attach(&process.id, 0).await.unwrap();
     assert_eq!(again.wait().await, Some(exit));
@@ -92,7 +94,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     assert_eq!(output_text(&all), expect);
     let mut next = 0;
     for piece in &all {
-        assert_eq!((piece.offset, piece.lost_bytes), (next, 0));
+        assert_eq!((piece.offset, piece.lost_bytes_before), (next, 0));
         next = piece.next_offset();
     }
 }
@@ -111,8 +113,8 @@ pub async fn loss_is_told(backend: &Backend) {
     let mut process = backend.attach(&id, 0).await.unwrap();
     let (mut next, mut lost) = (0, 0);
     while let Some(piece) = process.output.recv().await {
-        assert_eq!(piece.offset, next + piece.lost_bytes);
-        lost += piece.lost_bytes;
+        assert_eq!(piece.offset, next + piece.lost_bytes_before);
+        lost += piece.lost_bytes_before;
         next = piece.next_offset();
     }
     assert_eq!(next, TOTAL);
@@ -216,7 +218,7 @@ pub async fn destroy_ends_them(backend: &Backend) {
     }
     for process in [&mut process, &mut held] {
         let exit = process.wait().await.expect("it was lost");
-        assert_eq!(exit.cause, ExitCause::Dropped, "{exit:?}");
+        assert_eq!(exit.cause, ExitCause::DroppedByCaller, "{exit:?}");
     }
     expect_error(backend.spawn_detached(ExecRequest::shell("true")).await, ErrorKind::Destroyed);
 }

@@ -14,7 +14,7 @@ pub async fn several_build_on_each_other(backend: &Backend) {
     backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("two", "2"), Edit::new("one 2", "1 and 2"), Edit::new("three", "3")];
     let edited = backend.edit("file", &edits, plain()).await.unwrap();
-    assert_eq!(edited.replaced, 3);
+    assert_eq!(edited.replacement_count, 3);
     assert_content(backend, "file", "1 and 2 3\n").await;
     let stat = backend.stat("file").await.unwrap();
     assert_eq!(edited.stat.map(without_access_time), Some(without_access_time(stat)));
@@ -24,16 +24,20 @@ pub async fn several_build_on_each_other(backend: &Backend) {
 pub async fn all_or_nothing(backend: &Backend) {
     let before = backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("one", "1"), Edit::new("four", "4"), Edit::new("two", "2")];
-    expect_error_on_path(backend.edit("file", &edits, plain()).await, ErrorKind::NoMatch, "file");
+    expect_error_on_path(
+        backend.edit("file", &edits, plain()).await,
+        ErrorKind::TextNotFound,
+        "file",
+    );
     assert_content(backend, "file", "one two three\n").await;
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
 }
 
-/// Text that occurs more than once is `Ambiguous`, and the error counts the occurrences.
+/// Text that occurs more than once is `TextNotUnique`, and the error counts the occurrences.
 pub async fn must_be_unique(backend: &Backend) {
     backend.write("file", "same\nother\nsame\nsame\n").await.unwrap();
     let result = backend.edit("file", &[Edit::new("same", "new")], plain()).await;
-    let error = expect_error_on_path(result, ErrorKind::Ambiguous, "file");
+    let error = expect_error_on_path(result, ErrorKind::TextNotUnique, "file");
     assert!(error.message().contains("3 times"), "{error}");
     assert_content(backend, "file", "same\nother\nsame\nsame\n").await;
 }
@@ -42,7 +46,7 @@ pub async fn must_be_unique(backend: &Backend) {
 pub async fn all_occurrences(backend: &Backend) {
     backend.write("file", "aa b aa b aa").await.unwrap();
     let edits = [Edit::new("aa", "c").replace_all()];
-    assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replaced, 3);
+    assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replacement_count, 3);
     assert_content(backend, "file", "c b c b c").await;
 }
 
@@ -50,17 +54,17 @@ pub async fn all_occurrences(backend: &Backend) {
 pub async fn first_occurrence(backend: &Backend) {
     backend.write("file", "aa b aa").await.unwrap();
     let edits = [Edit::new("aa", "c").replace_first()];
-    assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replaced, 1);
+    assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replacement_count, 1);
     assert_content(backend, "file", "c b aa").await;
 }
 
-/// Text that does not occur is `NoMatch`; the error quotes it, and the file does not change.
+/// Text that does not occur is `TextNotFound`; the error quotes it, and the file does not change.
 pub async fn missing_text_is_no_match(backend: &Backend) {
     let before = backend.write("file", "something else").await.unwrap();
     let edits = [Edit::new("not in here", "x")];
     let error = expect_error_on_path(
         backend.edit("file", &edits, plain()).await,
-        ErrorKind::NoMatch,
+        ErrorKind::TextNotFound,
         "file",
     );
     assert!(error.message().contains("not in here"), "{error}");
@@ -101,12 +105,12 @@ pub async fn dry_run_changes_nothing(backend: &Backend) {
     let edits = [Edit::new("two", "2")];
     let dry = EditOptions { dry_run: true, ..plain() };
     let tried = backend.edit("file", &edits, dry).await.unwrap();
-    assert_eq!((tried.replaced, &tried.stat), (1, &None));
+    assert_eq!((tried.replacement_count, &tried.stat), (1, &None));
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
     assert_content(backend, "file", "one\ntwo\n").await;
     let done = backend.edit("file", &edits, plain()).await.unwrap();
     assert_eq!(done.diff, tried.diff);
-    expect_error_on_path(backend.edit("file", &edits, dry).await, ErrorKind::NoMatch, "file");
+    expect_error_on_path(backend.edit("file", &edits, dry).await, ErrorKind::TextNotFound, "file");
 }
 
 /// An outdated version is `Conflict`.

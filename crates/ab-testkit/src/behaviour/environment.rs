@@ -124,7 +124,7 @@ pub async fn loaders_are_refused(backend: &Backend) {
         let refused = backend.exec_with("true", with(&[(name, "hunter2")])).await;
         let Err(error) = refused else { panic!("{name} was taken") };
         assert!(
-            matches!(error.kind(), ErrorKind::Denied | ErrorKind::Invalid),
+            matches!(error.kind(), ErrorKind::DeniedByPolicy | ErrorKind::Invalid),
             "{name}: {error:?}"
         );
         assert!(error.message().contains(name), "{error}");

@@ -26,7 +26,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     let info = backend.info();
     if info.capabilities.exec {
         assert!(backend.exec("true").await.unwrap().exit.success());
-        if info.capabilities.detached {
+        if info.capabilities.detached_processes {
             backend.detached_processes().await.unwrap();
         } else {
             assert!(!supports_detached(backend).await);
@@ -69,7 +69,7 @@ pub async fn says_what_is_in_force(backend: &Backend) {
     assert!(policy.isolation.is_some());
     assert!(!policy.controls.is_empty());
     for control in &policy.controls {
-        for words in [&control.asked, &control.in_force, &control.mechanism] {
+        for words in [&control.requested, &control.in_force, &control.mechanism] {
             assert!(!words.trim().is_empty(), "{control:?}");
         }
         let found = policy.control(control.kind);
@@ -132,16 +132,16 @@ pub async fn directory_can_be_chosen(backend: &Backend) {
     assert_eq!(exec_stdout_text_with(backend, "cat file", odd).await, "odd");
 }
 
-/// A directory outside is `Escape`, a file is `NotADirectory`, a missing path is `NotFound`.
+/// A directory outside is `PathEscape`, a file is `NotADirectory`, a missing path is `NotFound`.
 pub async fn directory_must_be_inside(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
     }
     backend.write("dir/file", "x").await.unwrap();
     for (cwd, kind) in [
-        ("..", ErrorKind::Escape),
-        ("../out", ErrorKind::Escape),
-        ("dir/../..", ErrorKind::Escape),
+        ("..", ErrorKind::PathEscape),
+        ("../out", ErrorKind::PathEscape),
+        ("dir/../..", ErrorKind::PathEscape),
         ("dir/file", ErrorKind::NotADirectory),
         ("dir/file/x", ErrorKind::NotADirectory),
         ("nowhere", ErrorKind::NotFound),
@@ -155,7 +155,7 @@ pub async fn directory_must_be_inside(backend: &Backend) {
 
 /// A link to a directory inside works; one that leads outside, or is dangling, does not.
 pub async fn directory_may_be_a_link(backend: &Backend) {
-    if !supports_commands(backend).await || !backend.info().capabilities.links {
+    if !supports_commands(backend).await || !backend.info().capabilities.symlinks {
         return;
     }
     backend.write("dir/file", "content").await.unwrap();
@@ -163,7 +163,7 @@ pub async fn directory_may_be_a_link(backend: &Backend) {
     assert_eq!(exec_stdout_text_with(backend, "cat file", in_directory("link")).await, "content");
     // Commands can create links that file calls refuse.
     exec_stdout_text(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
-    expect_error(backend.exec_with("true", in_directory("out")).await, ErrorKind::Escape);
+    expect_error(backend.exec_with("true", in_directory("out")).await, ErrorKind::PathEscape);
     expect_error(backend.exec_with("true", in_directory("dangling")).await, ErrorKind::NotFound);
 }
 
@@ -220,7 +220,7 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
         return;
     }
     let line = "echo out; echo wrong >&2; exit 42";
-    let error = expect_error(backend.exec(line).await, ErrorKind::Failed);
+    let error = expect_error(backend.exec(line).await, ErrorKind::CommandFailed);
     assert_eq!((error.code(), error.verb()), (ErrorCode::ExecFailed, Some(Verb::Exec)));
     assert_eq!(error.command(), Some(line));
     assert_eq!(error.process_exit().and_then(|exit| exit.code), Some(42));
@@ -232,7 +232,7 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
         ("out\n".into(), "wrong\n".into())
     );
 
-    let error = expect_error(backend.exec("echo only this; false").await, ErrorKind::Failed);
+    let error = expect_error(backend.exec("echo only this; false").await, ErrorKind::CommandFailed);
     assert!(error.message().contains("only this"), "{error}");
 }
 

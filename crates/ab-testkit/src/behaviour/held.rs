@@ -28,7 +28,7 @@ pub async fn exit_is_a_value(backend: &Backend) {
     let (pieces, exit) = read_to_exit(&mut process).await;
     assert_eq!(
         (output_text(&pieces), exit.code, exit.cause),
-        ("out\n".into(), Some(3), ExitCause::Itself)
+        ("out\n".into(), Some(3), ExitCause::Exited)
     );
     assert_eq!(process.wait().await, Some(exit), "the end is another one the second time");
 }
@@ -43,7 +43,7 @@ pub async fn pieces_are_numbered(backend: &Backend) {
     let (pieces, _) = read_to_exit(&mut process).await;
     let mut next = 0;
     for piece in &pieces {
-        assert_eq!((piece.offset, piece.lost_bytes), (next, 0));
+        assert_eq!((piece.offset, piece.lost_bytes_before), (next, 0));
         assert!(!piece.bytes.is_empty());
         next = piece.next_offset();
     }
@@ -67,7 +67,7 @@ pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
     assert_content(backend, "done", "done\n").await;
     let mut total = 0;
     while let Some(piece) = slow.output.recv().await {
-        assert_eq!((piece.offset, piece.lost_bytes), (total, 0));
+        assert_eq!((piece.offset, piece.lost_bytes_before), (total, 0));
         total = piece.next_offset();
         tokio::task::yield_now().await;
     }
@@ -116,7 +116,7 @@ pub async fn signals_arrive(backend: &Backend) {
         send_control(&process, ProcessControlMessage::Signal(signal)).await;
         let (_, exit) = read_to_exit(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
-        assert_eq!(exit.cause, ExitCause::Itself);
+        assert_eq!(exit.cause, ExitCause::Exited);
         // A signal to a process that has ended does nothing.
         let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));

@@ -15,7 +15,7 @@ const FOLLOW: StatOptions = StatOptions { links: LinkHandling::Follow };
 
 /// Whether the backend has links. If not, checks that calls fail with `Unsupported`.
 async fn are_there(backend: &Backend) -> bool {
-    if backend.info().capabilities.links {
+    if backend.info().capabilities.symlinks {
         return true;
     }
     backend.write("target", "kept").await.unwrap();
@@ -53,7 +53,7 @@ pub async fn reading_a_file_as_a_link_is_invalid(backend: &Backend) {
     expect_error_on_path(backend.read_link("missing").await, ErrorKind::NotFound, "missing");
 }
 
-/// A target outside is `Escape`.
+/// A target outside is `PathEscape`.
 pub async fn leaving_the_workspace_is_refused(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -65,7 +65,7 @@ pub async fn leaving_the_workspace_is_refused(backend: &Backend) {
         ("dir/link", "file/../../../outside"),
         ("link", "/etc/passwd"),
     ] {
-        expect_error_on_path(backend.symlink(link, target).await, ErrorKind::Escape, link);
+        expect_error_on_path(backend.symlink(link, target).await, ErrorKind::PathEscape, link);
         expect_error_on_path(backend.stat_with(link, KEEP).await, ErrorKind::NotFound, link);
     }
 }
@@ -187,6 +187,6 @@ pub async fn circles_are_refused(backend: &Backend) {
     backend.symlink("two", "one").await.unwrap();
     expect_error_on_path(backend.read("one").await, ErrorKind::LinkLoop, "one");
     expect_error_on_path(backend.stat("two").await, ErrorKind::LinkLoop, "two");
-    let whole = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let whole = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     assert_eq!(backend.list(".", whole).await.unwrap().entries.len(), 2);
 }

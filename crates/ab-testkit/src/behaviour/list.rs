@@ -13,7 +13,7 @@ async fn plant(backend: &Backend) {
 }
 
 fn to_depth(depth: usize) -> ListOptions {
-    ListOptions { depth, ..ListOptions::default() }
+    ListOptions { max_depth: depth, ..ListOptions::default() }
 }
 
 /// The direct children, sorted, each once.
@@ -94,8 +94,10 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
         (2, vec!["a.txt", "b", "b/inner", "b/two", "b.txt", "c", "c/one"]),
     ] {
         for limit in 1..=whole.len() + 1 {
-            let listing =
-                backend.list(".", ListOptions { limit, ..to_depth(depth) }).await.unwrap();
+            let listing = backend
+                .list(".", ListOptions { max_entries: limit, ..to_depth(depth) })
+                .await
+                .unwrap();
             let cut = limit < whole.len();
             assert_eq!(
                 (listing_paths(&listing), listing.truncated),

@@ -183,7 +183,7 @@ pub async fn attributes_are_of_the_file(backend: &Backend) {
     assert_eq!((set.modified, set.accessed), (time, Some(time)));
     assert_eq!(backend.stat("after").await.unwrap().modified, time);
     let mode = |bits| AttributeChanges { mode: Some(bits), ..AttributeChanges::default() };
-    if backend.info().capabilities.modes {
+    if backend.info().capabilities.file_modes {
         assert_eq!(file.set_attributes(mode(0o640)).await.unwrap().mode, Some(0o640));
         assert_eq!(backend.stat("after").await.unwrap().mode, Some(0o640));
         let failed = file.set_attributes(mode(0o4755)).await;

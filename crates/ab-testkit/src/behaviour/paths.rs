@@ -25,7 +25,7 @@ async fn refused(backend: &Backend, path: &str, kind: ErrorKind, code: ErrorCode
     assert_content(backend, "kept", "kept").await;
 }
 
-/// A path that leaves the workspace is `Escape`, in every spelling.
+/// A path that leaves the workspace is `PathEscape`, in every spelling.
 pub async fn escapes_are_refused(backend: &Backend) {
     for path in [
         "..",
@@ -39,7 +39,7 @@ pub async fn escapes_are_refused(backend: &Backend) {
         "a/../..",
         "../../../../../../etc/passwd",
     ] {
-        refused(backend, path, ErrorKind::Escape, ErrorCode::PathEscapeAttempt).await;
+        refused(backend, path, ErrorKind::PathEscape, ErrorCode::PathEscapeAttempt).await;
     }
 }
 
@@ -47,7 +47,7 @@ pub async fn escapes_are_refused(backend: &Backend) {
 pub async fn climbing_out_of_an_alias_is_refused(backend: &Backend) {
     for alias in backend.info().root_aliases {
         let path = format!("{}/../outside", alias.trim_end_matches('/'));
-        refused(backend, &path, ErrorKind::Escape, ErrorCode::PathEscapeAttempt).await;
+        refused(backend, &path, ErrorKind::PathEscape, ErrorCode::PathEscapeAttempt).await;
     }
 }
 
@@ -98,7 +98,7 @@ pub async fn inner_dotdot_is_resolved(backend: &Backend) {
     backend.write("not-there/../dir/./a//../file", "x").await.unwrap();
     assert_content(backend, "dir/file", "x").await;
     assert_content(backend, "dir/file/..//file", "x").await;
-    let whole = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let whole = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     assert_eq!(backend.list(".", whole).await.unwrap().entries.len(), 2);
 }
 
@@ -178,7 +178,7 @@ pub async fn scope_confines(backend: &Backend) {
     for path in ["../secret", "/../secret", "own/../../secret", "x/../../room/own"] {
         for (call, result) in every_call::try_every_call_on(&scope, path).await {
             let kind = result.map_err(|error| error.kind());
-            assert_eq!(kind, Err(ErrorKind::Escape), "{call} of {path:?}");
+            assert_eq!(kind, Err(ErrorKind::PathEscape), "{call} of {path:?}");
         }
     }
     expect_error_on_path(scope.read("secret").await, ErrorKind::NotFound, "secret");

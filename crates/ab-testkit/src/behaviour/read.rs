@@ -84,7 +84,7 @@ pub async fn a_directory_is_refused(backend: &Backend) {
 /// More than the limit is `TooLarge`, never silently cut.
 pub async fn over_the_limit_is_refused(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
-    let at_most = |limit| ReadOptions { range: None, limit };
+    let at_most = |limit| ReadOptions { range: None, max_bytes: limit };
     expect_error_on_path(
         backend.read_with("digits", at_most(9)).await,
         ErrorKind::TooLarge,
@@ -93,7 +93,7 @@ pub async fn over_the_limit_is_refused(backend: &Backend) {
     let whole = backend.read_with("digits", at_most(10)).await.unwrap();
     assert_eq!(whole.bytes, "0123456789");
 
-    let part = |length| ReadOptions { range: Some(ByteRange { start: 2, length }), limit: 4 };
+    let part = |length| ReadOptions { range: Some(ByteRange { start: 2, length }), max_bytes: 4 };
     expect_error_on_path(backend.read_with("digits", part(5)).await, ErrorKind::TooLarge, "digits");
     assert_eq!(backend.read_with("digits", part(4)).await.unwrap().bytes, "2345");
 }
@@ -128,7 +128,7 @@ pub async fn many_keep_their_order(backend: &Backend) {
     assert_eq!(answers.len(), asked.len());
     for (name, answer) in asked.into_iter().zip(answers) {
         match name {
-            "../out" => drop(expect_error_on_path(answer, ErrorKind::Escape, name)),
+            "../out" => drop(expect_error_on_path(answer, ErrorKind::PathEscape, name)),
             name if name.ends_with('7') => {
                 drop(expect_error_on_path(answer, ErrorKind::NotFound, name))
             }
@@ -141,7 +141,9 @@ pub async fn many_keep_their_order(backend: &Backend) {
 /// A line window says which lines it has and where to continue.
 pub async fn lines_come_in_windows(backend: &Backend) {
     backend.write("log", "one\ntwo\r\nthree\nfour").await.unwrap();
-    let window = |offset, limit| backend.read_lines("log", LineRange { offset, limit });
+    let window = |offset, limit| {
+        backend.read_lines("log", LineRange { skip_lines: offset, max_lines: limit })
+    };
     assert_eq!(
         window(1, 2).await.unwrap(),
         LineWindow {
@@ -181,7 +183,8 @@ pub async fn lines_fail_like_the_whole(backend: &Backend) {
     expect_error(backend.read_lines(".", some).await, ErrorKind::IsADirectory);
     backend.write("noise", b"fine\n\xff\xff\nfine\n").await.unwrap();
     expect_error_on_path(backend.read_lines("noise", some).await, ErrorKind::Invalid, "noise");
-    let first = backend.read_lines("noise", LineRange { offset: 0, limit: 1 }).await.unwrap();
+    let first =
+        backend.read_lines("noise", LineRange { skip_lines: 0, max_lines: 1 }).await.unwrap();
     assert_eq!(first.text, "fine\n");
 }
 

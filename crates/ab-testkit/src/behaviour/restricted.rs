@@ -40,7 +40,7 @@ impl Fixture {
             whole.write(path, KEPT).await.unwrap();
         }
         whole.write("free/file", FREE).await.unwrap();
-        let links = backend.info().capabilities.links;
+        let links = backend.info().capabilities.symlinks;
         if links {
             for (link, target) in [
                 ("here", "."),
@@ -160,7 +160,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
     };
     for (name, handle) in &fixture.handles {
         for root in fixture.directories() {
-            let whole = ListOptions { depth: 9, ..ListOptions::default() };
+            let whole = ListOptions { max_depth: 9, ..ListOptions::default() };
             let listing = handle.list(root, whole).await.unwrap();
             assert!(!listing.entries.is_empty(), "{name}: {root}");
             for path in listing_paths(&listing) {
@@ -171,17 +171,18 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             if !backend.info().capabilities.search {
                 continue;
             }
-            let (root, hidden) = (root.to_owned(), DotfileVisibility::All);
+            let (root, hidden) = (root.to_owned(), DotfileVisibility::Include);
             let glob = GlobOptions {
                 root: root.clone(),
                 kinds: EntryKindFilter::All,
-                hidden,
+                dotfiles: hidden,
                 ..Default::default()
             };
             for entry in handle.glob("**", glob).await.unwrap().entries {
                 told(name, &root, entry.path.as_str());
             }
-            let grep = GrepOptions { root: root.clone(), hidden, ..GrepOptions::default() };
+            let grep =
+                GrepOptions { root: root.clone(), dotfiles: hidden, ..GrepOptions::default() };
             let found = handle.grep("words", grep).await.unwrap();
             assert!(!found.matches.is_empty() && found.problems.is_empty(), "{name}: {root}");
             for item in &found.matches {
@@ -190,7 +191,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             }
         }
         // Hidden entries do not count for the limit.
-        let one = ListOptions { limit: 1, ..ListOptions::default() };
+        let one = ListOptions { max_entries: 1, ..ListOptions::default() };
         let first = handle.list("free", one).await.unwrap();
         assert_eq!(listing_paths(&first), ["free/file"], "{name}");
     }

@@ -99,7 +99,7 @@ pub async fn globs_match_as_said(backend: &Backend) {
     for (pattern, expect) in table {
         assert_eq!(glob(backend, pattern, GlobOptions::default()).await, expect, "{pattern}");
     }
-    let all = GlobOptions { hidden: DotfileVisibility::All, ..GlobOptions::default() };
+    let all = GlobOptions { dotfiles: DotfileVisibility::Include, ..GlobOptions::default() };
     assert_eq!(glob(backend, "*.rs", all).await.len(), 9, "hidden ones when asked for");
     let below = GlobOptions { root: "src".to_owned(), ..GlobOptions::default() };
     assert_eq!(glob(backend, "*.rs", below.clone()).await.len(), 3);
@@ -188,14 +188,14 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
             .matches
             .iter()
             .map(|found| match found {
-                SearchMatch::Line { path, line, role: SearchLineRole::Match, .. } => {
-                    (path.as_str(), *line)
-                }
+                SearchMatch::Line {
+                    path, line_number: line, role: SearchLineRole::Match, ..
+                } => (path.as_str(), *line),
                 other => panic!("asked for lines, got {other:?}"),
             })
             .collect();
         assert_eq!(lines, expect, "{pattern} as {syntax:?}, {case:?}");
-        assert_eq!(found.searched, 3);
+        assert_eq!(found.files_searched, 3);
     }
 }
 
@@ -205,13 +205,15 @@ pub async fn lines_have_numbers_and_context(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("f", "one\ntwo\r\nneedle ä\nfour\nfive\nsix needle\n")]).await;
-    let options = GrepOptions { before: 1, after: 1, ..GrepOptions::default() };
+    let options = GrepOptions { context_before: 1, context_after: 1, ..GrepOptions::default() };
     let found = grep(backend, "needle", options).await;
     let lines: Vec<_> = found
         .matches
         .iter()
         .map(|found| match found {
-            SearchMatch::Line { line, text, role, cut: None, .. } => (*line, text.as_str(), *role),
+            SearchMatch::Line { line_number: line, text, role, full_line_bytes: None, .. } => {
+                (*line, text.as_str(), *role)
+            }
             other => panic!("asked for lines, got {other:?}"),
         })
         .collect();
@@ -241,7 +243,7 @@ pub async fn files_and_counts(backend: &Backend) {
         .matches
         .iter()
         .map(|found| match found {
-            SearchMatch::Count { path, lines } => (path.as_str(), *lines),
+            SearchMatch::Count { path, matching_lines: lines } => (path.as_str(), *lines),
             other => panic!("asked for counts, got {other:?}"),
         })
         .collect();
@@ -269,18 +271,18 @@ pub async fn files_are_chosen_by_globs(backend: &Backend) {
     let by = |include: &[&str], exclude: &[&str], hidden| GrepOptions {
         include: include.iter().map(|glob| (*glob).to_owned()).collect(),
         exclude: exclude.iter().map(|glob| (*glob).to_owned()).collect(),
-        hidden,
+        dotfiles: hidden,
         ..GrepOptions::default()
     };
-    use DotfileVisibility::{All, Visible};
+    use DotfileVisibility::{Include, Skip};
     let table: [(GrepOptions, &[&str]); 6] = [
-        (by(&[], &[], Visible), &["a.md", "a.rs", "src/b.md", "src/b.rs", "target/c.rs"]),
-        (by(&["*.rs"], &[], Visible), &["a.rs", "src/b.rs", "target/c.rs"]),
-        (by(&["*.rs"], &["target"], Visible), &["a.rs", "src/b.rs"]),
-        (by(&["/*.rs", "src/*.md"], &[], Visible), &["a.rs", "src/b.md"]),
-        (by(&[".ci/*"], &[], Visible), &[".ci/d.rs"]),
+        (by(&[], &[], Skip), &["a.md", "a.rs", "src/b.md", "src/b.rs", "target/c.rs"]),
+        (by(&["*.rs"], &[], Skip), &["a.rs", "src/b.rs", "target/c.rs"]),
+        (by(&["*.rs"], &["target"], Skip), &["a.rs", "src/b.rs"]),
+        (by(&["/*.rs", "src/*.md"], &[], Skip), &["a.rs", "src/b.md"]),
+        (by(&[".ci/*"], &[], Skip), &[".ci/d.rs"]),
         (
-            by(&["*.rs"], &["/a.rs", "target"], All),
+            by(&["*.rs"], &["/a.rs", "target"], Include),
             &[".ci/.e.rs", ".ci/d.rs", "src/.f.rs", "src/b.rs"],
         ),
     ];
@@ -298,7 +300,7 @@ pub async fn binary_files_are_counted(backend: &Backend) {
     backend.write("binary", b"needle\0\n").await.unwrap();
     backend.write("latin", b"caf\xe9 needle\n").await.unwrap();
     let found = grep(backend, "needle", GrepOptions::default()).await;
-    assert_eq!((paths(&found), found.skipped_binary), (vec!["latin"], 1));
+    assert_eq!((paths(&found), found.binary_files_skipped), (vec!["latin"], 1));
     assert!(
         matches!(&found.matches[0], SearchMatch::Line { text, .. } if text == "caf\u{fffd} needle")
     );
@@ -371,7 +373,7 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
     };
     for (pattern, expect) in [("**", left(3, 1)), ("*.txt", left(3, 0)), ("/*.log", left(0, 1))] {
         let names = backend.glob(pattern, options.clone()).await.unwrap();
-        assert_eq!(names.ignored, expect, "{pattern}");
+        assert_eq!(names.ignored_entries, expect, "{pattern}");
     }
     let text = GrepOptions {
         ignore: ignore.clone(),
@@ -380,11 +382,15 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
         ..GrepOptions::default()
     };
     let found = grep(backend, "x", text).await;
-    assert_eq!((paths(&found), found.ignored), (vec!["b.txt", "c.bin"], left(3, 1)));
+    assert_eq!((paths(&found), found.ignored_entries), (vec!["b.txt", "c.bin"], left(3, 1)));
     let found = grep(backend, "x", GrepOptions { ignore, ..GrepOptions::default() }).await;
-    assert_eq!((found.matches.len(), found.ignored), (6, left(2, 0)), "by globs alone");
+    assert_eq!((found.matches.len(), found.ignored_entries), (6, left(2, 0)), "by globs alone");
     let found = grep(backend, "x", GrepOptions::default()).await;
-    assert_eq!((found.matches.len(), found.ignored), (8, left(0, 0)), "nothing unless asked");
+    assert_eq!(
+        (found.matches.len(), found.ignored_entries),
+        (8, left(0, 0)),
+        "nothing unless asked"
+    );
 }
 
 /// The result has the first matches and names the limit.
@@ -393,7 +399,11 @@ pub async fn limits_cut_and_say_so(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("a", "x\nx\nx\n"), ("b", "x\n"), ("c", "y\n")]).await;
-    let limited = |matches, bytes| SearchLimits { matches, bytes, ..SearchLimits::default() };
+    let limited = |matches, bytes| SearchLimits {
+        max_matches: matches,
+        max_bytes: bytes,
+        ..SearchLimits::default()
+    };
     for (limits, expect, truncated) in [
         (limited(4, 1000), vec!["a", "a", "a", "b"], None),
         (limited(2, 1000), vec!["a", "a"], Some(TruncationCause::Count)),
@@ -435,7 +445,7 @@ pub async fn missing_root_is_not_found(backend: &Backend) {
     expect_error(backend.grep("x", at("file/below")).await, ErrorKind::NotADirectory);
     expect_error(backend.glob("*", names("missing")).await, ErrorKind::NotFound);
     expect_error(backend.glob("*", names("file")).await, ErrorKind::NotADirectory);
-    expect_error(backend.grep("x", at("../outside")).await, ErrorKind::Escape);
+    expect_error(backend.grep("x", at("../outside")).await, ErrorKind::PathEscape);
 }
 
 /// An invalid or too long pattern is `Invalid`, and the error names it.

@@ -18,7 +18,7 @@ pub async fn file(backend: &Backend) {
     // The clocks of file systems are coarser and may lag behind.
     let slack = Duration::from_secs(2);
     assert!(stat.modified >= before - slack && stat.modified <= after + slack, "{stat:?}");
-    assert_eq!(stat.mode.is_some(), backend.info().capabilities.modes);
+    assert_eq!(stat.mode.is_some(), backend.info().capabilities.file_modes);
 }
 
 /// Directories and files are distinguished.
@@ -95,7 +95,7 @@ pub async fn exists_answers_yes_or_no(backend: &Backend) {
     ] {
         assert_eq!(backend.exists(path).await.unwrap(), expect, "{path:?}");
     }
-    expect_error_on_path(backend.exists("../out").await, ErrorKind::Escape, "../out");
+    expect_error_on_path(backend.exists("../out").await, ErrorKind::PathEscape, "../out");
 }
 
 /// The available space is at most the total.

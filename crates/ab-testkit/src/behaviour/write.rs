@@ -230,7 +230,7 @@ pub async fn many_keep_their_order(backend: &Backend) {
     for ((name, body), answer) in files.into_iter().zip(answers) {
         match name {
             "file/below" => drop(expect_error_on_path(answer, ErrorKind::NotADirectory, name)),
-            "../out" => drop(expect_error_on_path(answer, ErrorKind::Escape, name)),
+            "../out" => drop(expect_error_on_path(answer, ErrorKind::PathEscape, name)),
             name => {
                 assert_eq!(answer.unwrap().size, body.0.len() as u64);
                 assert_content(backend, name, name).await;

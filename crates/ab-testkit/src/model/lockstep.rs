@@ -70,7 +70,7 @@ async fn given(backend: &Backend, oracle: &mut ModelOracle) {
 }
 
 const EVERYTHING: ListOptions =
-    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetailLevel::Stat };
+    ListOptions { max_depth: usize::MAX, max_entries: usize::MAX, detail: EntryDetailLevel::Stat };
 
 struct Pair {
     oracle: ModelOracle,

@@ -116,11 +116,11 @@ impl fmt::Display for WorkspaceOperation {
             WorkspaceOperation::Exists(path) => write!(f, "exists {path:?}"),
             WorkspaceOperation::List(path, options) => {
                 write!(f, "list {path:?}")?;
-                bounded(f, "depth", options.depth)?;
-                bounded(f, "limit", options.limit)?;
+                bounded(f, "depth", options.max_depth)?;
+                bounded(f, "limit", options.max_entries)?;
                 write!(f, ", detail {:?}", options.detail)
             }
-            WorkspaceOperation::Read(path, ReadOptions { range, limit }) => {
+            WorkspaceOperation::Read(path, ReadOptions { range, max_bytes: limit }) => {
                 write!(f, "read {path:?}")?;
                 if let Some(ByteRange { start, length }) = range {
                     write!(f, ", {length} bytes at {start}")?;

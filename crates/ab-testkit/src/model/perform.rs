@@ -69,10 +69,10 @@ impl Subject {
                 let options = GlobOptions {
                     root: root.clone(),
                     kinds: EntryKindFilter::All,
-                    limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
+                    limits: SearchLimits { max_matches: *limit, ..SearchLimits::default() },
                     ..GlobOptions::default()
                 };
-                let GlobResults { entries, truncated, ignored: _, problems } =
+                let GlobResults { entries, truncated, ignored_entries: _, problems } =
                     backend.glob(pattern, options).await?;
                 Reply::new(listing(&Listing { entries, truncated, problems }))
             }
@@ -98,7 +98,7 @@ impl Subject {
                 let expect = self.expected(path, *expect, former).await;
                 let options = EditOptions { dry_run: *dry_run, expected_version: expect };
                 let edited = backend.edit(path, edits, options).await?;
-                let answer = Answer::Edited { replaced: edited.replaced };
+                let answer = Answer::Edited { replaced: edited.replacement_count };
                 Reply::at(answer, edited.stat.as_ref().and_then(state))
             }
             WorkspaceOperation::SetMode(path, mode) => {
@@ -198,13 +198,13 @@ fn listing(listing: &Listing) -> Answer {
 
 fn counted(found: &SearchResults) -> Answer {
     let count = |found: &SearchMatch| match found {
-        SearchMatch::Count { path, lines } => (path.to_string(), *lines),
+        SearchMatch::Count { path, matching_lines: lines } => (path.to_string(), *lines),
         other => panic!("asked for counts, got {other:?}"),
     };
     Answer::Lines {
         counts: found.matches.iter().map(count).collect(),
-        searched: found.searched,
-        binary: found.skipped_binary,
+        searched: found.files_searched,
+        binary: found.binary_files_skipped,
         problems: found.problems.len(),
     }
 }

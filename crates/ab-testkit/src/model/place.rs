@@ -23,7 +23,7 @@ impl Place {
             match name {
                 "" | "." => {}
                 ".." => {
-                    names.pop().ok_or_else(|| refused(ErrorKind::Escape))?;
+                    names.pop().ok_or_else(|| refused(ErrorKind::PathEscape))?;
                 }
                 name if name.starts_with(".ab-tmp-") => {
                     return Err(refused(ErrorKind::InvalidPath));
@@ -81,9 +81,9 @@ mod tests {
             ("", Err(ErrorKind::InvalidPath)),
             ("a\0", Err(ErrorKind::InvalidPath)),
             ("a/.ab-tmp-1", Err(ErrorKind::InvalidPath)),
-            ("..", Err(ErrorKind::Escape)),
-            ("/..", Err(ErrorKind::Escape)),
-            ("a/../../b", Err(ErrorKind::Escape)),
+            ("..", Err(ErrorKind::PathEscape)),
+            ("/..", Err(ErrorKind::PathEscape)),
+            ("a/../../b", Err(ErrorKind::PathEscape)),
         ] {
             let found = Place::parse(raw).map(|place| place.to_string());
             let expect = expect.map(str::to_owned);

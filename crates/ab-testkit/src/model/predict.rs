@@ -239,7 +239,7 @@ fn condition(expect: ExpectedVersion) -> Condition {
 }
 
 const EVERYTHING: ListOptions =
-    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetailLevel::Kind };
+    ListOptions { max_depth: usize::MAX, max_entries: usize::MAX, detail: EntryDetailLevel::Kind };
 
 /// Whether one of the [`SAMPLE_GLOBS`](super::operation::SAMPLE_GLOBS) matches a path below the
 /// search root.
@@ -264,8 +264,8 @@ fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), ErrorKind
     for Edit { old, new, occurrences: which } in edits {
         let places = (0..text.len()).filter(|at| text[*at..].starts_with(old.as_str())).count();
         let most = match (places, which) {
-            (0, _) => return Err(ErrorKind::NoMatch),
-            (2.., EditOccurrences::Unique) => return Err(ErrorKind::Ambiguous),
+            (0, _) => return Err(ErrorKind::TextNotFound),
+            (2.., EditOccurrences::Unique) => return Err(ErrorKind::TextNotUnique),
             (_, EditOccurrences::Unique | EditOccurrences::First) => 1,
             (_, EditOccurrences::All) => text.matches(old.as_str()).count(),
         };

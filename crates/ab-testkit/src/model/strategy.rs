@@ -124,14 +124,15 @@ fn removal() -> impl Strategy<Value = RemoveOptions> {
 fn reading() -> impl Strategy<Value = ReadOptions> {
     let range = (0u64..8, 0u64..8).prop_map(|(start, length)| ByteRange { start, length });
     let limit = mostly(DEFAULT_MAX_READ_BYTES, 6, &[0, 1, 2, 4]);
-    (option::of(range), limit).prop_map(|(range, limit)| ReadOptions { range, limit })
+    (option::of(range), limit).prop_map(|(range, limit)| ReadOptions { range, max_bytes: limit })
 }
 
 fn listing() -> impl Strategy<Value = ListOptions> {
     let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
     let limit = mostly(DEFAULT_MAX_LIST_ENTRIES, 4, &[0, 1, 3]);
-    (depth, limit, select(&[EntryDetailLevel::Kind, EntryDetailLevel::Stat][..]))
-        .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
+    (depth, limit, select(&[EntryDetailLevel::Kind, EntryDetailLevel::Stat][..])).prop_map(
+        |(depth, limit, detail)| ListOptions { max_depth: depth, max_entries: limit, detail },
+    )
 }
 
 fn expect() -> impl Strategy<Value = ExpectedVersion> {

@@ -21,7 +21,7 @@ impl ReferenceWorkspaceOptions {
         let search =
             if capabilities.search { SearchSupport::Offered } else { SearchSupport::Unsupported };
         let made = backend.write("any", "").await.unwrap();
-        let file_mode = made.mode.filter(|_| capabilities.modes);
+        let file_mode = made.mode.filter(|_| capabilities.file_modes);
         Self { empty_dirs, search, file_mode, layout }
     }
 }

@@ -107,12 +107,12 @@ impl ReferenceWorkspace {
             return Err(top.refuse(ErrorKind::NotADirectory));
         }
         let near = |place: &Place| {
-            place.depth_below(top).is_some_and(|depth| (1..=options.depth).contains(&depth))
+            place.depth_below(top).is_some_and(|depth| (1..=options.max_depth).contains(&depth))
         };
         let mut found: Vec<(Place, Node)> =
             self.nodes.iter().map(|(p, n)| (p.clone(), *n)).filter(|(p, _)| near(p)).collect();
-        let cut = found.len() > options.limit;
-        found.truncate(options.limit);
+        let cut = found.len() > options.max_entries;
+        found.truncate(options.max_entries);
         Ok((found, cut))
     }
 

@@ -67,7 +67,7 @@ impl ScriptedCommand {
             }
             let next = sequence + bytes.len() as u64;
             feed.output
-                .try_send(OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 })
+                .try_send(OutputChunk { offset: sequence, channel, bytes, lost_bytes_before: 0 })
                 .expect("the queue has room");
             sequence = next;
         }

@@ -48,7 +48,7 @@ fn plant(root: &Path) {
 }
 
 fn unlimited() -> SearchLimits {
-    SearchLimits { matches: usize::MAX, bytes: usize::MAX, ..SearchLimits::default() }
+    SearchLimits { max_matches: usize::MAX, max_bytes: usize::MAX, ..SearchLimits::default() }
 }
 
 /// Lines that rg prints, and how long it took.

@@ -42,6 +42,6 @@ fn workspace(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let mut config = LocalWorkspaceConfig::new(directory.path());
     config.options.exec =
         LocalExecSettings { isolation, shell: CommandShell::Sh, ..LocalExecSettings::default() };
-    config.options.exec.spool = OutputSpoolLimits { memory: 8 << 20, disk: 0 };
+    config.options.exec.output_spool = OutputSpoolLimits { memory_bytes: 8 << 20, disk_bytes: 0 };
     (directory, agent_backend::local_with(config).unwrap())
 }

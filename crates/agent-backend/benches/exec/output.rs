@@ -47,7 +47,7 @@ async fn read(backend: &Backend, source: &str, keeping: Keeping) -> f64 {
         };
         let mut read = 0;
         while let Some(output) = process.output.recv().await {
-            read += output.bytes.len() as u64 + output.lost_bytes;
+            read += output.bytes.len() as u64 + output.lost_bytes_before;
         }
         read
     })

@@ -173,14 +173,14 @@ impl ToolApproval {
         match approver.ask(&request(session, tool, arguments)).await {
             ApprovalAnswer::Yes(_) => Ok(()),
             ApprovalAnswer::No(by, why) => Err(refused(name, Some(&by), &why)),
-            ApprovalAnswer::Later(id) => {
+            ApprovalAnswer::Pending(id) => {
                 let text = format!(
                     "{name} waits for the approval {id}. Repeat the same call when it is decided."
                 );
                 let data = Some(json!({ "approvalId": id.as_str() }));
                 Err(Box::new(ToolResult { data, ..ToolResult::error(text) }))
             }
-            ApprovalAnswer::Nobody => {
+            ApprovalAnswer::NoPersonAvailable => {
                 let text = format!("{name} needs an approval, and no person can be asked");
                 Err(Box::new(ToolResult::error(text)))
             }
@@ -295,7 +295,7 @@ fn request(
         to: acts.to.as_ref(),
         request: acts.request.as_ref(),
         size: acts.size,
-        modifies: true,
+        modifies_workspace: true,
         recursive: arguments.get("recursive") == Some(&Value::Bool(true)),
         ..Call::new(&actor, acts.verb)
     };

@@ -156,7 +156,7 @@ impl OverlayPerSession {
     }
 
     /// Stores changes in the backends that `uppers` makes, instead of in memory.
-    pub fn keep_changes_in(mut self, uppers: impl BackendFactory + 'static) -> Self {
+    pub fn with_upper_factory(mut self, uppers: impl BackendFactory + 'static) -> Self {
         self.uppers = Arc::new(uppers);
         self
     }

@@ -53,7 +53,7 @@ impl ModelEndpoint {
         let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(base_url)?);
         let key = key.map(SecretText::from);
         socket.token.clone_from(&key);
-        socket.roots = TrustRoots::default();
+        socket.trust_roots = TrustRoots::default();
         socket.check_cleartext_credentials()?;
         let header = |what: &str, text: &str| {
             HeaderValue::from_str(text).map_err(|_| refuse(&format!("{what} cannot be sent")))
@@ -128,7 +128,7 @@ impl ModelEndpoint {
             return Ok(bytes.freeze());
         }
         let kind = match status.as_u16() {
-            401 | 403 => ErrorKind::Denied,
+            401 | 403 => ErrorKind::DeniedByPolicy,
             429 | 500.. => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         };

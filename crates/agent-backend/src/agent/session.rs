@@ -192,7 +192,7 @@ pub enum SubAgentBackend {
     /// Only this directory of the parent's workspace, read-only and without commands.
     ReadOnlyScope(String),
     /// The backend that the factory of the sub-agent's own definition makes.
-    Own,
+    FromOwnFactory,
 }
 
 /// One conversation of an agent, with its workspace. Cheap to clone: clones are the same session.
@@ -386,7 +386,9 @@ impl AgentSession {
             access: SubAgentAccess::Full,
         };
         let (directory, access) = match place {
-            SubAgentBackend::Own => return definition.start_with(options, inherited).await,
+            SubAgentBackend::FromOwnFactory => {
+                return definition.start_with(options, inherited).await;
+            }
             SubAgentBackend::Inherit => (None, self.0.inherited.access),
             SubAgentBackend::ReadOnly => (None, SubAgentAccess::ReadOnly),
             SubAgentBackend::Scope(path) => (Some(path), self.0.inherited.access),

@@ -174,8 +174,11 @@ async fn body(backend: &Backend, places: &ToolPlaces, skill: &Skill) -> Result<S
 }
 
 async fn answer(backend: &Backend, places: &ToolPlaces, skill: &Skill, body: String) -> ToolResult {
-    let options =
-        ListOptions { depth: FILE_DEPTH, limit: MAX_NAMED_FILES + 1, ..ListOptions::default() };
+    let options = ListOptions {
+        max_depth: FILE_DEPTH,
+        max_entries: MAX_NAMED_FILES + 1,
+        ..ListOptions::default()
+    };
     // Ignore an error: the instructions are useful without the list of files.
     let listed = backend.list(&skill.directory, options).await;
     let files: Vec<WsPath> = listed

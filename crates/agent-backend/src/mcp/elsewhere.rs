@@ -7,7 +7,7 @@ use std::time::Duration;
 use ab_core::{BackendKind, Error, ErrorCode, ErrorKind, Result, WsPath};
 use ab_mcp::{McpHttpRequestTarget, forward_lines_over_http};
 use ab_remote::client::{
-    ByteStream, ClientSettings, McpEndpoint, RemoteEndpoint, SecretText, WebSocketEndpoint,
+    ByteStream, McpEndpoint, RemoteClientSettings, RemoteEndpoint, SecretText, WebSocketEndpoint,
     WebSocketUrl,
 };
 use bytes::Bytes;
@@ -42,13 +42,13 @@ struct Found {
 
 impl Place {
     /// Reads the MCP server from the settings. Fails if the settings are invalid.
-    pub(crate) fn of(settings: &ClientSettings) -> Result<Place> {
+    pub(crate) fn of(settings: &RemoteClientSettings) -> Result<Place> {
         let found = settings.mcp.as_ref().map(|mcp| found(settings, mcp)).transpose()?;
         Ok(Place { found })
     }
 }
 
-fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
+fn found(settings: &RemoteClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let wrong = |what: &str| {
         let message = format!("the setting mcp {what}");
         Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
@@ -66,9 +66,9 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     if let RemoteEndpoint::WebSocket(daemon) = &settings.endpoint
         && daemon.address.host().host() == socket.address.host().host()
     {
-        socket.token_in_clear = daemon.token_in_clear;
+        socket.cleartext_token_policy = daemon.cleartext_token_policy;
         socket.proxy.clone_from(&daemon.proxy);
-        socket.roots = daemon.roots.clone();
+        socket.trust_roots = daemon.trust_roots.clone();
         socket.headers = daemon.headers.clone();
         headers.clone_from(daemon.headers.as_header_map());
         token = token.or(daemon.token.as_ref());
@@ -94,7 +94,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     };
     let name = format!("the MCP server at {}", socket.address.host());
     let uri = resource.parse().map_err(|_| wrong("has an invalid path"))?;
-    let target = McpHttpRequestTarget { uri, headers, name };
+    let target = McpHttpRequestTarget { uri, headers, server_name: name };
     Ok(Found { socket, target, time_limit: settings.connect_timeout })
 }
 
@@ -130,5 +130,5 @@ pub(super) fn start(
 
 /// Sends one request to the MCP server. It is not repeated if it fails.
 async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Response<Answer>> {
-    exchange::send(&found.socket, &found.target.name, found.time_limit, request).await
+    exchange::send(&found.socket, &found.target.server_name, found.time_limit, request).await
 }

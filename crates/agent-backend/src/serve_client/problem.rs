@@ -88,7 +88,7 @@ fn text(headers: &HeaderMap, body: &[u8]) -> Option<String> {
 fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            (ErrorCode::AuthFailed, ErrorKind::Denied)
+            (ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy)
         }
         StatusCode::NOT_FOUND => (ErrorCode::KeyNotFound, ErrorKind::NotFound),
         StatusCode::CONFLICT | StatusCode::GONE | StatusCode::PRECONDITION_FAILED => {
@@ -177,7 +177,7 @@ mod tests {
         check(
             401,
             r#"{"error":"Unauthorized","message":"Invalid or missing authentication token"}"#,
-            ErrorKind::Denied,
+            ErrorKind::DeniedByPolicy,
             "Invalid or missing authentication token",
         );
         check(404, "", ErrorKind::NotFound, "the server at http://h answered 404 Not Found");

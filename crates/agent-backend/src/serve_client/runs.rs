@@ -26,7 +26,7 @@ pub enum RunUpdate {
     /// An event of the operations protocol.
     Event(Value),
     /// The run waits for an approval.
-    Parked(Run),
+    WaitingForApproval(Run),
     /// The run has ended. This is the last update.
     Complete(Run),
 }
@@ -130,7 +130,7 @@ fn update(message: &NumberedMessage) -> Option<RunUpdate> {
         "operation" => serde_json::from_str(data).ok().map(RunUpdate::Operation),
         "output" => serde_json::from_str(data).ok().map(RunUpdate::Output),
         "event" => serde_json::from_str(data).ok().map(RunUpdate::Event),
-        "parked" => serde_json::from_str(data).ok().map(RunUpdate::Parked),
+        "parked" => serde_json::from_str(data).ok().map(RunUpdate::WaitingForApproval),
         "complete" => serde_json::from_str(data).ok().map(RunUpdate::Complete),
         _ => None,
     }

@@ -85,7 +85,7 @@ impl Approver for Inbox {
                 granted.remove(at);
                 ApprovalAnswer::Yes(Principal::new(PrincipalKind::Person, "ada"))
             }
-            None => ApprovalAnswer::Later(ApprovalId::new("apr-1")),
+            None => ApprovalAnswer::Pending(ApprovalId::new("apr-1")),
         }
     }
 }
@@ -125,7 +125,7 @@ async fn where_no_person_can_be_asked_the_answer_is_no() {
     }
     let ada = Principal::new(PrincipalKind::Person, "ada");
     for (answer, says) in [
-        (ApprovalAnswer::Nobody, "no person can be asked"),
+        (ApprovalAnswer::NoPersonAvailable, "no person can be asked"),
         (
             ApprovalAnswer::No(ada, "too late".to_owned()),
             "person:ada refused this call of deploy: too late",
@@ -303,7 +303,7 @@ async fn sub_agents_ask_as_their_parents_do() {
     let (tools, below) = start(&plain, SubAgentBackend::Inherit).await;
     worked(call(&tools, "write_file", write("one")).await);
     assert_eq!(*asked.lock().unwrap(), 1);
-    let (tools, _) = start(&plain, SubAgentBackend::Own).await;
+    let (tools, _) = start(&plain, SubAgentBackend::FromOwnFactory).await;
     worked(call(&tools, "write_file", write("one")).await);
     assert_eq!(*asked.lock().unwrap(), 2);
     // The same approval is asked once, also if both have it.

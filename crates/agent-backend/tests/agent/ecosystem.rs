@@ -247,7 +247,7 @@ async fn answering(status: &str, body: &str) -> ModelEndpoint {
 async fn what_a_model_server_refuses_is_an_error_with_its_words() {
     let tools = tools().await;
     for (status, body, kind, says) in [
-        ("401 Unauthorized", r#"{"error":"bad key"}"#, ErrorKind::Denied, "bad key"),
+        ("401 Unauthorized", r#"{"error":"bad key"}"#, ErrorKind::DeniedByPolicy, "bad key"),
         ("429 Too Many Requests", "slow down", ErrorKind::Unavailable, "slow down"),
         ("200 OK", "{}", ErrorKind::Unsupported, "without a message"),
         ("200 OK", "<html>", ErrorKind::Unsupported, "without a message"),

@@ -34,7 +34,7 @@ async fn apart(factory: impl BackendFactory + 'static) -> [Backend; 2] {
     grace.write("own.txt", "grace's").await.unwrap();
     assert_content(&ada, "own.txt", "ada's").await;
     for path in ["../grace/own.txt", "/../grace/own.txt"] {
-        expect_error(ada.read(path).await, ErrorKind::Escape);
+        expect_error(ada.read(path).await, ErrorKind::PathEscape);
     }
     [ada, grace]
 }
@@ -76,7 +76,7 @@ async fn an_overlay_per_session_keeps_changes_apart_until_they_are_committed() {
     for keeps_in_directories in [false, true] {
         let factory = OverlayPerSession::new(lower.clone());
         let factory = if keeps_in_directories {
-            factory.keep_changes_in(DirectoryPerSession::new(uppers.path()))
+            factory.with_upper_factory(DirectoryPerSession::new(uppers.path()))
         } else {
             factory
         };

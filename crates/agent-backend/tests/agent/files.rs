@@ -48,7 +48,7 @@ async fn a_root_outside_the_backend_is_refused_when_tools_are_listed() {
         .toolset(reading().rooted_at("../elsewhere"))
         .build();
     let session = definition.start(SessionOptions::default()).await.unwrap();
-    expect_error(session.tools().await, ErrorKind::Escape);
+    expect_error(session.tools().await, ErrorKind::PathEscape);
 }
 
 #[tokio::test]

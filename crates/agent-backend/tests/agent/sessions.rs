@@ -170,12 +170,12 @@ async fn sub_agents_inherit_narrow_or_bring_their_own() {
     assert_eq!(worked(call(&tools, "read_text_file", json!({ "path": "a.txt" })).await), "a");
     failed(call(&tools, "read_text_file", json!({ "path": "../top.txt" })).await, "workspace");
 
-    let own = start(SubAgentBackend::Own).await.unwrap();
+    let own = start(SubAgentBackend::FromOwnFactory).await.unwrap();
     assert!(!own.require_backend().unwrap().exists("top.txt").await.unwrap());
     assert_eq!(own.context().parent.as_ref(), Some(parent.id()));
 
     let outside = start(SubAgentBackend::Scope("../..".to_owned())).await;
-    expect_error(outside, ErrorKind::Escape);
+    expect_error(outside, ErrorKind::PathEscape);
 }
 
 #[tokio::test]

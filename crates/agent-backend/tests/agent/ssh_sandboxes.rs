@@ -57,7 +57,7 @@ async fn openssh_makes_the_base_and_a_directory_for_a_session_and_finds_it_again
     assert!(!grace.require_backend().unwrap().exists("notes.txt").await.unwrap());
     assert!(base.join("grace").is_dir());
     let outside = grace.require_backend().unwrap().read("../ada/notes.txt").await;
-    expect_error(outside, ErrorKind::Escape);
+    expect_error(outside, ErrorKind::PathEscape);
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ impl Far {
         let key = HostKey::generate_ephemeral("a test").unwrap();
         let server = SshServer::new(
             agent_backend::memory(),
-            ab_remote::SshServerSettings::new(key, SshAccess::Any),
+            ab_remote::SshServerSettings::new(key, SshAccess::AnyUser),
         );
         Far {
             server,

@@ -222,7 +222,7 @@ pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result
         let begun = Instant::now();
         let mut tell = |step: InstallStep| terminal.note(&step_text(&step));
         let installed = agents.directory.install(entry, &agents.host, again, &mut tell).await;
-        let InstallResult { agent: installed, was_there } =
+        let InstallResult { agent: installed, already_installed: was_there } =
             installed.map_err(|error| failed(&entry.id, &error))?;
         if terminal.format() == Format::Json {
             values.push(json!({
@@ -251,7 +251,7 @@ pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result
 
 fn step_text(step: &InstallStep) -> String {
     match step {
-        InstallStep::Waiting => "waiting for another installation".to_owned(),
+        InstallStep::WaitingForOtherInstall => "waiting for another installation".to_owned(),
         InstallStep::Fetching { package, version, megabytes } => {
             format!("fetching {package} {version} with npm, about {megabytes} MB")
         }

@@ -62,7 +62,12 @@ impl Access {
         }
         let token = token.map(|token| AccessToken::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
-        Ok(HttpAccessPolicy { token, hosts, origins, ..HttpAccessPolicy::default() })
+        Ok(HttpAccessPolicy {
+            token,
+            allowed_hosts: hosts,
+            allowed_origins: origins,
+            ..HttpAccessPolicy::default()
+        })
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

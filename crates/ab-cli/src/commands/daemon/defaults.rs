@@ -28,10 +28,10 @@ pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
 /// The limits in the result of [`completed`] that are defaults. If the host cannot enforce one of
 /// these, commands run without it.
 pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
-    let memory = asked.memory.is_none().then_some(SandboxRequirement::Memory);
+    let memory = asked.memory.is_none().then_some(SandboxRequirement::MemoryLimit);
     memory
         .into_iter()
-        .chain(asked.processes.is_none().then_some(SandboxRequirement::Processes))
+        .chain(asked.processes.is_none().then_some(SandboxRequirement::ProcessLimit))
         .collect()
 }
 
@@ -61,7 +61,7 @@ mod tests {
     fn what_is_asked_for_is_kept_and_the_rest_has_bounds() {
         let asked = ExecLimits { processes: Some(9), memory: Some(7), ..ExecLimits::default() };
         assert_eq!((completed(asked), unasked(asked)), (asked, BTreeSet::new()));
-        let all = [SandboxRequirement::Memory, SandboxRequirement::Processes].into();
+        let all = [SandboxRequirement::MemoryLimit, SandboxRequirement::ProcessLimit].into();
         assert_eq!(unasked(ExecLimits::default()), all);
         let completed = completed(ExecLimits::default());
         assert!(completed.memory.is_some_and(|memory| memory > 0));

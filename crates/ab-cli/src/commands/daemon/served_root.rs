@@ -111,7 +111,7 @@ impl ServedRoot {
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         // Any SSH login is accepted, because a caller that reaches the upgrade has already sent the
         // token.
-        let settings = SshServerSettings::new(key, SshAccess::Any);
+        let settings = SshServerSettings::new(key, SshAccess::AnyUser);
         let ssh = SshServer::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })
     }

@@ -125,7 +125,7 @@ impl Ssh {
         };
         // Any SSH login is accepted here, because a caller that reaches the upgrade has already
         // sent the token.
-        let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
+        let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::AnyUser));
         let conventional = match users {
             None => None,
             Some(users) => {

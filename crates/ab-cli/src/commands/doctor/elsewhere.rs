@@ -81,14 +81,14 @@ fn shown(url: &str) -> &str {
 fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
         ("exec", has.exec, "commands cannot run"),
-        ("detached", has.detached, "a command ends with its connection"),
+        ("detached", has.detached_processes, "a command ends with its connection"),
         ("search", has.search, "files are copied to this machine to be searched"),
-        ("links", has.links, "symbolic links cannot be created"),
-        ("modes", has.modes, "files have no permission bits"),
+        ("links", has.symlinks, "symbolic links cannot be created"),
+        ("modes", has.file_modes, "files have no permission bits"),
         ("empty_dirs", has.empty_dirs, "empty directories do not exist"),
         ("jail", has.jail, "symbolic links can lead out of the workspace"),
         ("atomic_write", has.atomic_write, "readers can see a partly written file"),
-        ("exact_kinds", has.exact_kinds, "errors may not name the exact cause"),
+        ("exact_kinds", has.exact_error_kinds, "errors may not name the exact cause"),
     ]
 }
 

@@ -51,7 +51,8 @@ fn sentences(control: &EffectivePolicyControl, limits: LimitsOf<'_>) -> (String,
     if control.kind == PolicyControlKind::Shell {
         return (format!("command lines run with {what}."), nothing);
     }
-    if control.kind == PolicyControlKind::Commands && control.strength > PolicyControlStrength::Open
+    if control.kind == PolicyControlKind::Commands
+        && control.strength > PolicyControlStrength::NotEnforced
     {
         return (format!("the rules of the profile {what} apply."), enforced(control));
     }
@@ -64,7 +65,7 @@ fn sentences(control: &EffectivePolicyControl, limits: LimitsOf<'_>) -> (String,
         (LimitsOf::Command(given), _) if limit(control.kind, given).is_none() => {
             ("not limited.".to_owned(), nothing)
         }
-        (_, PolicyControlStrength::Open) => {
+        (_, PolicyControlStrength::NotEnforced) => {
             ("a limit cannot be enforced here.".to_owned(), (POOR, String::new()))
         }
         (LimitsOf::Command(given), _) => {
@@ -80,7 +81,7 @@ fn enforced(control: &EffectivePolicyControl) -> (Style, String) {
     match control.strength {
         PolicyControlStrength::Enforced => (GOOD, format!("Enforced by {by}.")),
         PolicyControlStrength::Advisory => (FAIR, format!("Only partly enforced, by {by}.")),
-        PolicyControlStrength::Open => (POOR, "Not restricted.".to_owned()),
+        PolicyControlStrength::NotEnforced => (POOR, "Not restricted.".to_owned()),
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
     fn control(kind: PolicyControlKind, what: &str, by: &str) -> EffectivePolicyControl {
         EffectivePolicyControl {
             kind,
-            asked: "no limit".to_owned(),
+            requested: "no limit".to_owned(),
             in_force: what.to_owned(),
             strength: PolicyControlStrength::Enforced,
             mechanism: by.to_owned(),

@@ -143,8 +143,11 @@ impl Limits {
     pub(crate) fn spooling(&self) -> OutputSpoolLimits {
         let usual = OutputSpoolLimits::default();
         let Some(bytes) = self.max_output else { return usual };
-        let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory);
-        OutputSpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
+        let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory_bytes);
+        OutputSpoolLimits {
+            memory_bytes: memory,
+            disk_bytes: (bytes - memory as u64).min(usual.disk_bytes),
+        }
     }
 
     pub(super) fn of_command(&self) -> ExecLimits {
@@ -202,11 +205,11 @@ pub(crate) enum RequirementChoice {
 impl From<RequirementChoice> for SandboxRequirement {
     fn from(choice: RequirementChoice) -> Self {
         match choice {
-            RequirementChoice::Network => SandboxRequirement::Network,
-            RequirementChoice::Hide => SandboxRequirement::Hide,
-            RequirementChoice::ReadOnly => SandboxRequirement::ReadOnly,
-            RequirementChoice::Memory => SandboxRequirement::Memory,
-            RequirementChoice::Processes => SandboxRequirement::Processes,
+            RequirementChoice::Network => SandboxRequirement::NoNetwork,
+            RequirementChoice::Hide => SandboxRequirement::HiddenPaths,
+            RequirementChoice::ReadOnly => SandboxRequirement::ReadOnlyPaths,
+            RequirementChoice::Memory => SandboxRequirement::MemoryLimit,
+            RequirementChoice::Processes => SandboxRequirement::ProcessLimit,
         }
     }
 }
@@ -267,7 +270,7 @@ impl SandboxFlags {
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
             temporary_dir: crate::workspace::temporary_dir(),
-            accept_unenforced: self.accepted(),
+            allowed_unenforced: self.accepted(),
             cache_dir: self.cache_dir.clone(),
             ..LocalExecSettings::default()
         })
@@ -296,7 +299,7 @@ impl SandboxFlags {
         Ok(PathRestrictions {
             hidden: paths(&self.hide)?,
             read_only: paths(&self.read_only)?,
-            binds: self.bind.iter().map(bind).collect(),
+            host_directories: self.bind.iter().map(bind).collect(),
         })
     }
 }

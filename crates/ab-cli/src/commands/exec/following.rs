@@ -68,10 +68,10 @@ impl Watching<'_> {
             ExitCause::MemoryLimit => {
                 self.note("the command was ended by its memory limit", terminal);
             }
-            ExitCause::Dropped => self.note(&ended_for(&exit.stderr_tail), terminal),
-            ExitCause::Itself => {}
+            ExitCause::DroppedByCaller => self.note(&ended_for(&exit.stderr_tail), terminal),
+            ExitCause::Exited => {}
         }
-        if exit.orphans == LeftoverProcessOutcome::Ended {
+        if exit.leftover_processes == LeftoverProcessOutcome::Ended {
             self.note(
                 "the command left processes running (for example with & or nohup), and they were \
                  ended; to keep a process running, start it with exec --detach",
@@ -108,7 +108,7 @@ impl Watching<'_> {
             return Ok(self.workspace.out_of_reach(why));
         }
         let Some(id) = self.job else {
-            let hint = after_the_loss(backend.info().capabilities.detached);
+            let hint = after_the_loss(backend.info().capabilities.detached_processes);
             return failed("the connection was lost while the command ran", hint);
         };
         // Find out whether the daemon cannot be reached or no longer knows the command.

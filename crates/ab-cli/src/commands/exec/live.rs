@@ -130,9 +130,9 @@ impl Over {
         bound: Option<u64>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
-        if output.lost_bytes > 0 {
-            self.missing += output.lost_bytes;
-            terminal.note(&gap(output.lost_bytes));
+        if output.lost_bytes_before > 0 {
+            self.missing += output.lost_bytes_before;
+            terminal.note(&gap(output.lost_bytes_before));
         }
         let shown = match output.channel {
             OutputChannel::Stdout => &mut self.stdout,

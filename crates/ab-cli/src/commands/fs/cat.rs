@@ -45,7 +45,7 @@ impl Cat {
             return None;
         }
         let offset = self.offset.unwrap_or(0);
-        Some(LineRange { offset, limit: self.limit.unwrap_or(u64::MAX) })
+        Some(LineRange { skip_lines: offset, max_lines: self.limit.unwrap_or(u64::MAX) })
     }
 }
 

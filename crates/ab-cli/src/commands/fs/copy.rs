@@ -99,7 +99,7 @@ async fn directory(
         let message = format!("'{from}' cannot be copied into itself");
         return Err(Error::for_path(Verb::Write, to, ErrorKind::Invalid, message).into());
     }
-    let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let options = ListOptions { max_depth: usize::MAX, ..ListOptions::default() };
     let listing = backend.list(from, options).await?;
     if let Some(problem) = listing.problems.first() {
         return Err(problem.error.clone().into());

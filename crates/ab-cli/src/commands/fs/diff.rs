@@ -289,7 +289,7 @@ fn content_aside(change: &PathDifference) -> String {
 }
 
 fn described(side: &ComparedEntry) -> String {
-    match &side.target {
+    match &side.link_target {
         Some(target) => format!("link to {}", escape_unprintable(target)),
         None => side.kind.to_string(),
     }
@@ -300,15 +300,17 @@ fn measure(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (
             Some(ContentDifference::Text {
-                lines: Some(DiffLineCounts { added, removed }), ..
+                line_counts: Some(DiffLineCounts { added, removed }),
+                ..
             }),
             ..,
         ) => {
             format!("+{added} -{removed}")
         }
-        (Some(ContentDifference::Text { lines: None, .. } | ContentDifference::TooLarge), ..) => {
-            "large".to_owned()
-        }
+        (
+            Some(ContentDifference::Text { line_counts: None, .. } | ContentDifference::TooLarge),
+            ..,
+        ) => "large".to_owned(),
         (Some(ContentDifference::Binary), ..) => "binary".to_owned(),
         (None, Some(side), _) | (None, None, Some(side)) => match &change.to {
             Some(to) if to.kind != side.kind => "kind".to_owned(),
@@ -323,7 +325,7 @@ fn value(change: &PathDifference) -> Value {
     let side = |side: &ComparedEntry| {
         let (kind, size) = (side.kind.as_str(), side.size);
         let mode = side.mode.map(json::mode);
-        json!({ "kind": kind, "size": size, "target": side.target, "mode": mode })
+        json!({ "kind": kind, "size": size, "target": side.link_target, "mode": mode })
     };
     let content = change.content.as_ref().map(|content| match content {
         ContentDifference::Text { diff: OptionalDiffText::OverLimit, .. } => "left_out",
@@ -332,7 +334,7 @@ fn value(change: &PathDifference) -> Value {
         ContentDifference::TooLarge => "large",
     });
     let lines = match &change.content {
-        Some(ContentDifference::Text { lines, .. }) => *lines,
+        Some(ContentDifference::Text { line_counts: lines, .. }) => *lines,
         Some(ContentDifference::Binary | ContentDifference::TooLarge) | None => None,
     };
     json!({
@@ -365,7 +367,7 @@ impl Totals {
             (_, None) => self.removed += 1,
             (Some(_), Some(_)) => self.changed += 1,
         }
-        if let Some(ContentDifference::Text { lines: Some(lines), .. }) = &change.content {
+        if let Some(ContentDifference::Text { line_counts: Some(lines), .. }) = &change.content {
             self.lines += *lines;
         }
         self.below |= !change.path.is_root();

@@ -73,14 +73,14 @@ pub(crate) async fn run(
     match terminal.format() {
         Format::Json => terminal.value(&json!({
             "path": parsed.to_string(),
-            "replaced": edited.replaced,
+            "replaced": edited.replacement_count,
             "dry_run": command.dry_run,
             "diff": edited.diff,
             "version": edited.stat.map(|stat| stat.version.to_string()),
         })),
         Format::Text => {
             patch::print(&edited.diff, terminal)?;
-            let count = counted(edited.replaced as u64, "occurrence", "occurrences");
+            let count = counted(edited.replacement_count as u64, "occurrence", "occurrences");
             let verb = if command.dry_run { "would replace" } else { "replaced" };
             terminal.note(&format!("{verb} {count} in '{parsed}'"));
             Ok(())

@@ -63,13 +63,13 @@ pub(crate) async fn run(
         kinds: if command.all_kinds { EntryKindFilter::All } else { EntryKindFilter::Files },
         exclude: command.flags.exclude(&root)?,
         ignore: command.flags.ignore(),
-        hidden: command.flags.hidden(),
+        dotfiles: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
         // Only the number of names is limited, because the length of a name is already limited.
-        limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
+        limits: SearchLimits { max_bytes: usize::MAX, ..command.flags.limits() },
     };
     let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;
-    let left_out = names.ignored;
+    let left_out = names.ignored_entries;
     let (entries, truncated, problems) = (names.entries, names.truncated, names.problems);
     let listing = Listing { entries, truncated, problems };
     match terminal.format() {

@@ -196,16 +196,16 @@ pub(crate) async fn run(
         root: path.to_owned(),
         syntax,
         case: command.case(),
-        span: command.span(),
-        before: command.before(),
-        after: command.after(),
+        line_mode: command.span(),
+        context_before: command.before(),
+        context_after: command.after(),
         output_mode: command.answer(),
         include: patterns(&command.include, &root)?,
         exclude: command.flags.exclude(&root)?,
         ignore: command.flags.ignore(),
-        hidden: command.flags.hidden(),
+        dotfiles: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
-        limits: SearchLimits { bytes: command.bytes, ..command.flags.limits() },
+        limits: SearchLimits { max_bytes: command.bytes, ..command.flags.limits() },
     };
     let found = backend.grep(pattern, options).await?;
     match terminal.format() {
@@ -224,14 +224,15 @@ pub(crate) async fn run(
 
 /// Prints notes about matches that the printed lines do not contain.
 fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Terminal) {
-    let is_cut = |found: &&SearchMatch| matches!(found, SearchMatch::Line { cut: Some(_), .. });
+    let is_cut =
+        |found: &&SearchMatch| matches!(found, SearchMatch::Line { full_line_bytes: Some(_), .. });
     let cut = found.matches.iter().filter(is_cut).count() as u64;
     if cut > 0 {
         let lines = counted(cut, "line was", "lines were");
         terminal.note(&format!("{lines} cut after {MAX_SEARCH_LINE_BYTES} bytes"));
     }
-    if found.skipped_binary > 0 {
-        let files = counted(found.skipped_binary, "binary file was", "binary files were");
+    if found.binary_files_skipped > 0 {
+        let files = counted(found.binary_files_skipped, "binary file was", "binary files were");
         terminal.note(&format!("{files} not searched"));
     }
     let shown = match command.answer() {
@@ -246,7 +247,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
             counted(found.matches.len() as u64, "file", "files")
         }
     };
-    let SearchResults { truncated, ignored: left_out, problems, .. } = found;
+    let SearchResults { truncated, ignored_entries: left_out, problems, .. } = found;
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
     let mistaken = !command.is_regex() && !command.fixed_strings && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {

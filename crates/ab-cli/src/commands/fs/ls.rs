@@ -62,8 +62,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
     let options = ListOptions {
-        depth: if command.recursive { usize::MAX } else { command.depth },
-        limit: command.limit,
+        max_depth: if command.recursive { usize::MAX } else { command.depth },
+        max_entries: command.limit,
         detail: if command.long { EntryDetailLevel::Stat } else { EntryDetailLevel::Kind },
     };
     let listed = backend.parse_path(path)?;

@@ -60,7 +60,7 @@ impl SearchFlags {
     }
 
     pub(crate) fn hidden(&self) -> DotfileVisibility {
-        if self.hidden { DotfileVisibility::All } else { DotfileVisibility::Visible }
+        if self.hidden { DotfileVisibility::Include } else { DotfileVisibility::Skip }
     }
 
     pub(crate) fn ignore_files(&self) -> IgnoreFileHandling {
@@ -73,7 +73,7 @@ impl SearchFlags {
     }
 
     pub(crate) fn limits(&self) -> SearchLimits {
-        SearchLimits { matches: self.limit, time: self.time, ..SearchLimits::default() }
+        SearchLimits { max_matches: self.limit, max_duration: self.time, ..SearchLimits::default() }
     }
 }
 

@@ -55,8 +55,8 @@ pub(crate) async fn run(
     let path = path_text(&command.path)?;
     let top = backend.parse_path(path)?;
     let options = TreeOptions {
-        depth: command.depth.unwrap_or(usize::MAX),
-        limit: command.limit,
+        max_depth: command.depth.unwrap_or(usize::MAX),
+        max_entries: command.limit,
         exclude: patterns(&command.exclude, &top)?,
     };
     let tree = backend.tree(path, options).await?;

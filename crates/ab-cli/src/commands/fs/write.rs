@@ -49,7 +49,8 @@ pub(crate) struct Write {
 impl Write {
     fn options(&self) -> WriteOptions {
         let mode = if self.create_new { WriteMode::CreateNew } else { WriteMode::CreateOrReplace };
-        let durability = if self.sync { Durability::Power } else { Durability::Process };
+        let durability =
+            if self.sync { Durability::SurvivesPowerLoss } else { Durability::SurvivesProcessExit };
         WriteOptions { mode, expected_version: self.expect, permissions: None, durability }
     }
 }

@@ -132,7 +132,7 @@ impl CheckedCommand<'_> {
             .fold(CommandCheckContext::new(), named)
             .with_home(HomeDirectoryMeaning::StartDirectory);
         let input = match self.input.mode() {
-            StdinMode::Piped => CommandStdin::Unseen,
+            StdinMode::Piped => CommandStdin::Unknown,
             StdinMode::Closed => CommandStdin::Closed,
         };
         let context = context.in_directory(cwd).with_env(env).with_stdin(input);
@@ -153,8 +153,8 @@ impl CheckedCommand<'_> {
             roots: &roots,
             cwd: self.cwd.trim_matches('/'),
             env: self.env,
-            input: None,
-            readable: READABLE_SYSTEM_DIRS,
+            stdin: None,
+            readable_dirs: READABLE_SYSTEM_DIRS,
         };
         agent_backend::policy::check_command_paths(self.line, &context)
     }
@@ -272,12 +272,12 @@ fn print(judgement: &PolicyJudgement, terminal: &mut Terminal) -> Result<(), Fai
         let rules: Vec<&str> = judgement
             .matched
             .iter()
-            .filter(|hit| hit.command == Some(at) && hit.verdict > Verdict::Allow)
+            .filter(|hit| hit.command_index == Some(at) && hit.verdict > Verdict::Allow)
             .map(|hit| hit.rule.id.as_str())
             .collect();
         let rules =
             if rules.is_empty() { String::new() } else { format!("  [{}]", rules.join(", ")) };
-        let indent = if command.wrapper.is_some() { "  " } else { "" };
+        let indent = if command.wrapper_index.is_some() { "  " } else { "" };
         terminal.line(&format!(
             "  {:<5}  {indent}{line}{rules}",
             judgement.verdict_on_command_at(at).as_str()
@@ -307,8 +307,8 @@ pub(crate) fn value(checked: &CheckedCommand<'_>, decision: &Decision) -> Value 
         .map(|(at, command)| {
             json!({
                 "words": command.words.iter().map(|word| &word.text).collect::<Vec<_>>(),
-                "known": command.words.iter().all(|word| word.known),
-                "started_by": command.wrapper,
+                "known": command.words.iter().all(|word| word.is_value_known),
+                "started_by": command.wrapper_index,
                 "verdict": judgement.verdict_on_command_at(at).as_str(),
             })
         })
@@ -321,7 +321,7 @@ pub(crate) fn value(checked: &CheckedCommand<'_>, decision: &Decision) -> Value 
                 "rule": hit.rule.id,
                 "category": hit.rule.category.as_str(),
                 "verdict": hit.verdict.as_str(),
-                "command": hit.command,
+                "command": hit.command_index,
                 "detail": hit.detail,
             })
         })

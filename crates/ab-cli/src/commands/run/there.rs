@@ -85,7 +85,7 @@ pub(super) async fn follow(
             return Ok(EventsMessage::new(run, status.into(), events));
         };
         if let Some(shown) = after {
-            if matches!(&update, RunUpdate::Parked(run) if asks(run) == Some(shown)) {
+            if matches!(&update, RunUpdate::WaitingForApproval(run) if asks(run) == Some(shown)) {
                 after = None;
             }
             continue;
@@ -109,11 +109,11 @@ pub(super) async fn follow(
                 events.push(event);
                 lines
             }
-            RunUpdate::Parked(parked) => {
+            RunUpdate::WaitingForApproval(parked) => {
                 let Some(id) = asks(&parked) else { continue };
                 let approval = match client.approval(id).await {
                     // A caller with the token of a space is not allowed to read approvals.
-                    Err(error) if error.kind() == ErrorKind::Denied => {
+                    Err(error) if error.kind() == ErrorKind::DeniedByPolicy => {
                         terminal.note(
                             "the run waits for the decision of a person, and this token cannot decide; \
                              the run continues when it is decided",

@@ -83,7 +83,7 @@ impl PackedDirectory {
             root,
             handle,
             entries: VecDeque::new(),
-            size: encode::END.len() as u64,
+            size: encode::END_OF_ARCHIVE.len() as u64,
             left_out: 0,
             current: None,
             ready: Vec::new(),
@@ -125,18 +125,19 @@ impl PackedDirectory {
             if *left == 0 {
                 let size = io::Seek::stream_position(file);
                 let size = size.map_err(|error| failed("read", path, error))?;
-                self.ready.extend(vec![0; encode::padding(size)]);
+                self.ready.extend(vec![0; encode::padding_length(size)]);
                 self.current = None;
             }
             return Ok(());
         }
         let Some(entry) = self.entries.pop_front() else {
-            self.ready.extend(encode::END);
+            self.ready.extend(encode::END_OF_ARCHIVE);
             self.is_over = true;
             return Ok(());
         };
         let path = self.root.join(&entry.path);
-        let header = encode::header(&entry).map_err(|error| unpackable(&path, &error))?;
+        let header =
+            encode::encode_entry_header(&entry).map_err(|error| unpackable(&path, &error))?;
         self.ready.extend(header);
         if let TarEntryKind::File { size } = entry.kind
             && size > 0
@@ -184,14 +185,15 @@ impl PackedDirectory {
         };
         let text = relative.to_str().ok_or_else(not_text)?.to_owned();
         let entry = TarEntry { path: text, kind, mode: found.st_mode & 0o777 };
-        let header = encode::header(&entry).map_err(|error| unpackable(&path, &error))?;
+        let header =
+            encode::encode_entry_header(&entry).map_err(|error| unpackable(&path, &error))?;
         if matches!(entry.kind, TarEntryKind::Symlink { .. }) && !is_accepted(&header) {
             self.left_out += 1;
             return Ok(());
         }
         self.size += header.len() as u64;
         if let TarEntryKind::File { size } = entry.kind {
-            self.size += size + encode::padding(size) as u64;
+            self.size += size + encode::padding_length(size) as u64;
         }
         self.entries.push_back(entry);
         Ok(())

@@ -29,7 +29,7 @@ async fn readers_come_and_go() {
     let first = piece(&spool, 0).await;
     let expect = OutputChunk {
         offset: 0,
-        lost_bytes: 0,
+        lost_bytes_before: 0,
         channel: OutputChannel::Stdout,
         bytes: "hello world".into(),
     };
@@ -55,12 +55,12 @@ async fn what_fell_out_is_told() {
         spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let oldest = piece(&spool, 100).await;
-    assert_eq!((oldest.offset, oldest.lost_bytes, oldest.bytes[0]), (35_000, 34_900, 7));
+    assert_eq!((oldest.offset, oldest.lost_bytes_before, oldest.bytes[0]), (35_000, 34_900, 7));
     let (none, _other) = self::spool(Bounds { memory: 0, disk: 0 });
     none.push(OutputChannel::Stderr, "gone".into()).await;
     for _ in 0..2 {
         let loss = piece(&none, 1).await;
-        assert_eq!((loss.offset, loss.lost_bytes, loss.bytes.len()), (4, 3, 0));
+        assert_eq!((loss.offset, loss.lost_bytes_before, loss.bytes.len()), (4, 3, 0));
         none.finish();
     }
     assert_eq!(none.read(4).await, Read::End);
@@ -77,7 +77,7 @@ async fn the_disk_keeps_what_memory_does_not() {
     let mut at = 0;
     while at < spool.head() {
         let output = piece(&spool, at).await;
-        assert_eq!((output.lost_bytes, u64::from(output.bytes[0])), (0, at / 5_000));
+        assert_eq!((output.lost_bytes_before, u64::from(output.bytes[0])), (0, at / 5_000));
         at += output.bytes.len() as u64;
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files have no names");
@@ -92,8 +92,8 @@ async fn a_failing_disk_loses_but_does_not_fail() {
         spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let oldest = piece(&spool, 0).await;
-    assert!(oldest.lost_bytes >= 30_000, "{}", oldest.lost_bytes);
-    assert_eq!(oldest.lost_bytes, oldest.offset);
+    assert!(oldest.lost_bytes_before >= 30_000, "{}", oldest.lost_bytes_before);
+    assert_eq!(oldest.lost_bytes_before, oldest.offset);
     std::fs::create_dir(&place).unwrap();
     for n in 10..20u8 {
         spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
@@ -167,7 +167,7 @@ async fn a_writer_that_goes_away_loses_nothing() {
     let mut at = 0;
     while at < spool.head() {
         let output = piece(&spool, at).await;
-        assert_eq!((output.lost_bytes, u64::from(output.bytes[0])), (0, at / 4_999));
+        assert_eq!((output.lost_bytes_before, u64::from(output.bytes[0])), (0, at / 4_999));
         at += output.bytes.len() as u64;
     }
 }
@@ -234,12 +234,12 @@ async fn check(spool: &Spool, all: &[(OutputChannel, u8)], from: u64) -> (u64, u
         assert!(from >= all.len() as u64, "nothing at {from} of {}", all.len());
         return (from, 0);
     };
-    assert_eq!(output.offset, from + output.lost_bytes);
+    assert_eq!(output.offset, from + output.lost_bytes_before);
     let start = output.offset as usize;
     let end = start + output.bytes.len();
     let expect: Vec<(OutputChannel, u8)> =
         output.bytes.iter().map(|b| (output.channel, *b)).collect();
     assert_eq!(all[start..end], expect, "at {from}");
     assert!(!expect.is_empty() || start == all.len());
-    (end as u64, output.lost_bytes)
+    (end as u64, output.lost_bytes_before)
 }

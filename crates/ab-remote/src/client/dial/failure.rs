@@ -34,7 +34,7 @@ impl ConnectError {
 
     /// The error if the identity of the host or of the user was not accepted.
     pub(super) fn denied(message: impl Into<String>) -> Self {
-        Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
+        Error::new(ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy, message).into()
     }
 
     /// The error if the two sides have no protocol or algorithm in common.

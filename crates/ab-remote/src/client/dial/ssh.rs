@@ -20,7 +20,7 @@ use crate::client::address::HostPort;
 use crate::client::endpoint::ByteStream;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::Lines;
-use crate::client::settings::{ClientSettings, Keepalive};
+use crate::client::settings::{Keepalive, RemoteClientSettings};
 use crate::cut::Cuttable;
 
 const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
@@ -63,7 +63,7 @@ const KEYS: &[Algorithm] = &[
 
 /// Performs the SSH handshake with the server. Does not log in.
 pub(super) async fn greet(
-    settings: &ClientSettings,
+    settings: &RemoteClientSettings,
     who: &str,
     check: &HostKeyCheck,
     stream: impl ByteStream + 'static,
@@ -82,7 +82,7 @@ pub(super) async fn greet(
     let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
     let greeted = time_left.spend("greet", who, greeting).await;
-    let greeted = greeted.map_err(|late| late.with_detail(ErrorCause::NoSshHandshake))?;
+    let greeted = greeted.map_err(|late| late.with_detail(ErrorCause::SshHandshakeFailed))?;
     let handle = greeted.map_err(|failure| match failure {
         Failure::HostKey(error) => ConnectError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
@@ -101,7 +101,7 @@ fn ungreeted(who: &str, error: russh::Error) -> ConnectError {
         russh::Error::WrongServerSig => ConnectError::denied(format!(
             "cannot connect to {who}: it could not prove that it owns its host key"
         )),
-        _ => ConnectError::lost("greet", who, why).with_detail(ErrorCause::NoSshHandshake),
+        _ => ConnectError::lost("greet", who, why).with_detail(ErrorCause::SshHandshakeFailed),
     };
     failure.with_source(error)
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
-use crate::client::{ByteStream, ClientSettings, Connector, RemoteEndpoint};
+use crate::client::{ByteStream, Connector, RemoteClientSettings, RemoteEndpoint};
 use crate::{HostKey, SshAccess, SshServer};
 
 /// Time limit of a step. If it is exceeded, the test fails.
@@ -34,7 +34,10 @@ impl Connector for InProcess {
 
 fn server() -> SshServer {
     let host_key = HostKey::generate_ephemeral("a test").unwrap();
-    SshServer::new(agent_backend::memory(), crate::SshServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(
+        agent_backend::memory(),
+        crate::SshServerSettings::new(host_key, SshAccess::AnyUser),
+    )
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -43,7 +46,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 
 async fn dialled(server: &SshServer) -> Dialled {
     let connector = Arc::new(InProcess(server.clone()));
-    within(dial(&ClientSettings::new(RemoteEndpoint::Stream(connector)))).await.unwrap()
+    within(dial(&RemoteClientSettings::new(RemoteEndpoint::Stream(connector)))).await.unwrap()
 }
 
 #[tokio::test]
@@ -121,7 +124,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         let server = server();
         let (stall, stalled) = watch::channel(false);
         let connector = Arc::new(Stalling(server.clone(), stalled.clone()));
-        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(connector));
+        let mut settings = RemoteClientSettings::new(RemoteEndpoint::Stream(connector));
         settings.keepalive.interval = Duration::from_millis(50);
         settings.keepalive.max_missed = 2;
         let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
@@ -209,7 +212,7 @@ async fn dial_cut(server: &SshServer, there: usize, back: usize) -> (bool, usize
     let (there, back) = (Cut::after(there), Cut::after(back));
     let connector =
         Arc::new(Cutting { server: server.clone(), there: there.clone(), back: back.clone() });
-    let dialled = within(dial(&ClientSettings::new(RemoteEndpoint::Stream(connector)))).await;
+    let dialled = within(dial(&RemoteClientSettings::new(RemoteEndpoint::Stream(connector)))).await;
     let passed = (there.passed.load(Ordering::Relaxed), back.passed.load(Ordering::Relaxed));
     if let Err(failure) = &dialled {
         let error = &failure.error;

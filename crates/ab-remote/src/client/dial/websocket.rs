@@ -66,7 +66,7 @@ pub(super) async fn reach(
     Ok(match endpoint.address.security() {
         TransportSecurity::Plain => Box::new(stream),
         TransportSecurity::Tls => {
-            Box::new(tls::wrap(stream, host, &endpoint.roots, time_left).await?)
+            Box::new(tls::wrap(stream, host, &endpoint.trust_roots, time_left).await?)
         }
     })
 }
@@ -111,7 +111,7 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Conn
         }
         SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
             ConnectError::lost("open", who, "the connection was closed during the handshake")
-                .with_detail(ErrorCause::HandshakeCut)
+                .with_detail(ErrorCause::HandshakeInterrupted)
         }
         SocketError::Protocol(error) => {
             let why =

@@ -55,7 +55,7 @@ impl Plain {
             return Err(act.error(ErrorKind::InvalidPath, message));
         }
         if !self.stays_inside(path, target) {
-            return Err(act.error(ErrorKind::Escape, "the target leaves the workspace"));
+            return Err(act.error(ErrorKind::PathEscape, "the target leaves the workspace"));
         }
         let spot = act.spot(Final::Keep).await?;
         if spot.found.is_some() {

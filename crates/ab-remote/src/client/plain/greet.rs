@@ -7,7 +7,7 @@ use super::{Extensions, Plain};
 use crate::client::context::CallContext;
 use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
-use crate::client::settings::ClientSettings;
+use crate::client::settings::RemoteClientSettings;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{SftpRequest, SshFieldReader, TruncatedField};
 
@@ -19,7 +19,7 @@ const MOST_DATA: usize = 255 * 1024;
 impl Plain {
     pub(crate) async fn greet(
         session: &Session,
-        settings: &ClientSettings,
+        settings: &RemoteClientSettings,
         version: &Version,
     ) -> Result<Self> {
         if version.version < 3 {

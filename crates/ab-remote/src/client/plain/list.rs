@@ -49,7 +49,7 @@ impl Plain {
             return Err(act.not_a_directory());
         }
         let mut walk = Walk { act, options, stack: Vec::new(), listing: Listing::default() };
-        if options.depth > 0 {
+        if options.max_depth > 0 {
             let names = act.names(self.at(&spot.real).into()).await?;
             let path = path.clone();
             let top = Directory { path, real: spot.real, place: spot.place, depth: 0 };
@@ -91,7 +91,7 @@ impl Walk<'_> {
         let mut read: HashMap<String, Result<Names>> = HashMap::new();
         let mut begun: std::collections::HashSet<String> = std::collections::HashSet::new();
         while let Some(Item { entry, inner }) = self.stack.pop() {
-            if self.listing.entries.len() >= self.options.limit {
+            if self.listing.entries.len() >= self.options.max_entries {
                 self.listing.truncated = Some(TruncationCause::Count);
                 return;
             }
@@ -178,14 +178,14 @@ impl Walk<'_> {
                 EntryDetailLevel::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
             };
             let depth = directory.depth + 1;
-            let enters = kind == FileKind::Dir && depth < self.options.depth;
+            let enters = kind == FileKind::Dir && depth < self.options.max_depth;
             let place = directory.place.join_unchecked(&String::from_utf8_lossy(&name));
             let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
             self.stack.push(Item { entry: DirEntry { path, kind, stat }, inner });
         }
         // Each item results in at least one entry. Keep one item beyond the limit, so that the
         // listing is reported as truncated.
-        let room = self.options.limit.saturating_sub(self.listing.entries.len());
+        let room = self.options.max_entries.saturating_sub(self.listing.entries.len());
         let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
         self.stack.drain(..beyond);
     }

@@ -59,13 +59,13 @@ fn control(subject: PolicyControlKind) -> EffectivePolicyControl {
         | PolicyControlKind::Commands => (
             "a restriction",
             "agent-backend enforces nothing here",
-            PolicyControlStrength::Open,
+            PolicyControlStrength::NotEnforced,
             server,
         ),
     };
     EffectivePolicyControl {
         kind: subject,
-        asked: asked.to_owned(),
+        requested: asked.to_owned(),
         in_force: in_force.to_owned(),
         strength,
         mechanism: mechanism.to_owned(),

@@ -51,8 +51,9 @@ impl Plain {
         let before = act.described(&spot, &found);
         let range = options.range.unwrap_or(ByteRange { start: 0, length: before.size });
         let length = range.length.min(before.size.saturating_sub(range.start));
-        if length > options.limit {
-            let message = format!("{length} bytes are more than the limit of {}", options.limit);
+        if length > options.max_bytes {
+            let message =
+                format!("{length} bytes are more than the limit of {}", options.max_bytes);
             return Err(act.error(ErrorKind::TooLarge, &message));
         }
         let request = SftpRequest::Open {

@@ -270,7 +270,7 @@ impl Act<'_> {
     }
 
     fn escape(&self) -> Error {
-        self.error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace")
+        self.error(ErrorKind::PathEscape, "a symbolic link in the path leads out of the workspace")
     }
 }
 

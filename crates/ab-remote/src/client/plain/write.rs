@@ -40,7 +40,7 @@ impl Plain {
         options: WriteOptions,
     ) -> Result<Stat> {
         let act = self.act(session, context, Verb::Write, path);
-        if options.durability == Durability::Power && !self.can.fsync {
+        if options.durability == Durability::SurvivesPowerLoss && !self.can.fsync {
             return Err(Error::for_unsupported_verb(BackendKind::Remote, Verb::Write));
         }
         let spot = act.spot(Final::Follow).await?;
@@ -172,7 +172,7 @@ impl<'a> Draft<'a> {
             let request = SftpRequest::FsetStat { handle: file.handle().clone(), attributes };
             act.done(&request).await?;
         }
-        if durability == Durability::Power {
+        if durability == Durability::SurvivesPowerLoss {
             self.sync(act).await?;
         }
         let Some(file) = &self.file else { return Err(act.nonsense()) };
@@ -219,7 +219,7 @@ impl<'a> Draft<'a> {
             };
         }
         self.stays = true;
-        if options.durability == Durability::Power {
+        if options.durability == Durability::SurvivesPowerLoss {
             // SFTP cannot sync a directory, so sync the file again. A file system journal that
             // contains the last change of the file also contains the rename before it.
             self.sync(self.act).await?;

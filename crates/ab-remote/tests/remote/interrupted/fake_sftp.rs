@@ -6,7 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{
+    ByteStream, Connector, RemoteClientSettings, RemoteDriver, RemoteEndpoint,
+};
 use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_client_packet, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -95,8 +97,9 @@ impl FakeSftpServer {
         files.collect()
     }
 
-    pub(super) async fn backend(&self, adjust: impl FnOnce(&mut ClientSettings)) -> Backend {
-        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
+    pub(super) async fn backend(&self, adjust: impl FnOnce(&mut RemoteClientSettings)) -> Backend {
+        let mut settings =
+            RemoteClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         adjust(&mut settings);
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());

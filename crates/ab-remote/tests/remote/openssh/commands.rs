@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ab_core::process::{ExecRequest, ProcessId};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
-use ab_remote::client::ClientSettings;
+use ab_remote::client::RemoteClientSettings;
 use ab_testkit::host::report_skip;
 use ab_testkit::sshd::{SSHD, Sshd};
 use tempfile::TempDir;
@@ -131,8 +131,10 @@ async fn one_question_is_enough_for_all() {
 async fn what_was_no_answer_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
-    let settings =
-        ClientSettings { operation_timeout: Duration::from_secs(1), ..sshd::settings(&gated.sshd) };
+    let settings = RemoteClientSettings {
+        operation_timeout: Duration::from_secs(1),
+        ..sshd::settings(&gated.sshd)
+    };
     let backend = connected(settings).await;
     let late = backend.exec("true").await.unwrap_err();
     assert_eq!((late.code(), late.kind()), (ErrorCode::Timeout, ErrorKind::Timeout), "{late}");

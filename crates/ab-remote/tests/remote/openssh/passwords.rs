@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ab_core::{Backend, ErrorCode, ErrorKind};
-use ab_remote::client::{ClientSettings, Credential, RemoteDriver, RemoteEndpoint};
+use ab_remote::client::{Credential, RemoteClientSettings, RemoteDriver, RemoteEndpoint};
 use ab_testkit::host::report_skip;
 use ab_testkit::sshd::{SSHD, Sshd};
 
@@ -28,7 +28,7 @@ fn asking(by_question: bool) -> String {
     )
 }
 
-fn with_password(sshd: &Sshd, password: &str) -> ClientSettings {
+fn with_password(sshd: &Sshd, password: &str) -> RemoteClientSettings {
     let mut settings = sshd::settings(sshd);
     let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint else { panic!("not by SSH") };
     ssh.credentials = vec![Credential::Password(password.into())];
@@ -64,7 +64,7 @@ async fn check(by_question: bool) {
     let refused = within(stranger.connect()).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.kind()),
-        (ErrorCode::AuthFailed, ErrorKind::Denied),
+        (ErrorCode::AuthFailed, ErrorKind::DeniedByPolicy),
         "{refused}"
     );
     let by = if by_question { "when asked for it" } else { "with a password" };

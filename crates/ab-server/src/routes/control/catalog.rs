@@ -22,12 +22,12 @@ use crate::problem::{Problem, ProblemKind};
 pub struct TaskChoices {
     pub agents: Vec<AgentDescription>,
     /// The settings of each agent type.
-    pub settings: BTreeMap<String, Vec<AgentSetting>>,
+    pub agent_settings: BTreeMap<String, Vec<AgentSetting>>,
     /// Alternative names of agent types.
-    pub aliases: BTreeMap<String, String>,
+    pub agent_aliases: BTreeMap<String, String>,
     pub runtimes: Vec<RuntimeDescription>,
     /// Whether the executor enforces CPU and memory limits.
-    pub resource_limits: bool,
+    pub enforces_resource_limits: bool,
     /// The directories of this machine from which tasks without a repository can start, by template
     /// name.
     pub templates: BTreeMap<String, String>,
@@ -55,10 +55,10 @@ impl Default for TaskChoices {
         };
         Self {
             agents: Vec::new(),
-            settings: BTreeMap::new(),
-            aliases: BTreeMap::new(),
+            agent_settings: BTreeMap::new(),
+            agent_aliases: BTreeMap::new(),
             runtimes: vec![local],
-            resource_limits: false,
+            enforces_resource_limits: false,
             templates: BTreeMap::new(),
             defaults: TaskDefaults::default(),
         }
@@ -98,13 +98,13 @@ pub(crate) async fn settings_schema(
 ) -> Result<Response, Problem> {
     let catalog = &app.control()?.catalog;
     let named = file.strip_suffix(".json");
-    let named = named.map(|name| catalog.aliases.get(name).map_or(name, String::as_str));
+    let named = named.map(|name| catalog.agent_aliases.get(name).map_or(name, String::as_str));
     let agent = catalog.agents.iter().find(|agent| Some(agent.kind.as_str()) == named);
     let Some(AgentDescription { kind, title, .. }) = agent else {
         let detail = "there is no agent of this name: GET /api/v1/agents lists them";
         return Err(Problem::new(ProblemKind::NotFound, detail).coded("agent_not_found"));
     };
-    let settings = catalog.settings.get(kind).map_or(&[][..], Vec::as_slice);
+    let settings = catalog.agent_settings.get(kind).map_or(&[][..], Vec::as_slice);
     let title = if title.is_empty() { kind } else { title };
     let schema = agent_settings_schema(kind, title, &settings_schema_path(kind), settings);
     let content_type = [(header::CONTENT_TYPE, "application/schema+json")];

@@ -48,7 +48,7 @@ pub(crate) async fn create(
         scope: key.scope,
         key: key.key,
         request: key.request,
-        answer: String::new(),
+        response: String::new(),
     });
     let draft = store.create_draft(owner(&principal), content, key).await.map_err(store_failed)?;
     let Draft { id, created_at, updated_at, .. } = draft;

@@ -84,7 +84,7 @@ pub(crate) async fn open(
         ide: ide.map(|ide| ide.id.to_owned()),
         local,
         ssh,
-        not_yet: ide.filter(|ide| ide.has_remote).map(not_yet).into_iter().collect(),
+        not_yet: ide.filter(|ide| ide.needs_port_forwarding).map(not_yet).into_iter().collect(),
         notes,
     }))
 }

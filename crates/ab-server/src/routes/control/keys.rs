@@ -55,7 +55,7 @@ pub(crate) async fn create(
     let id = ApiKeyId::generate();
     let api_key = ApiKey { id, name, created_at: Time::now(), revoked_at: None };
     store.create_api_key(api_key.clone(), &secret).await.map_err(|error| match error {
-        StoreError::Exists => {
+        StoreError::AlreadyExists => {
             let detail =
                 format!("there is a key with the name {:?}: revoke it first", api_key.name);
             Problem::new(ProblemKind::Conflict, detail).coded("key_name_taken")

@@ -113,7 +113,7 @@ pub(super) async fn running(
     }
     let session = found(&surface.control, id).await?;
     if session.status.is_terminal() {
-        return Err(of_session(id, ControlPlaneError::Ended(session.status)));
+        return Err(of_session(id, ControlPlaneError::SessionEnded(session.status)));
     }
     let detail =
         format!("the agent of the session is not running: the session is {}", session.status);

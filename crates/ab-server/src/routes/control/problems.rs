@@ -51,29 +51,29 @@ fn general(error: ControlPlaneError) -> Problem {
     let detail = error.to_string();
     match error {
         ControlPlaneError::NotFound => Problem::new(ProblemKind::NotFound, detail),
-        ControlPlaneError::Refused(violations) => violated(&violations),
-        ControlPlaneError::Ended(_) => {
+        ControlPlaneError::InvalidTask(violations) => violated(&violations),
+        ControlPlaneError::SessionEnded(_) => {
             Problem::new(ProblemKind::Gone, detail).coded("session_ended")
         }
-        ControlPlaneError::Illegal(_) => {
+        ControlPlaneError::IllegalInput(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("illegal_transition")
         }
-        ControlPlaneError::NotEnded(_) => {
+        ControlPlaneError::SessionNotEnded(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("session_not_ended")
         }
         ControlPlaneError::WorkspaceGone(_) => {
             Problem::new(ProblemKind::Gone, detail).coded("workspace_gone")
         }
-        ControlPlaneError::NoPrompt(_) => {
+        ControlPlaneError::PromptNotFound(_) => {
             Problem::new(ProblemKind::NotFound, detail).coded("prompt_not_found")
         }
-        ControlPlaneError::TaskPrompt => {
+        ControlPlaneError::TaskPromptNotChangeable => {
             Problem::new(ProblemKind::Conflict, detail).coded("task_prompt")
         }
         ControlPlaneError::QueueFull { .. } => {
             Problem::new(ProblemKind::Conflict, detail).coded("queue_full")
         }
-        ControlPlaneError::Store(StoreError::NotQueued(status)) => {
+        ControlPlaneError::Store(StoreError::PromptNotQueued(status)) => {
             Problem::new(ProblemKind::Conflict, detail)
                 .coded("prompt_not_queued")
                 .with_member("status", status.as_str())
@@ -85,18 +85,18 @@ fn general(error: ControlPlaneError) -> Problem {
             Problem::new(ProblemKind::NoSpace, detail).coded("disk_limit")
         }
         ControlPlaneError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
-        ControlPlaneError::Store(StoreError::KeyReused) => {
+        ControlPlaneError::Store(StoreError::IdempotencyKeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
         }
-        ControlPlaneError::Store(StoreError::Decided(approval)) => {
+        ControlPlaneError::Store(StoreError::AlreadyDecided(approval)) => {
             Problem::new(ProblemKind::Conflict, detail)
                 .coded("approval_decided")
                 .with_member("status", approval.status.as_str())
         }
-        ControlPlaneError::Store(StoreError::Incomplete(_)) => {
+        ControlPlaneError::Store(StoreError::SubjectNotFullyShown(_)) => {
             Problem::new(ProblemKind::Conflict, detail).coded("approval_incomplete")
         }
-        ControlPlaneError::Store(StoreError::Grant(_)) => {
+        ControlPlaneError::Store(StoreError::UseDecision(_)) => {
             Problem::new(ProblemKind::Conflict, detail).coded("grant_refused")
         }
         ControlPlaneError::Store(StoreError::DigestReused(id)) => {

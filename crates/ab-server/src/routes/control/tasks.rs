@@ -68,9 +68,9 @@ pub(crate) async fn create(
             surface.count_task(&principal, task.project_id.as_deref(), key.as_ref()).await?;
             let created = surface.control.create_sessions(task.clone(), key).await;
             created.map_err(|error| match error {
-                ControlPlaneError::Store(StoreError::Upload(UploadRefusal::NotUsable(id))) => {
-                    violated(&uploads::taken(&task, id))
-                }
+                ControlPlaneError::Store(StoreError::UploadRefused(UploadRefusal::NotUsable(
+                    id,
+                ))) => violated(&uploads::taken(&task, id)),
                 error => of_task(error),
             })?
         }

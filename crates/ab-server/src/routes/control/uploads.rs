@@ -66,7 +66,7 @@ pub(crate) async fn create(
         scope: key.scope,
         key: key.key,
         request: key.request,
-        answer: String::new(),
+        response: String::new(),
     });
     let store = surface.control.store();
     let owner = principal.id().to_owned();
@@ -200,7 +200,7 @@ pub(crate) async fn replace(
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
     admitted(surface, principal, id, &signature).await?;
-    receive(surface, id, UploadStart::Whole, request).await
+    receive(surface, id, UploadStart::FromBeginning, request).await
 }
 
 /// Send the next piece of the content
@@ -392,10 +392,10 @@ async fn receive(
     let mut body = request.into_body().into_data_stream();
     let lost = loop {
         let silent = || {
-            let silence = limits.silence.as_secs();
+            let silence = limits.idle_timeout.as_secs();
             (ProblemKind::RequestTimeout, format!("no content arrived for {silence} s"))
         };
-        match timeout(limits.silence, body.next()).await {
+        match timeout(limits.idle_timeout, body.next()).await {
             Ok(Some(Ok(piece))) => writer.write(&piece).await.map_err(of_this)?,
             Ok(Some(Err(error))) => {
                 break Some((ProblemKind::Invalid, format!("the content ended early: {error}")));
@@ -445,34 +445,34 @@ fn of_upload(id: UploadId, error: StoreError) -> Problem {
 }
 
 fn failed(error: StoreError) -> Problem {
-    let StoreError::Upload(refusal) = &error else { return store_failed(error) };
+    let StoreError::UploadRefused(refusal) = &error else { return store_failed(error) };
     let detail = refusal.to_string();
     let problem = |kind, code| Problem::new(kind, detail.clone()).coded(code);
     match refusal {
-        UploadRefusal::TooMany { .. } => problem(ProblemKind::NoSpace, "uploads_full"),
+        UploadRefusal::TooManyUploads { .. } => problem(ProblemKind::NoSpace, "uploads_full"),
         UploadRefusal::TotalTooLarge { .. } => {
             named(problem(ProblemKind::NoSpace, "uploads_full"), "size", &detail)
         }
-        UploadRefusal::Busy => problem(ProblemKind::Conflict, "upload_busy"),
+        UploadRefusal::BeingWritten => problem(ProblemKind::Conflict, "upload_busy"),
         UploadRefusal::Complete => problem(ProblemKind::Conflict, "upload_complete"),
         UploadRefusal::Used | UploadRefusal::NotUsable(_) => {
             problem(ProblemKind::Conflict, "upload_used")
         }
-        UploadRefusal::Offset { expected } => {
+        UploadRefusal::WrongOffset { expected } => {
             let refused = problem(ProblemKind::Conflict, "upload_offset");
             named(refused, "upload-offset", &detail).with_member("offset", *expected)
         }
         UploadRefusal::TooLong { .. } => {
             named(problem(ProblemKind::TooLarge, "upload_too_long"), "size", &detail)
         }
-        UploadRefusal::Digest { .. } => {
+        UploadRefusal::DigestMismatch { .. } => {
             named(problem(ProblemKind::Unprocessable, "digest_mismatch"), "digest", &detail)
         }
-        UploadRefusal::Archive { .. } => {
+        UploadRefusal::InvalidArchive { .. } => {
             named(problem(ProblemKind::Unprocessable, "invalid_archive"), "content", &detail)
         }
         UploadRefusal::NoSpace => problem(ProblemKind::NoSpace, "no_space"),
-        UploadRefusal::File { .. } => {
+        UploadRefusal::FileError { .. } => {
             tracing::error!(%error, "the file of an upload failed");
             let detail = "the file of the upload failed; the log of the server says why";
             Problem::new(ProblemKind::Internal, detail)

@@ -202,7 +202,7 @@ pub(crate) async fn install(
         source,
         version: artifact.version,
     };
-    Ok(Json(Installed { already_installed: artifact.was_there, artifacts: vec![listed] }))
+    Ok(Json(Installed { already_installed: artifact.already_installed, artifacts: vec![listed] }))
 }
 
 impl InstallRequest {

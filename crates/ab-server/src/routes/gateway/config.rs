@@ -106,7 +106,7 @@ impl<'a> ConfigFile<'a> {
     }
 
     async fn load(&self) -> Result<(Map<String, Value>, Option<FileVersion>), Problem> {
-        let options = ReadOptions { limit: MAX_CONFIG_FILE_BYTES, ..ReadOptions::default() };
+        let options = ReadOptions { max_bytes: MAX_CONFIG_FILE_BYTES, ..ReadOptions::default() };
         let content = match self.files.backend.read_with(&self.path, options).await {
             Ok(content) => content,
             Err(error)

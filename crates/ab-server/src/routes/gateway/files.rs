@@ -113,8 +113,8 @@ pub(crate) fn failed(error: Error) -> Problem {
         | ErrorKind::Invalid
         | ErrorKind::SpecialFile
         | ErrorKind::LinkLoop
-        | ErrorKind::NoMatch
-        | ErrorKind::Ambiguous => ProblemKind::Invalid,
+        | ErrorKind::TextNotFound
+        | ErrorKind::TextNotUnique => ProblemKind::Invalid,
         ErrorKind::Io => ProblemKind::BadGateway,
         other => other.into(),
     };

@@ -182,7 +182,7 @@ impl FromRequestParts<HttpApp> for SpaceFiles {
             Some(principal) => NarrowOptions::for_actor(principal),
             None => NarrowOptions::default(),
         };
-        let narrow = NarrowOptions { path_style: PathStrictness::Strict, ..narrow };
+        let narrow = NarrowOptions { path_strictness: PathStrictness::Strict, ..narrow };
         Ok(Self { backend: workspace.backend().narrow(narrow)?, path, request_id })
     }
 }
@@ -190,7 +190,8 @@ impl FromRequestParts<HttpApp> for SpaceFiles {
 impl SpaceFiles {
     async fn listed(&self, directory: &str, query: &ListQuery) -> Result<Response, Problem> {
         let depth = if query.recursive == Some(true) { usize::MAX } else { 1 };
-        let options = ListOptions { depth, limit: MAX_ENTRIES, ..ListOptions::default() };
+        let options =
+            ListOptions { max_depth: depth, max_entries: MAX_ENTRIES, ..ListOptions::default() };
         let listing = self.backend.list(directory, options).await;
         let listing = listing.map_err(|error| of_file(&error, "read_error"))?;
         let files: Vec<SpaceFile> = listing

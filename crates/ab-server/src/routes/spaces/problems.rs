@@ -31,10 +31,10 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
             let detail = format!("the run has ended: it is {}", status.as_str());
             Problem::new(ProblemKind::Conflict, detail).coded("run_already_completed")
         }
-        SpacesError::NotWaiting(why) => {
+        SpacesError::RunNotWaitingForApproval(why) => {
             Problem::new(ProblemKind::Conflict, why).coded("resume_error")
         }
-        SpacesError::BadSource(why) => {
+        SpacesError::InvalidCopySource(why) => {
             let (pointer, message) = ("/copyOf".to_owned(), why);
             invalid(&InvalidMessage { issues: vec![ValidationIssue { pointer, message }] })
         }
@@ -42,16 +42,16 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
             let detail = "too many runs of this space wait for their turn";
             Problem::new(ProblemKind::TooManyRequests, detail).coded("quota_exceeded")
         }
-        SpacesError::Closing => {
+        SpacesError::ShuttingDown => {
             Problem::new(ProblemKind::Unavailable, "the server is shutting down")
         }
         SpacesError::Workspace(error) => {
             Problem::new(ProblemKind::Unavailable, error.to_string()).coded("space_not_ready")
         }
-        SpacesError::Store(error @ StoreError::Incomplete(_)) => {
+        SpacesError::Store(error @ StoreError::SubjectNotFullyShown(_)) => {
             Problem::new(ProblemKind::Conflict, error.to_string()).coded("approval_incomplete")
         }
-        SpacesError::Store(StoreError::KeyReused) => {
+        SpacesError::Store(StoreError::IdempotencyKeyReused) => {
             let detail = "the Idempotency-Key was used for a different request";
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
         }
@@ -80,8 +80,8 @@ pub(crate) fn of_file(error: &Error, fallback: &'static str) -> Problem {
     let problem = Problem::new(ProblemKind::from(error.kind()), error.to_string());
     match error.kind() {
         ErrorKind::NotFound => problem.coded("file_not_found"),
-        ErrorKind::Denied => problem.coded("policy_denied"),
-        ErrorKind::InvalidPath | ErrorKind::Escape => problem.coded("path_invalid"),
+        ErrorKind::DeniedByPolicy => problem.coded("policy_denied"),
+        ErrorKind::InvalidPath | ErrorKind::PathEscape => problem.coded("path_invalid"),
         _ => problem.coded(fallback),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let surface = app.spaces()?;
     let request = SpaceRequest::parse(&body).map_err(|error| invalid(&error))?;
-    if request.copy_of.is_some() && Locality::of(peer.0, &headers) == Locality::Elsewhere {
+    if request.copy_from.is_some() && Locality::of(peer.0, &headers) == Locality::Elsewhere {
         let detail = "only callers on the machine of the server may name a directory of it";
         return Err(Problem::new(ProblemKind::Unprocessable, detail).coded("validation_error"));
     }

@@ -62,7 +62,7 @@ impl ReferenceWorkspace {
         let ByteRange { start, length } =
             options.range.unwrap_or(ByteRange { start: 0, length: u64::MAX });
         let wanted = cut(self.bytes(file), start, length as usize);
-        if wanted.len() as u64 > options.limit {
+        if wanted.len() as u64 > options.max_bytes {
             return Err(place.refuse(ErrorKind::TooLarge));
         }
         Ok((wanted, file))

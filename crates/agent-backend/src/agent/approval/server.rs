@@ -67,7 +67,7 @@ impl ServerApprover {
             let approval = self.reaching(|| self.client.request_approval(&question)).await?;
             let id = approval.id;
             let Some(decided) = self.decided(approval, until).await? else {
-                return Ok(ApprovalAnswer::Later(ab_core::ApprovalId::new(id.to_string())));
+                return Ok(ApprovalAnswer::Pending(ab_core::ApprovalId::new(id.to_string())));
             };
             if decided.status == ApprovalStatus::Expired {
                 return Ok(answer_of(&decided));

@@ -10,7 +10,9 @@ use ab_api::SessionId;
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
 use ab_host::MissingRootPolicy;
 use ab_host::child_program::ChildProcess;
-use ab_host::child_program::shared::{ProgramLock, ProgramUse, StartedProgram};
+use ab_host::child_program::shared::{
+    SharedProgramHandle, SharedProgramLock, StartedSharedProgram,
+};
 use ab_local::LocalWorkspaceConfig;
 use ab_remote::client::{HostKeyCheck, SecretText};
 use async_trait::async_trait;
@@ -132,7 +134,7 @@ impl ExternalSandbox for DaemonSandbox {
     async fn start(&self) -> Result<()> {
         let slot = self.sandboxes.slot(&self.session);
         let mut running = slot.lock().await;
-        if running.as_ref().is_some_and(|daemon| daemon.held.is_running()) {
+        if running.as_ref().is_some_and(|daemon| daemon.program_use.is_running()) {
             return Ok(());
         }
         // Stop using the old daemon first, so that the new one does not have to wait for its end.
@@ -168,10 +170,10 @@ impl ExternalSandbox for DaemonSandbox {
 impl DaemonSandbox {
     /// Takes the lock that is needed to start or join the daemon. Other processes with the same
     /// session may hold it.
-    async fn lock(&self) -> Result<ProgramLock> {
+    async fn lock(&self) -> Result<SharedProgramLock> {
         let start = Instant::now();
         loop {
-            if let Some(lock) = ProgramLock::try_take(&self.directory)? {
+            if let Some(lock) = SharedProgramLock::try_acquire(&self.directory)? {
                 return Ok(lock);
             }
             if start.elapsed() >= LOCK_TIMEOUT {
@@ -189,7 +191,7 @@ impl DaemonSandbox {
 /// A daemon that has reported its address. It ends when no process uses it.
 #[derive(Debug)]
 struct RunningDaemon {
-    held: ProgramUse,
+    program_use: SharedProgramHandle,
     config: RemoteConfig,
     /// Set if this process has started the daemon.
     _started: Option<Started>,
@@ -207,21 +209,21 @@ struct Started {
 impl RunningDaemon {
     /// Joins a daemon that another process has started. `None` if no daemon runs, or if it is about
     /// to end.
-    async fn join(lock: &ProgramLock) -> Result<Option<RunningDaemon>> {
-        let Some((held, record)) = lock.join()? else { return Ok(None) };
+    async fn join(lock: &SharedProgramLock) -> Result<Option<RunningDaemon>> {
+        let Some((program_use, record)) = lock.join_running()? else { return Ok(None) };
         let record: Value = serde_json::from_str(&record).unwrap_or_default();
         let Ok(config) = config(&record, record["token"].as_str().unwrap_or_default()) else {
             return Ok(None);
         };
         let reached = async { crate::remote_with(config.clone())?.connect().await };
         match timeout(START_TIMEOUT, reached).await {
-            Ok(Ok(())) => Ok(Some(RunningDaemon { held, config, _started: None })),
+            Ok(Ok(())) => Ok(Some(RunningDaemon { program_use, config, _started: None })),
             _ => Ok(None),
         }
     }
 
     async fn start(
-        lock: &ProgramLock,
+        lock: &SharedProgramLock,
         sandboxes: &DaemonSandboxProvider,
         directory: &Path,
         home: &str,
@@ -242,7 +244,7 @@ impl RunningDaemon {
         arguments.push(home.into());
         arguments.extend([OsString::from("--ssh-host-key"), directory.join("host_key").into()]);
         arguments.extend(sandboxes.arguments.iter().cloned());
-        let StartedProgram { mut process, log, mut held } =
+        let StartedSharedProgram { mut process, log, mut program_use } =
             lock.start(&sandboxes.program, &arguments)?;
         // Each id has 80 random bits.
         let token = format!("{}{}", SessionId::generate(), SessionId::generate());
@@ -250,7 +252,7 @@ impl RunningDaemon {
             let message = format!("cannot send the token to the daemon: {error}");
             Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
         };
-        held.send(&format!("{token}\n")).map_err(fails)?;
+        program_use.send(&format!("{token}\n")).map_err(fails)?;
         let mut lines = BufReader::new(log).lines();
         let notice = timeout(START_TIMEOUT, notice(&mut lines)).await;
         let notice = match notice {
@@ -269,11 +271,11 @@ impl RunningDaemon {
         let config = config(&notice, &token)?;
         let record =
             json!({ "url": notice["url"], "host_key": notice["host_key"], "token": token });
-        lock.leave_record(&record.to_string())?;
+        lock.write_record(&record.to_string())?;
         let reading =
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let started = Started { _process: process, reading };
-        Ok(RunningDaemon { held, config, _started: Some(started) })
+        Ok(RunningDaemon { program_use, config, _started: Some(started) })
     }
 }
 

@@ -103,7 +103,7 @@ impl Search<'_> {
     async fn place(&mut self, place: &str, missing: Missing) {
         let options = ListOptions {
             detail: EntryDetailLevel::Kind,
-            limit: MAX_ENTRIES,
+            max_entries: MAX_ENTRIES,
             ..ListOptions::default()
         };
         let listing = match self.backend.list(place, options).await {

@@ -99,11 +99,11 @@ impl<'p> Printer<'p> {
         match found {
             SearchMatch::Name(entry) => terminal.line(&shown_path(&entry.path, terminal)),
             SearchMatch::File { path } => terminal.line(&shown_path(path, terminal)),
-            SearchMatch::Count { path, lines } => {
+            SearchMatch::Count { path, matching_lines: lines } => {
                 let path = shown_path(path, terminal);
                 terminal.line(&format!("{path}:{}", shown_number(lines, terminal)))
             }
-            SearchMatch::Line { path, line, text, cut, role } => {
+            SearchMatch::Line { path, line_number: line, text, full_line_bytes: cut, role } => {
                 self.separate(path, *line, terminal)?;
                 let text = self.shown_text(text, *cut, *role, terminal);
                 let number = shown_number(line, terminal);

@@ -33,8 +33,13 @@ pub(super) async fn carry(
     wall: Option<Duration>,
     destroyed: impl Future<Output = ()>,
 ) {
-    let DriverProcessChannels { output, stdin, control, exit: ending, dropped: mut resources } =
-        feed;
+    let DriverProcessChannels {
+        output,
+        stdin,
+        control,
+        exit: ending,
+        process_dropped: mut resources,
+    } = feed;
     let Some(half) = running.half.take() else { return };
     let (session, output_buffer) = (running.session.clone(), running.output_buffer.clone());
     let (Identity { group, process }, terminal) = (running.identity, running.terminal);
@@ -44,9 +49,9 @@ pub(super) async fn carry(
     let living = async {
         let mut ears = pin!(listen(&mut running, arrived));
         match wall {
-            None => (ears.await, ExitCause::Itself),
+            None => (ears.await, ExitCause::Exited),
             Some(wall) => match timeout(wall, &mut ears).await {
-                Ok(heard) => (heard, ExitCause::Itself),
+                Ok(heard) => (heard, ExitCause::Exited),
                 Err(_) => {
                     own_command::end_group(&session, group).await;
                     (timeout(GRACE, ears).await.unwrap_or_default(), ExitCause::Timeout)
@@ -65,7 +70,7 @@ pub(super) async fn carry(
     };
     match lived {
         Some((heard, cause)) => {
-            if heard.code.is_none() && cause == ExitCause::Itself {
+            if heard.code.is_none() && cause == ExitCause::Exited {
                 // The shell code around the command was killed, so it has not killed the rest of
                 // the process group.
                 own_command::end_group(&session, group).await;
@@ -90,7 +95,8 @@ pub(super) async fn carry(
             }
         }
         None => {
-            ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
+            ending
+                .send(ProcessExit { cause: ExitCause::DroppedByCaller, ..ProcessExit::default() });
             own_command::end_group(&session, group).await;
         }
     }
@@ -122,7 +128,7 @@ impl Heard {
             let stderr_tail = "ended: nobody read its output, and there is room for 64 MiB";
             return Some(ProcessExit {
                 signal: Some(KILL),
-                cause: ExitCause::Dropped,
+                cause: ExitCause::DroppedByCaller,
                 stderr_tail: stderr_tail.to_owned(),
                 ..exit
             });
@@ -166,7 +172,8 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChun
                         OutputChannel::Stderr => &mut heard.stderr,
                     };
                     keep_tail(tail, &bytes);
-                    let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
+                    let piece =
+                        OutputChunk { offset: sequence, channel, bytes, lost_bytes_before: 0 };
                     sequence = piece.next_offset();
                     let _ = arrived.send(piece);
                 }
