@@ -502,7 +502,7 @@ impl ServeClient {
         if head.status.is_success() {
             return Ok(WholeAnswer { body });
         }
-        Err(problem::error(&self.name, head.status, &head.headers, &body))
+        Err(problem::error(&self.name, path, head.status, &head.headers, &body))
     }
 
     /// Sends a request and returns the head of its answer.
