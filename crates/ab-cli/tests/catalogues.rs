@@ -82,7 +82,7 @@ fn sessions_are_listed_by_label_project_agent_and_repository() {
     let shown = client(&stage, &["session", "get", &first]).text();
     assert!(shown.contains("labels      team=a"), "{shown}");
     let wrong = client(&stage, &["session", "list", "--label", "team"]);
-    assert!(wrong.code != 0 && wrong.err.contains("name=value"), "{}", wrong.err);
+    assert!(wrong.code != 0 && wrong.err.contains("must be NAME=VALUE"), "{}", wrong.err);
     let value: Value = client(&stage, &["session", "list", "--json", "--label", "team=a"]).value();
     assert_eq!(value["items"][0]["labels"]["team"], "a");
 }

@@ -20,7 +20,7 @@ const MAX_OUTPUT: usize = 64 * 1024;
 /// from the file name.
 pub(super) async fn pack(directory: &Path, archive: &Path) -> Result<(), Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive);
-    made.map_err(|error| Failure::input(format!("make {}", archive.display()), error))?;
+    made.map_err(|error| Failure::input(format!("create {}", archive.display()), error))?;
     // The posix format keeps file times in full precision, because git compares them with its
     // index.
     tar(directory, &["--create", "--auto-compress", "--format=posix", "--file"], archive, &["."])
@@ -58,6 +58,6 @@ async fn tar(
         return Ok(());
     }
     let why = output.stderr.lines().next().unwrap_or("it gave no reason");
-    let message = format!("tar failed on {}: {why}", archive.display());
+    let message = format!("cannot pack or unpack {}: {why}", archive.display());
     Err(Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, message).into())
 }

@@ -29,7 +29,7 @@ certificates that the system trusts apply, or those of the PEM file in SSL_CERT_
 /// How long a daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connect ssh to a daemon, as its ProxyCommand
+/// Connect ssh to a daemon: a ProxyCommand for ssh and sftp
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SshProxy {

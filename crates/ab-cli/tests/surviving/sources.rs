@@ -27,8 +27,8 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
     fs::create_dir(at("taken").join("below")).unwrap();
     let server = fixture.start(&[]);
     for (source, says) in [
-        (at("missing"), "No such file"),
-        (at("empty"), "is empty"),
+        (at("missing"), "no such file"),
+        (at("empty"), "has no commit"),
         (at("taken").join("below"), "is not the top directory"),
         (fixture.stage.path("README.md"), "not a directory"),
         (fixture.data(), "overlap"),
