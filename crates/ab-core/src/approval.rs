@@ -131,7 +131,7 @@ impl ApprovalRequest {
     }
 }
 
-/// The answer to a question.
+/// The answer of a person to a question, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalAnswer {
     /// This principal approved the call. The approval is valid only for this call.

@@ -57,14 +57,14 @@ pub struct Backend {
     actor: Actor,
     life: Arc<Life>,
     /// The guards of this handle and of the handles from which it was derived. They are notified of
-    /// refused paths, which never become calls.
+    /// paths that the parser refuses, for which no call is made.
     guards: Arc<[Arc<dyn Guard>]>,
     /// The driver, if it is a tree of mounts. A further mount is then added to this tree.
     mounts: Option<Arc<Mounts>>,
     recipe: Option<WorkspaceLocator>,
 }
 
-/// What is bound to a handle when it is created.
+/// The actor, the guards and the locator of a new handle.
 #[derive(Clone, Debug, Default)]
 pub struct BackendOptions {
     pub actor: Actor,
@@ -88,7 +88,7 @@ impl Backend {
         Self::with_options(Arc::new(driver), BackendOptions::default())
     }
 
-    /// Creates a handle with options. Layers are stacked only in this function.
+    /// Creates a handle whose calls pass the guards in `options` before they reach the driver.
     pub fn with_options(driver: Arc<dyn Driver>, options: BackendOptions) -> Self {
         let rules = driver
             .info()
@@ -103,9 +103,9 @@ impl Backend {
         Self { stack, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
     }
 
-    /// The same handle, with permission to use the names that are reserved for views and for
-    /// temporary files. Used by views on another machine that access this workspace over a
-    /// connection.
+    /// Returns a handle on the same workspace that accepts the file names that are reserved for
+    /// views and for temporary files. Used if a view on another machine accesses this workspace
+    /// over a connection.
     pub fn with_reserved_names_allowed(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
@@ -341,8 +341,8 @@ impl Backend {
         self.driver().connect().await
     }
 
-    /// Returns whether a call that failed with a [ticket](Error::lost_call_id) took effect.
-    /// Connects first if necessary.
+    /// Returns whether a call took effect whose answer was lost. The id comes from the error of
+    /// that call ([`Error::lost_call_id`]). Connects first if necessary.
     pub async fn query_lost_call(&self, id: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
         self.driver().query_lost_call(id).await
@@ -396,7 +396,7 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// An open file that stops working when its handle is destroyed.
+/// An open file that stops working when its backend or scope is destroyed.
 #[derive(Debug)]
 struct LivingFile {
     inner: Box<dyn File>,
@@ -437,7 +437,7 @@ impl File for LivingFile {
     }
 }
 
-/// Bytes to write, converted from several types.
+/// The bytes of a write. Texts and byte arrays of several types convert to it.
 #[derive(Clone, Debug, Default)]
 pub struct WriteContent(pub Bytes);
 

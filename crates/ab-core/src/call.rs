@@ -10,7 +10,7 @@ use crate::path::WsPath;
 use crate::principal::{Principal, PrincipalKind};
 use crate::process::{ExecRequest, ProcessExit};
 
-/// The operation of a call.
+/// What a call does, such as reading a file or starting a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Stat,
@@ -151,7 +151,7 @@ impl Actor {
         &self.0.principal
     }
 
-    /// The text of the principal, for journals and messages.
+    /// The principal as text, for journals and messages.
     pub fn as_str(&self) -> &str {
         &self.0.name
     }

@@ -24,6 +24,6 @@ pub struct CommandLineCheckContext<'a> {
     pub readable: &'a [&'a str],
 }
 
-/// Fails if a word of the line leads outside, or if the line cannot be parsed. The result depends
-/// only on the arguments, so it can be cached.
+/// Fails if a word of the command line names a path outside of the root, or if the line cannot be
+/// parsed. The result depends only on the arguments, so it can be cached.
 pub type CommandLineCheck = fn(&str, &CommandLineCheckContext<'_>) -> Result<()>;

@@ -33,7 +33,7 @@ pub enum CompareDetailLevel {
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
     pub detail: CompareDetailLevel,
-    /// Maximum number of entries in each directory.
+    /// Maximum number of entries of each of the two compared trees.
     pub max_entries: usize,
     /// Maximum number of bytes of all diffs together.
     pub max_diff_bytes: usize,
@@ -94,7 +94,7 @@ pub struct TreeComparison<'b> {
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
     depth: CompareDetailLevel,
-    /// The number of bytes that further diffs may have.
+    /// The number of bytes that the diffs of the remaining files may have.
     room: usize,
     pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,

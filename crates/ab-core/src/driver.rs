@@ -26,9 +26,10 @@ use crate::status::StatusPublisher;
 /// Provides access to a workspace. Drivers implement this trait, and callers use a
 /// [`Backend`](crate::Backend).
 ///
-/// The driver enforces the [scope root](WsPath::innermost_scope_root) of a path: links on the way
-/// must not lead out of it. The driver also enforces the [rules](WsPath::has_access_rules) of a
-/// path. These apply to the places to which links lead, not to names.
+/// If a path has a [scope root](WsPath::innermost_scope_root), which is a directory that links must
+/// not lead out of, the driver enforces this. The driver also enforces the [access
+/// rules](WsPath::has_access_rules) of a path, which hide files or make them read-only. It applies
+/// them to the file that is reached after links are resolved, not to the name of a link.
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Describes the file or directory at `path`.
@@ -149,7 +150,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `restricted::kept_files_do_not_change`: attributes of protected files do not change
     async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat>;
 
-    /// The target of a symbolic link, as it was written.
+    /// Returns the target of a symbolic link, unchanged.
     ///
     /// # Behaviour
     /// - `links::text_is_kept`: the target is returned unchanged
@@ -220,7 +221,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         options: RenameOptions,
     ) -> Result<RenameOutcome>;
 
-    /// The disk space of the workspace.
+    /// Returns the total and the available disk space of the workspace.
     ///
     /// # Behaviour
     /// - `stat::space_adds_up`: the available space is at most the total
@@ -242,8 +243,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   outside, or is dangling, does not
     /// - `exec::output_is_exact`: every byte arrives, in pieces of any size
     /// - `exec::channels_are_told_apart`: standard error is separate from standard output
-    /// - `exec::merged_output_keeps_its_order`: with merged output both arrive on standard output,
-    ///   in the order in which they were written
+    /// - `exec::merged_output_keeps_its_order`: with merged output, standard error also arrives on
+    ///   standard output, in the order in which both were written
     /// - `exec::failure_has_code_and_words`: a non-zero exit status is `EXEC_FAILED`, with the code
     ///   and the output
     /// - `exec::codes_are_passed_on`: `exec_allowing_failure` returns every exit status as a value
@@ -282,17 +283,17 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `held::terminals_pass_signals_on`: signals reach a command on a terminal like any other
     async fn exec(&self, request: ExecRequest) -> Result<Process>;
 
-    /// The detached processes.
+    /// Lists the detached processes: those that continue after their caller has dropped them.
     ///
     /// # Behaviour
     /// - `exec::needs_the_capability`: a driver that cannot run commands is `Unsupported`
     /// - `detached::are_listed`: running and ended processes are in the table
-    /// - `detached::scopes_see_their_own`: a scope sees only its own processes; a wider handle sees
-    ///   more
+    /// - `detached::scopes_see_their_own`: a scope lists only the processes that were started in
+    ///   it; a handle on a parent directory lists these too
     /// - `detached::destroy_ends_them`: destroying a backend ends its processes; destroying a scope
     ///   does not
-    /// - `detached::they_stay_until_ended`: a process runs without a holder, and every holder can
-    ///   end it
+    /// - `detached::they_stay_until_ended`: a process continues after its caller has dropped it,
+    ///   and every caller that attaches to it can end it
     /// - `detached::nobody_has_to_read`: a detached process does not wait for a reader
     async fn processes(&self) -> Result<Vec<ProcessInfo>>;
 
@@ -305,22 +306,25 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `detached::leaving_loses_nothing`: a reader that leaves and returns gets everything, and
     ///   so does a second reader
     /// - `detached::loss_is_told`: bytes beyond the limit are dropped and counted
-    /// - `detached::input_is_shared`: input of several holders arrives; only `CloseStdin` ends it
+    /// - `detached::input_is_shared`: input from several attached callers arrives; only
+    ///   `CloseStdin` closes standard input
     async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process>;
 
-    /// The kind and the capabilities of this driver.
+    /// Returns the kind, the root and the capabilities of this driver.
     ///
     /// # Behaviour
     /// - `status::info_is_honest`: kind and capabilities agree with the results of calls
     fn info(&self) -> BackendInfo;
 
-    /// The policy that is in force for commands. The first call may run test commands to find out.
+    /// Returns the policy that is in force for commands. The first call may run test commands to
+    /// find out what the host supports.
     ///
     /// # Behaviour
-    /// - `exec::says_what_is_in_force`: every control says what was requested and what enforces it
+    /// - `exec::says_what_is_in_force`: for every control, the policy says what was requested and
+    ///   what enforces it
     async fn effective_policy(&self) -> Result<EffectivePolicy>;
 
-    /// The publisher of the connection status.
+    /// Returns the object that stores the connection status of this driver and reports its changes.
     ///
     /// # Behaviour
     /// - `status::starts_connected`: a workspace without a connection is connected from the start
@@ -333,7 +337,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   transition
     async fn connect(&self) -> Result<()>;
 
-    /// The effect of a call whose answer was lost; see
+    /// Returns whether a call took effect whose answer was lost because the connection broke; see
     /// [`Error::lost_call_id`](crate::Error::lost_call_id).
     ///
     /// # Behaviour
@@ -462,6 +466,6 @@ pub struct Capabilities {
     pub jail: bool,
     /// Readers never see a partially written file.
     pub atomic_write: bool,
-    /// Errors have exactly the kinds that this contract specifies.
+    /// Errors have exactly the kinds that [`Driver`] and [`File`] specify.
     pub exact_kinds: bool,
 }

@@ -6,8 +6,8 @@
 //! - A line break in the text to replace matches both `\n` and `\r\n`, so a caller need not know
 //!   the line ends of a file to edit it. Bytes outside the match do not change.
 //! - Line breaks of the new text become `\r\n` if most lines of the file end in `\r\n`, and `\n` if
-//!   no line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`, and
-//!   in a file without line breaks, they are not changed.
+//!   no line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`,
+//!   and in a file without line breaks, they are not changed.
 
 mod diff;
 mod find;
@@ -30,7 +30,7 @@ const QUOTED: usize = 120;
 /// Maximum number of line numbers that an error message lists.
 const PLACES: usize = 5;
 
-/// One replacement.
+/// Replaces a text in a file by another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub old: String,

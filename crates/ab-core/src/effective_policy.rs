@@ -145,7 +145,7 @@ impl EnforcedControls {
     }
 }
 
-/// What a control is about.
+/// What a control restricts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyControlKind {
     /// Files outside the workspace.
@@ -250,7 +250,7 @@ impl PolicyControlStrength {
     }
 }
 
-/// One control of the policy.
+/// One control of the policy, such as the isolation of files or a memory limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicyControl {
     pub kind: PolicyControlKind,

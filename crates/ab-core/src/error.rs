@@ -227,7 +227,7 @@ pub enum ErrorCause {
     NotTls,
     /// The peer does not speak the WebSocket protocol.
     NotWebSocket,
-    /// The connection ended before the WebSocket was open.
+    /// The connection ended before the WebSocket handshake was complete.
     HandshakeCut,
     /// The SSH handshake with the program at the other end failed.
     NoSshHandshake,
@@ -265,8 +265,9 @@ struct Parts {
 }
 
 impl Error {
-    /// Creates an error whose code is not determined by a file operation. The message may contain
-    /// the text of a system error: its number is removed, which tells a reader nothing.
+    /// Creates an error with this code. For an operation on a path, see
+    /// [`for_path`](Self::for_path). The message may contain the text of a system error. The number
+    /// of that error is removed, because it tells a reader nothing.
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
@@ -304,7 +305,7 @@ impl Error {
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
-    /// The error if the driver does not support this operation.
+    /// The error if the driver does not support the operation of `verb`.
     pub fn for_unsupported_verb(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
         Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
@@ -383,8 +384,8 @@ impl Error {
         self
     }
 
-    /// Sets what is known about the effect of a call whose answer was lost, and the id with which
-    /// the caller can ask for more.
+    /// Sets what is known about the effect of a call whose answer was lost. With `id` the caller
+    /// can ask for the effect later.
     pub fn with_lost_call_effect(mut self, effect: LostCallEffect, id: Option<LostCallId>) -> Self {
         self.0.fate = Some((effect, id));
         self
@@ -444,7 +445,8 @@ impl Error {
         self.0.approval.as_ref()
     }
 
-    /// The effect of the call, if its answer was lost with the connection.
+    /// What is known about the effect of the call, if the connection broke before its answer
+    /// arrived. Otherwise `None`.
     pub fn lost_call_effect(&self) -> Option<LostCallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
@@ -476,7 +478,7 @@ impl Error {
     }
 }
 
-/// The published code of a file operation that failed with `kind`.
+/// The published code for an operation on a file that failed with `kind`.
 fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Escape => ErrorCode::PathEscapeAttempt,

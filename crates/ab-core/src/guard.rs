@@ -18,7 +18,8 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// Called before a file that was opened by `call` grows to `size` bytes.
     fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
-    /// Called for a path that was refused before it became a call. A guard can only record it.
+    /// Called for a path that the parser refused, so that there is no call. A guard can only record
+    /// it.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
     /// The control that this guard enforces, for [`EffectivePolicy`](crate::EffectivePolicy).
@@ -59,8 +60,9 @@ impl fmt::Debug for GuardDecision<'_> {
     }
 }
 
-/// The guards of a handle. Their order is defined only here: a refused call is still recorded, and
-/// a call that waits for a person does not hold a permit.
+/// The guards of a handle. They run in the order of the fields: trace and journal come first, so
+/// that they record calls that the policy refuses. The limits come last, so that a call that waits
+/// for a person does not count towards a limit.
 #[derive(Clone, Debug, Default)]
 pub struct Guards {
     pub trace: Vec<Arc<dyn Guard>>,

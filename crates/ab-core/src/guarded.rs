@@ -1,9 +1,9 @@
 //! The wrapper that runs guards around a driver.
 //!
-//! A [`Passage`] remembers which guards have allowed a call, and calls `after_call` on each of
-//! them, at the latest when it is dropped. If a future is dropped, permits are therefore still
-//! released and journal entries written. For `open` and `exec` the passage lives as long as the
-//! file or the process.
+//! A [`Passage`] is one call on its way through the guards. It counts the guards that have allowed
+//! the call, and calls `after_call` on each of them, at the latest when it is dropped. If a future
+//! is dropped, limits are therefore still released and journal entries written. For `open` and
+//! `exec` the passage lives as long as the file or the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -112,7 +112,8 @@ impl Passage<'_> {
         result
     }
 
-    /// Moves the remaining `after_call`s to a passage that outlives the call.
+    /// Moves the outstanding calls of `after_call` to a [`LongPassage`], which lives longer than
+    /// this call.
     fn detach(mut self) -> LongPassage {
         let call = self.call;
         LongPassage {
@@ -140,11 +141,12 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// A placeholder for the actor of a detached call. The real actor is set again before guards see
-/// the call.
+/// A placeholder for the actor in the call of a [`LongPassage`]. [`LongPassage::call`] replaces it
+/// by the real actor before guards see the call.
 static DETACHED: std::sync::LazyLock<Actor> = std::sync::LazyLock::new(Actor::default);
 
-/// The passage of an open file or a running process.
+/// The [`Passage`] of a call that has opened a file or started a process. It ends with the file or
+/// process.
 struct LongPassage {
     guards: Arc<[Arc<dyn Guard>]>,
     actor: Actor,

@@ -1,8 +1,9 @@
-//! The core of workspaces: contracts, views and the handle.
+//! The core of workspaces: the contract of drivers, the handle for callers, and views.
 //!
-//! Drivers implement [`Driver`], and callers use a [`Backend`]. Paths are parsed once into
-//! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it. Views such as a scope change the
-//! meaning of paths. This crate performs no I/O itself.
+//! A [`Driver`] gives access to one kind of workspace, and callers use it through a [`Backend`].
+//! Paths are parsed once into a [`WsPath`]. [`guard::Guard`]s see every call and may refuse it. A
+//! view is a driver over other drivers that changes what a path means; for example, a scope shows a
+//! subdirectory as a whole workspace. This crate performs no I/O itself.
 
 pub mod approval;
 pub mod backend;

@@ -1,7 +1,8 @@
 //! The lifetime of a handle: its status, registered resources, scopes and destruction.
 //!
-//! A root owns its driver and the registered resources. A scope owns nothing. Until it is
-//! destroyed, it has the status of its parent.
+//! The handle that was created first (the root) owns its driver and the registered resources. A
+//! handle that was derived from it (a scope) owns nothing. Until a scope is destroyed, it has the
+//! status of its parent.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -95,7 +96,7 @@ impl Life {
         }
     }
 
-    /// The publisher of this handle's status.
+    /// The object that reports changes of this handle's status.
     pub(crate) fn hub(&self) -> &StatusPublisher {
         match &self.scope {
             Some(scope) => &scope.hub,
@@ -223,12 +224,13 @@ impl Root {
 }
 
 thread_local! {
-    /// The roots whose resources are being closed in the current poll of this thread.
+    /// The backends of which a resource is being closed by the future that this thread polls now.
     static CLOSING: RefCell<Vec<*const Root>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Root {
-    /// Runs `close` in a way that allows to recognise calls that `close` makes itself.
+    /// Runs `close`. If `close` itself destroys this backend, [`Root::is_closing_here`] detects
+    /// this, so that the destruction does not wait for itself.
     async fn closing<T>(&self, close: impl Future<Output = T>) -> T {
         let mut close = std::pin::pin!(close);
         std::future::poll_fn(|context| {

@@ -25,7 +25,7 @@ impl Default for LineRange {
     }
 }
 
-/// A line of the range.
+/// A line that was extracted from a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtractedLine<'a> {
     /// The number of the line, counted from 1.

@@ -14,12 +14,12 @@ pub struct WorkspaceLocator {
     pub scope: WsPath,
 }
 
-/// What is used to open the workspace.
+/// The program or the server through which another process opens the workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.
     Program(Vec<String>),
-    /// The server of the workspace. The value is defined by the creator of the handle.
+    /// The server of the workspace. The creator of the handle defines what the value contains.
     Server(Arc<dyn Any + Send + Sync>),
 }
 

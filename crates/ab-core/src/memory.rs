@@ -65,8 +65,8 @@ impl MemoryDriver {
         Self::empty("/".to_owned(), DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES)
     }
 
-    /// Creates a workspace with initial files. If keys conflict, fails with
-    /// `INVALID_CONFIGURATION`.
+    /// Creates a workspace with initial files. Fails with `INVALID_CONFIGURATION` if a path is
+    /// invalid or conflicts with another one, as `a` and `a/b` do.
     pub fn with_options(options: MemoryDriverOptions) -> Result<Self> {
         if !options.root.starts_with('/') {
             return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));

@@ -131,7 +131,7 @@ pub struct WalkProblem {
     pub error: Error,
 }
 
-/// The entries in path order. A directory comes before its entries.
+/// The result of listing a directory, in path order. A directory comes before its entries.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<DirEntry>,

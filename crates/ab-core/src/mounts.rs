@@ -1,4 +1,5 @@
 //! Several workspaces as one tree: a base, and other workspaces that are mounted at paths in it.
+//! The base and the mounts are the parts of the tree.
 //!
 //! - A path belongs to the mount with the longest mount point that is a prefix of it, by whole
 //!   segments.
@@ -6,7 +7,7 @@
 //!   point cannot be reached.
 //! - A link is resolved by the driver in which it is stored, so it never leads into another mount.
 //! - The [`Capabilities`] of the tree are those that all parts have. A single part may have more.
-//! - Mounted workspaces belong to their creators. The view neither opens nor destroys them.
+//! - Mounted workspaces belong to their creators. The tree neither opens nor destroys them.
 
 mod list;
 mod parts;
@@ -67,7 +68,7 @@ impl Mounts {
         Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
     }
 
-    /// The same view with an additional mount. The order in which mounts are added does not matter.
+    /// The same tree with an additional mount. The order in which mounts are added does not matter.
     pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
         let refused = |message: &str| {
             let path = mount.point.to_string();
@@ -85,14 +86,14 @@ impl Mounts {
         Ok(Self { base: self.base.clone(), mounts, root: WsPath::root() })
     }
 
-    /// The same view for another actor.
+    /// The same tree for another actor.
     pub(crate) fn acting_as(&self, actor: &Actor) -> Self {
         let again = |mount: &Mount| Mount { stack: mount.stack.acting_as(actor), ..mount.clone() };
         let mounts = self.mounts.iter().map(again).collect();
         Self { base: self.base.acting_as(actor), mounts, root: WsPath::root() }
     }
 
-    /// The part to which `path` belongs. Fails if that part was destroyed.
+    /// The base or mount that contains `path`. Fails if its workspace was destroyed.
     fn part(&self, verb: Verb, path: &WsPath) -> Result<Part<'_>> {
         let part = self.owner(path);
         part.check(verb)?;
@@ -128,8 +129,8 @@ impl Mounts {
         self.mounts.iter().any(|mount| mount.point.starts_with(path))
     }
 
-    /// Refuses a path that is a directory because of a mount, even if there is a file at this path
-    /// in its own part.
+    /// Fails if `path` is a parent directory of a mount point. Such a path is a directory, even if
+    /// the workspace that contains it has a file there.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
         if self.leads_to_a_mount(path) {
             Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
@@ -215,8 +216,8 @@ impl Driver for Mounts {
 
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
-        // Ignore files apply from the root of this workspace downwards. Only the base starts at
-        // this root.
+        // Ignore files apply from the root of the whole tree downwards. The driver of a mount can
+        // read only those inside the mount.
         let ignores_begin_there = match query.ignore_files {
             IgnoreFileHandling::Disregard => true,
             IgnoreFileHandling::Honour => part.point.is_root(),
@@ -352,11 +353,11 @@ impl Driver for Mounts {
     fn info(&self) -> BackendInfo {
         let base = self.base.driver().info();
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
-            // A command runs in the part to which its directory belongs. By default this is the
-            // base.
+            // A command runs in the workspace that contains its working directory. By default this
+            // is the base.
             exec: a.exec,
             detached: a.detached,
-            // The view itself performs the search in parts that cannot search.
+            // This view searches workspaces whose drivers cannot search.
             search: true,
             links: a.links && b.links,
             modes: a.modes && b.modes,

@@ -63,7 +63,7 @@ pub struct ByteRange {
 pub struct ReadOptions {
     /// The part to read. `None` for the whole file.
     pub range: Option<ByteRange>,
-    /// Maximum number of bytes. More content is an error and is not truncated.
+    /// Maximum number of bytes. If the file or range is larger, the read fails.
     pub limit: u64,
 }
 
@@ -73,7 +73,7 @@ impl Default for ReadOptions {
     }
 }
 
-/// What a write requires of its target.
+/// Whether the target of a write must exist or must not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteMode {
     #[default]
@@ -98,7 +98,7 @@ pub struct WriteOptions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The content survives the end of the process.
+    /// The content survives the end of this process, but perhaps not a power loss.
     #[default]
     Process,
     /// The content survives a power loss: the file and its directory are synced before the call
@@ -164,8 +164,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Whether opening the file may change something, or may allow the caller to change something
-    /// later.
+    /// Whether opening may create the file, or returns a handle that can write.
     pub fn may_modify(self) -> bool {
         self.access.can_write() || self.create != FileCreationMode::Never
     }

@@ -1,15 +1,16 @@
 //! An overlay of one workspace over another. Reads use the upper layer if it has the path, and
 //! otherwise the lower layer. Writes are made only in the upper layer.
 //!
-//! - Creating a view changes nothing, and the size of the lower layer does not make calls slower.
-//! - Marks in the upper layer hide paths of the lower one. If a view is created again over the same
-//!   two layers, it therefore shows the same files.
-//! - Links are resolved here in the merged tree, no matter in which layer they are stored. Paths that
-//!   are passed to a layer never contain a link.
-//! - Changes of one view are serialized where necessary, so that a check and its change are one step.
-//!   Two views over the same upper layer do not use each other's locks.
-//! - If a file of the lower layer is open for reading, the handle keeps its content when the file is
-//!   copied to the upper layer.
+//! - Creating an overlay changes nothing, and the size of the lower layer does not make calls
+//!   slower.
+//! - Marker files in the upper layer hide paths of the lower one. If an overlay is created again
+//!   over the same two layers, it therefore shows the same files.
+//! - Links are resolved here in the merged tree, no matter in which layer they are stored. Paths
+//!   that are passed to a layer never contain a link.
+//! - Changes through one overlay are serialized where necessary, so that a check and its change are
+//!   one step. Two overlays over the same upper layer do not use each other's locks.
+//! - If a file of the lower layer is open for reading, the handle keeps its content when the file
+//!   is copied to the upper layer.
 //! - Directories may be empty, even if the layers do not support this.
 //!
 //! See `docs/decisions/0003-overlay.md`.
@@ -55,7 +56,7 @@ pub use diff::{MAX_OVERLAY_DIFF_FILE_BYTES, OverlayChange, OverlayChangeKind};
 
 /// Number of locks for files. Files with different locks can be changed at the same time.
 const STRIPES: usize = 64;
-/// How often a read is repeated because the file moved to the other layer.
+/// How often a read is repeated because the file was moved to the other layer in the meantime.
 const LAYER_CHANGES: usize = 4;
 
 /// The permission bits that the owner of a directory needs to change the directory's entries.
@@ -64,9 +65,9 @@ const OPEN: u32 = 0o700;
 pub(crate) struct Overlay {
     lower: Arc<dyn Driver>,
     upper: Arc<dyn Driver>,
-    /// The stacks of the two layers.
+    /// The drivers of the lower and the upper layer, with their guards and views.
     stacks: (Stack, Stack),
-    /// The lifetime of the handle of the upper layer.
+    /// The lifetime of the handle of the upper layer, which its owner may destroy.
     upper_life: Arc<Life>,
     capabilities: Capabilities,
     root_aliases: Vec<String>,
@@ -74,18 +75,19 @@ pub(crate) struct Overlay {
     link_roots: Vec<Vec<String>>,
     /// Whether either layer may hold links.
     has_links: bool,
-    /// Whether the upper layer supports empty directories. If not, special files called keepers
-    /// represent them.
+    /// Whether the upper layer supports empty directories. If not, a marker file in each directory
+    /// (a keeper) represents it.
     has_real_dirs: bool,
-    /// The locks. They are shared with the views of the same overlay for other actors.
+    /// Shared with the overlays that were derived from this one for other actors.
     locks: Arc<Locks>,
 }
 
 /// The locks that serialize the changes of one overlay.
 struct Locks {
-    /// Held in shared mode during changes of one file, and exclusively during changes of the tree.
+    /// Held in shared mode while one file is changed, and exclusively while the tree is changed.
     tree: RwLock<()>,
-    /// Serializes the changes of one file. The lock is chosen by the path.
+    /// Each lock serializes the changes of some files. The lock of a file is chosen by the hash of
+    /// its path.
     files: [Mutex<()>; STRIPES],
     /// The number of file changes that have begun, plus the number that have ended.
     turns: AtomicU64,

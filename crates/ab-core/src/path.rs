@@ -39,11 +39,11 @@ pub(crate) const EMPTY_DIR_MARKER_NAME: &str = ".ab-keep";
 ///   [`MAX_PATH_SEGMENT_BYTES`].
 /// - The root is the empty path and is printed as `.`.
 /// - Only [`PathParser`] creates a path from a caller's text.
-/// - A path may contain *scope roots*. These are prefixes, one for each scope through which the path
-///   came, the outermost first. The resolution of links must not lead out of them. Paths are equal if
-///   they name the same place, even if their scope roots differ.
-/// - A path may contain *rules*: the hidden and protected paths of the restricted handles through
-///   which the path came. The rules do not affect equality either.
+/// - A path may contain *scope roots*. These are prefixes, one for each scope through which the
+///   path came, the outermost first. The resolution of links must not lead out of them. Paths are
+///   equal if they name the same place, even if their scope roots differ.
+/// - A path may contain *access rules*: the hidden and read-only paths of the restricted handles
+///   through which the path came. The rules do not affect equality either.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
@@ -147,7 +147,7 @@ impl WsPath {
         if text.is_empty() { self.clone() } else { self.with_name(text) }
     }
 
-    /// The last segment. The memory of the path is reused. Empty for the root.
+    /// Returns the last segment, in the memory of the path. Empty for the root.
     pub(crate) fn into_name(self) -> String {
         let mut name = self.text;
         let start = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -249,7 +249,7 @@ impl WsPath {
         self.scope_root_ends.last().copied().unwrap_or(0)
     }
 
-    /// Creates a path from a text that comes from another path. It is not checked again.
+    /// Creates a path from the text of another path. The text is not checked again.
     pub(crate) fn from_key(key: &str) -> WsPath {
         WsPath { text: key.to_owned(), ..WsPath::default() }
     }
@@ -306,8 +306,8 @@ pub enum PathStrictness {
     /// lead outside are refused.
     #[default]
     Lenient,
-    /// Only relative paths without `..`, with at most 255 characters. Used for the operations
-    /// protocol.
+    /// Only relative paths without `..`, with at most 255 characters. Used by the operations
+    /// protocol (`docs/protocol.md`).
     Strict,
 }
 
@@ -353,7 +353,7 @@ impl PathParser {
         Self { style: PathStrictness::Strict, ..Self::lenient() }
     }
 
-    /// The same rules in strict mode.
+    /// The same parser in strict mode.
     pub(crate) fn into_strict(mut self) -> Self {
         self.style = PathStrictness::Strict;
         self
@@ -385,7 +385,8 @@ impl PathParser {
         self
     }
 
-    /// The rules inside a scope. The path of the scope is appended to every alias.
+    /// Returns the parser for paths in a scope. The path of the scope is appended to every root
+    /// alias.
     pub fn for_scope(&self, scope: &WsPath) -> Self {
         let mut rules = self.clone();
         for alias in &mut rules.aliases {
@@ -394,7 +395,7 @@ impl PathParser {
         rules
     }
 
-    /// Parses `raw`. Errors contain `raw`.
+    /// Parses a path. Errors contain the text as the caller wrote it.
     pub fn parse(&self, raw: &str) -> Result<WsPath> {
         if raw.is_empty() {
             return Err(invalid(raw, "the path is empty")
@@ -425,8 +426,8 @@ impl PathParser {
         self.parse_from(raw, None, text)
     }
 
-    /// Parses `text`, from which the drive was removed if there was one. The drive is relevant only
-    /// for root aliases.
+    /// Parses `text`. `drive` is the Windows drive that was removed from its beginning, if there
+    /// was one. The drive is compared only with those of root aliases.
     fn parse_from(&self, raw: &str, drive: Option<&str>, text: &str) -> Result<WsPath> {
         let absolute = text.starts_with('/');
         let mut segments: Vec<&str> = Vec::new();
@@ -509,7 +510,8 @@ impl PathParser {
         Ok(())
     }
 
-    /// The part of an absolute path below the root of the workspace; `None` if the path leads elsewhere.
+    /// The part of an absolute path below the root of the workspace. `None` if no root alias is a
+    /// prefix of the path.
     pub(crate) fn below_root_alias<'s, 't>(
         &self,
         segments: &'s [&'t str],
@@ -532,7 +534,8 @@ impl PathParser {
     }
 }
 
-/// Whether the name is a mark of an overlay. For drivers such a name has no special meaning.
+/// Whether an overlay uses this name for files that hide a path or keep a directory in existence.
+/// For drivers such a name has no special meaning.
 pub(crate) fn is_mark(name: &str) -> bool {
     name.starts_with(OVERLAY_WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER_NAME
 }

@@ -121,8 +121,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A principal without a tenant and without roles. The surface that authenticated the caller
-    /// must limit the length of `id`.
+    /// A principal without a tenant and without roles. The surface, such as HTTP, that
+    /// authenticated the caller must limit the length of `id`.
     pub fn new(kind: PrincipalKind, id: &str) -> Self {
         Self { kind, id: Arc::from(id), tenant: None, roles: BTreeSet::new() }
     }

@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::error::Error;
 use crate::path::WsPath;
 
-/// Maximum number of pieces of output that are queued for a slow reader. If the queue is full, an
-/// owned process blocks.
+/// Maximum number of pieces of output that are queued for a slow reader. If the queue is full, a
+/// process that is not detached blocks when it writes.
 pub const MAX_QUEUED_OUTPUT_CHUNKS: usize = 32;
 /// Maximum number of pieces of standard input that are queued for a slow process.
 pub(crate) const MAX_QUEUED_STDIN_CHUNKS: usize = 16;
@@ -133,8 +133,8 @@ pub enum HostDirectoryAccess {
     ReadWrite,
 }
 
-/// Paths that a handle hides or protects, and host directories that are visible to its commands. A
-/// derived handle can only add paths.
+/// Paths that a handle hides or makes read-only, and host directories that are visible to its
+/// commands. A derived handle can only add paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathRestrictions {
     /// These paths and everything below them do not exist for the caller.
@@ -174,22 +174,24 @@ pub struct HostDirectory {
     pub access: HostDirectoryAccess,
 }
 
-/// Another workspace that is mounted and may be visible to the command.
+/// Another mounted workspace on the machine that runs the command, which may be visible to the
+/// command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedWorkspace {
     /// The root of the workspace on the machine that runs the command.
     pub root: String,
     pub visible_path: WsPath,
-    /// The path of the visible part in the caller's tree.
+    /// Where the directory `visible_path` appears in the workspace of the caller.
     pub mount_path: WsPath,
     /// Restrictions, relative to the root of the workspace.
     pub restrictions: PathRestrictions,
 }
 
-/// The positions of the visible workspaces in the caller's tree.
+/// Where mounted workspaces appear for a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
-    /// The path of the scope root in the caller's tree. `None` if it is the same as in the driver.
+    /// Where the scope root of the working directory appears in the workspace of the caller. `None`
+    /// if its path is the same as in the driver.
     pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
@@ -197,8 +199,8 @@ pub struct MountLayout {
 #[derive(Clone, Debug)]
 pub struct ExecRequest {
     pub command: Command,
-    /// The working directory. Its scope root is the scope: nothing outside of it is visible to the
-    /// command.
+    /// The working directory. The command sees only files below the [scope
+    /// root](WsPath::innermost_scope_root) of this path.
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
     pub stdin: StdinMode,
@@ -259,10 +261,10 @@ impl fmt::Display for ProcessId {
 pub struct ProcessInfo {
     pub id: ProcessId,
     pub command: String,
-    /// The working directory at the start. Only processes in a scope are visible in that scope.
+    /// The working directory at the start. A scope shows only processes that were started in it.
     pub cwd: WsPath,
     pub started: SystemTime,
-    /// How the process ended. `None` while it is running.
+    /// How the process ended. `None` while it runs.
     pub exit: Option<ProcessExit>,
 }
 
@@ -277,7 +279,7 @@ pub struct ProcessExit {
     pub signal: Option<i32>,
     pub cause: ExitCause,
     pub orphans: LeftoverProcessOutcome,
-    /// The last part of the output, for journals and error messages.
+    /// The last bytes of the output, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
 }
@@ -352,18 +354,17 @@ impl OutputChunk {
 pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
-    /// Closes standard input. An owned process also gets EOF if its `stdin` is dropped. A detached
-    /// process does not, because another caller that is attached may send more.
+    /// Closes standard input. A process that is not detached also gets EOF if its `stdin` is
+    /// dropped. A detached process does not, because another attached caller may send more.
     CloseStdin,
 }
 
-/// A running process. Dropping this value ends an owned process, and detaches from a detached
-/// process.
+/// A running process. Dropping this value ends the process, unless it is detached.
 #[derive(Debug)]
 pub struct Process {
     pub id: ProcessId,
-    /// The output. The channel closes after the last piece. If the channel is full, an owned
-    /// process blocks. If the receiver is dropped, the output is discarded.
+    /// The output. The channel closes after the last piece. If the channel is full, a process that
+    /// is not detached blocks when it writes. If the receiver is dropped, the output is discarded.
     pub output: mpsc::Receiver<OutputChunk>,
     /// The standard input. `None` if it is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
@@ -430,7 +431,8 @@ impl Process {
         (process, DriverAttachmentChannels { output: output_in, dropped: leash })
     }
 
-    /// Waits until the process has ended. Returns `None` if the driver lost the process.
+    /// Waits until the process has ended. Returns `None` if the driver cannot tell how it ended,
+    /// for example because the connection was lost.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -467,12 +469,12 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Why the process was lost, if that is known.
+    /// Why it is not known how the process ended. `None` if it is known, or if no reason was given.
     pub fn process_lost_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }
 
-    /// The message for a process that was lost.
+    /// The error message for a process of which it is not known how it ended.
     pub fn process_lost_message(&self) -> String {
         match self.process_lost_error() {
             Some(why) => format!("the process was lost: {}", why.message()),
@@ -480,8 +482,8 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Calls `hook` when the process has ended or was lost. Calls it at once if this has already
-    /// happened.
+    /// Calls `hook` when the process has ended, or when it is certain that its exit remains
+    /// unknown. Calls it at once if this has already happened.
     pub(crate) fn on_end(&self, hook: impl FnOnce(Option<&ProcessExit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match hooks.as_mut() {
@@ -501,8 +503,8 @@ impl fmt::Debug for ProcessExitReceiver {
     }
 }
 
-/// Sends the exit of a process to all observers. If this value is dropped without sending, the
-/// process is reported as lost.
+/// Sends the exit of a process to all observers. If this value is dropped without sending,
+/// observers learn that the exit is unknown.
 pub struct ProcessExitSender {
     end: watch::Sender<Option<Option<ProcessExit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
@@ -514,7 +516,7 @@ impl ProcessExitSender {
         self.finish(Some(exit));
     }
 
-    /// Reports that the process was lost, with the cause.
+    /// Reports that the exit of the process remains unknown, with the cause.
     pub fn send_process_lost(self, cause: Error) {
         // This cannot fail, because the cause is set only here.
         let _ = self.why_lost.set(cause);

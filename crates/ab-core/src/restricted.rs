@@ -1,10 +1,10 @@
 //! A view that hides paths, protects paths from changes, and sets environment variables of
 //! commands.
 //!
-//! The view checks the paths of a call by their names. In addition, the restrictions are added to
-//! each path as rules, so that the driver, which follows links, can check the file that it has
-//! really opened. For commands, the restrictions are part of the request, and the sandbox enforces
-//! them.
+//! The view checks the paths of a call by their names. In addition, it adds the restrictions to
+//! each path as access rules, so that the driver, which follows links, can check the file that it
+//! has really opened. For commands, the restrictions are part of the request, and the sandbox
+//! enforces them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl std::fmt::Debug for PathFilter {
     }
 }
 
-/// The filters of a handle.
+/// The filters that a handle applies to paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathFilters {
     /// Paths that are omitted from listings and search results. Other calls on them are refused by
@@ -119,14 +119,14 @@ impl Restricted {
         Ok(Self { inner, restrictions, env, rules: Arc::new(rules), filter: unlisted })
     }
 
-    /// The same restrictions on the same workspace, through a different driver.
+    /// The same restrictions over `inner`, which is another driver of the same workspace.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (restrictions, env) = (self.restrictions.clone(), self.env.clone());
         let (rules, filter) = (self.rules.clone(), self.filter.clone());
         Self { inner, restrictions, env, rules, filter }
     }
 
-    /// Adds the rules to the path. Fails if the path is hidden.
+    /// Adds the access rules to the path. Fails if the path is hidden.
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_hidden() {
@@ -136,7 +136,7 @@ impl Restricted {
         }
     }
 
-    /// Adds the rules to the path. Fails if the path must not be changed.
+    /// Adds the access rules to the path. Fails if the path must not be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_write_protected() {

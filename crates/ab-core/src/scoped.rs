@@ -1,8 +1,9 @@
 //! A view that shows a subdirectory as a whole workspace.
 //!
-//! The prefix is added to paths that go to the driver, with a scope root at its end, so that not
-//! even a link can lead outside. The prefix is removed from paths that come back, including paths
-//! in errors, so that a caller learns nothing about the directories above.
+//! The view puts the path of the subdirectory before each path that goes to the driver, and marks
+//! this prefix as a scope root, so that not even a link can lead outside. It removes the prefix
+//! from paths that come back, including paths in errors, so that a caller learns nothing about the
+//! directories above.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Scoped {
         Self { inner, prefix: prefix.clone().into_scope_root(), env, root_made: Arc::default() }
     }
 
-    /// The same scope of the same workspace, through a different driver.
+    /// The same scope over `inner`, which is another driver of the same workspace.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (prefix, env) = (self.prefix.clone(), self.env.clone());
         Self { inner, prefix, env, root_made: self.root_made.clone() }

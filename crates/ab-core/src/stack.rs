@@ -1,4 +1,4 @@
-//! The layers of a handle's driver, from the driver itself to the outermost view.
+//! The driver of a handle and the layers over it, such as guards, scopes and overlays.
 //!
 //! Guards see the actor of the handle through which a call came. If a handle is derived for another
 //! actor, it therefore gets a copy of the layers, and the new actor is set in every layer that has
@@ -25,7 +25,7 @@ pub(crate) struct Stack {
 /// The outermost layer, together with the stack below it.
 #[derive(Debug)]
 enum Layer {
-    /// A driver without an actor.
+    /// The driver itself. Only layers of guards have an actor.
     Base,
     Guards(Stack, Arc<[Arc<dyn Guard>]>),
     Scope(Stack, Arc<Scoped>),

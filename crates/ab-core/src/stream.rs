@@ -16,8 +16,8 @@ pub const STREAM_CHUNK_BYTES: usize = 1024 * 1024;
 /// Maximum number of pieces that are transferred at the same time.
 pub const MAX_STREAM_CHUNKS_IN_FLIGHT: usize = 8;
 
-/// The pieces of a file in order: the first `size` bytes of the file, or its whole content if `size`
-/// is `None`. If the file is shorter than `size`, the stream ends early.
+/// Reads a file in pieces, in order: its first `size` bytes, or its whole content if `size` is
+/// `None`. If the file is shorter than `size`, the stream ends early.
 pub fn read_file_chunks<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
 where
     F: Deref<Target: File> + Clone,
@@ -25,7 +25,7 @@ where
     pieces_within(file, 0, size)
 }
 
-/// Like `read_file_chunks`, for the bytes from offset `start` up to `end`.
+/// Like [`read_file_chunks`], for the bytes from offset `start` up to `end`.
 pub(crate) fn pieces_within<F>(
     file: F,
     start: u64,
@@ -64,7 +64,7 @@ where
         })
 }
 
-/// Reads a whole piece, or up to the end of the file.
+/// Reads `wanted` bytes, or fewer if the file ends before.
 async fn piece<F: File + ?Sized>(file: &F, offset: u64, wanted: usize) -> Result<Bytes> {
     let first = file.read_at(offset, wanted).await?;
     if first.is_empty() || first.len() == wanted {

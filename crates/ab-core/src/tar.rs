@@ -76,12 +76,12 @@ fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
     Err(TarError(why.into()))
 }
 
-/// The state of the decoder.
+/// Decodes an archive that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct TarDecoder {
     input: BytesMut,
     state: TarState,
-    /// What the extension headers say about the next entry.
+    /// What the extension headers that precede the next entry say about it.
     next_entry: Extensions,
     /// The paths of the links in the archive so far.
     links: HashSet<String>,
@@ -178,7 +178,7 @@ impl TarDecoder {
         }
     }
 
-    /// Whether the content of the last file is complete.
+    /// Whether no bytes of the last file's content are missing.
     pub fn is_between_entries(&self) -> bool {
         !matches!(self.state, TarState::Data { left: 1.., .. })
     }
@@ -328,7 +328,7 @@ impl TarDecoder {
     }
 }
 
-/// The first bytes of compressed files.
+/// The formats of compressed files, which are not decoded, with the bytes at their start.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "bzip2"),

@@ -39,7 +39,8 @@ pub(crate) enum Onto {
     File,
 }
 
-/// The end of the copy that failed. This matters because each driver has its own paths.
+/// Whether reading the source or writing the target failed. This matters because each driver has
+/// its own paths.
 pub(crate) enum TransferFailure {
     Source(Error),
     Target(Error),

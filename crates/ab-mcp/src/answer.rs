@@ -12,7 +12,7 @@ use crate::outgoing::Held;
 /// for programs.
 const ERROR_META: &str = "agent-backend/error";
 
-/// A successful call.
+/// The answer to a call that succeeded.
 #[derive(Debug)]
 pub(crate) struct ToolAnswer(Said);
 
@@ -23,7 +23,7 @@ enum Said {
     Media(Media),
 }
 
-/// Text. The structured value contains the same text.
+/// Text for a model. The structured value contains the same text.
 #[derive(Debug)]
 struct Text {
     text: String,
@@ -32,7 +32,7 @@ struct Text {
     fields: Map<String, Value>,
 }
 
-/// Where a note is placed.
+/// Where a note about the text is placed.
 #[derive(Clone, Copy, Debug)]
 enum NotePlace {
     Below,
@@ -58,7 +58,7 @@ impl ToolAnswer {
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
-    /// Adds a note.
+    /// Adds a note to the answer.
     pub(crate) fn and_note(mut self, note: String) -> ToolAnswer {
         match &mut self.0 {
             Said::Text(text) => {
@@ -123,7 +123,7 @@ impl ToolAnswer {
         }
     }
 
-    /// Takes the memory reservation that was already made for the answer.
+    /// Takes the memory reservation that was made for the answer in advance.
     pub(crate) fn take_room(&mut self) -> Option<Held> {
         match &mut self.0 {
             Said::Media(media) => media.room.take(),
@@ -153,8 +153,8 @@ impl ToolAnswer {
         result
     }
 
-    /// Converts the answer to the whole response to a call, as JSON. Text that occurs twice is
-    /// encoded once and copied.
+    /// Converts the answer to the whole JSON-RPC response to a call. The text occurs twice in it,
+    /// but is encoded only once.
     pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(match &self.0 {
             Said::Text(text) => 2 * (text.text.len() + text.text.len() / 8) + 512,
@@ -176,7 +176,8 @@ impl ToolAnswer {
     }
 }
 
-/// Removes the type of the result, which exists only in protocol revisions without a handshake.
+/// Removes the type of the result, which exists only in protocol revisions without a handshake,
+/// since 2026-07-28.
 pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
     result.result_type = None;
     result

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// The arguments of a call. Unknown arguments are refused at creation.
+/// The arguments of a tool call. Unknown arguments are refused when this value is created.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     tool: &'static str,
@@ -205,7 +205,7 @@ impl Arguments {
         Failure::misuse(format!("'{name}' must be {expected}, not {}", described(given)))
     }
 
-    /// Takes an argument. A null counts as missing.
+    /// Removes an argument and returns it. A null counts as missing.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.values.remove(name).filter(|value| !value.is_null())
     }

@@ -13,7 +13,7 @@ pub const MAX_RESULT_BYTES_ON_REQUEST: usize = 1024 * 1024;
 pub const DEFAULT_MAX_READ_LINES: u64 = 2000;
 /// Maximum number of bytes that are shown of one line.
 pub(crate) const MAX_SHOWN_LINE_BYTES: usize = 20_000;
-/// Smaller files are read completely, so that their lines can be counted.
+/// Files smaller than this are read completely, so that their lines can be counted.
 pub(crate) const COUNTED_BYTES: u64 = 1024 * 1024;
 /// Maximum size of a file whose last lines are shown with line numbers. To number them, all lines
 /// before them must be counted.
@@ -46,7 +46,7 @@ pub(crate) const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(crate) const MAX_STAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Maximum time that a call can wait for output.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
-/// If no more output arrives for this time, the output collected so far is returned.
+/// If a process prints nothing for this time, a call that waits for its output returns.
 pub(crate) const QUIET: Duration = Duration::from_millis(30);
 /// How long to wait for the end of a process after a signal, so that the answer can report the end.
 pub(crate) const KILL_WAIT: Duration = Duration::from_secs(2);
@@ -68,11 +68,12 @@ pub(crate) const MAX_CONCURRENT_CALLS: usize = 64;
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes of all large answers that clients have not received yet, for all clients
-/// together. Further large answers wait.
+/// together. When it is reached, further large answers wait.
 pub(crate) const MAX_QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 /// Answers up to this size need no memory reservation and are encoded by the task that made them.
 pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
-/// Maximum number of threads that encode large answers or decode large requests at the same time.
+/// Maximum number of threads that encode large answers or decode large requests. They are not the
+/// threads on which calls run.
 pub(crate) const HANDS: usize = 4;
 
 /// Default of the maximum size of an HTTP body in bytes.
@@ -83,7 +84,7 @@ pub(crate) const BODIES_AT_ONCE: usize = 4;
 pub(crate) const SMALL_BODY: usize = 256 * 1024;
 /// Timeout for the next piece of a body.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a large body or a large answer may wait for its memory reservation.
+/// How long a large body or a large answer may wait for free memory.
 pub(crate) const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 /// The minimum rate of a body in bytes per second. Slower bodies are refused.
 pub(crate) const SLOWEST_BODY: u64 = 16 * 1024;
@@ -93,10 +94,10 @@ pub(crate) const ID_WITHIN: usize = 16 * 1024;
 pub(crate) const BATCH_MESSAGES: usize = 1000;
 /// When the answers of a batch have reached this many bytes, its remaining messages are refused.
 pub(crate) const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// How long a session may be idle. Time spent waiting for a call counts as idle.
+/// How long a session may be idle. The time during which a call runs counts as idle.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(65 * 60);
-/// After a connection was closed, how long its client may take to return to a running call in its
-/// session.
+/// How long a client that has lost its connection may take to reconnect to its session before its
+/// running call is cancelled.
 pub(crate) const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sessions.
 pub(crate) const MAX_SESSIONS: usize = 1024;

@@ -1,6 +1,6 @@
-//! Describes the isolation of commands to a model, according to the effective policy. The text is
-//! part of the description of `exec`. It is also added when a command failed because its sandbox
-//! lacks something.
+//! Describes to a model how commands are isolated, according to the effective policy. The text is
+//! part of the description of the tool `exec`. Advice is also added to the answer if a command
+//! failed because its sandbox lacks something.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::bounds::{DEFAULT_EXEC_TIMEOUT, MAX_EXEC_TIMEOUT};
 
-/// The effective policy for commands. It is determined only once, because this requires tests.
-/// Cheap to clone.
+/// The effective policy for commands. It is determined once, with the first call, because this
+/// requires tests. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InForce(Arc<OnceCell<EffectivePolicy>>);
 
@@ -65,7 +65,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
     format!("{} {files}{network}", common(root, shell))
 }
 
-/// The part of the description that is the same for every isolation.
+/// The sentences of the description that are the same for every isolation.
 fn common(root: &str, shell: Option<&str>) -> String {
     let shell = match shell {
         Some(shell) => format!("{shell} reads the line. "),

@@ -1,5 +1,5 @@
-//! Forwards a conversation of JSON lines over HTTP. Each message becomes one request, which is sent
-//! by a function of the caller.
+//! Forwards the JSON lines of an MCP client over HTTP. Each message becomes one request, which is
+//! sent by a function of the caller.
 //!
 //! Every message is sent once. If a request fails, the caller gets an error with the reason and can
 //! decide whether to try again. When a call is cancelled, its request is dropped, and the server
@@ -65,7 +65,7 @@ where
     let (input, output) = tokio::io::split(stream);
     let (answers, told) = mpsc::channel(ANSWERS);
     let carrier = Carrier { target, post, known: Mutex::default(), answers };
-    // Ignore the results, because the owner of the stream notices its end itself.
+    // Ignore the results, because the owner of the stream notices itself when the stream ends.
     let _ = tokio::join!(read(input, Arc::new(carrier)), write(output, told));
 }
 
@@ -141,7 +141,8 @@ where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    /// Sends one message. If it has an id, an answer is always written, even if it is an error.
+    /// Sends one message to the server. If it has an id, an answer is always written, even if it is
+    /// an error.
     async fn send(&self, message: Bytes, id: Option<Value>) {
         let name = &self.target.name;
         let asked = match timeout(TIMEOUT, self.ask(message, id.as_ref())).await {
@@ -167,7 +168,8 @@ where
         }
     }
 
-    /// Sends one message and writes the answers. Returns whether they contained the answer to `id`.
+    /// Sends one message and writes the answers of the server. Returns whether they contained the
+    /// answer to `id`.
     async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
         let response = (self.post)(self.request(message)).await?;
         let (head, body) = response.into_parts();

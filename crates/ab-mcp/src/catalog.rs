@@ -84,7 +84,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     ALL.iter().any(|known| known.as_str() == name)
 }
 
-/// The tools that a workspace can support.
+/// The tools that a workspace with these capabilities supports.
 pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {
         Needs::Files => true,
@@ -120,24 +120,25 @@ pub(crate) struct With<'a> {
     pub(crate) outgoing: &'a Outgoing,
     /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
-    /// The files that the caller has read. Set if the caller must read a file before changing it.
+    /// The record of the files that the caller has read. Set if the caller must read a file before
+    /// changing it.
     pub(crate) ledger: Option<&'a LedgerView>,
-    /// The directory in which long output of commands is stored, if it is stored.
+    /// The directory in which long output of commands is stored. `None` if it is not stored.
     pub(crate) saved_output: Option<&'a OutputFileStore>,
     /// Maximum number of bytes of text in a result, if the caller requested a number of lines.
     pub(crate) max_requested_bytes: usize,
-    /// The prefix in the names by which the caller knows the tools.
+    /// The prefix that the caller has added to the names of the tools.
     pub(crate) name_prefix: &'a str,
 }
 
-/// The description of a tool that clients see.
+/// What clients see of a tool.
 struct Face {
     title: &'static str,
     description: &'static str,
     properties: Value,
     required: &'static [&'static str],
     effect: Effect,
-    /// The schema of the structured value in its answers, if there is one.
+    /// The schema of the structured value in the answers. `None` if they have no such value.
     output: Option<Value>,
 }
 
@@ -168,7 +169,7 @@ impl Name {
         }
     }
 
-    /// Whether a call of this tool may have to wait for another call.
+    /// Whether a call of this tool may wait for something that another call of the caller does.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Name::Exec | Name::ProcessOutput | Name::ProcessInput | Name::ProcessKill)
     }
@@ -234,7 +235,7 @@ impl Name {
         }
     }
 
-    /// The name of the action in error messages. `None` if it is the backend's verb.
+    /// The name of the action in error messages. `None` for the verb of the backend's error.
     fn act(self) -> Option<&'static str> {
         match self {
             Name::EditFile => Some("edit"),

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use crate::carried::carried_error;
 
-/// A client that has completed the handshake. Each call is sent once. The caller decides whether to
-/// repeat a failed call.
+/// A client that has completed the handshake with its server. Each call is sent once. The caller
+/// decides whether to repeat a failed call.
 pub struct Client {
     peer: Peer<RoleClient>,
     running: Mutex<Option<RunningService<RoleClient, ()>>>,
@@ -71,11 +71,11 @@ impl Client {
         &self.peer
     }
 
-    /// Ends the conversation. Pending calls fail.
+    /// Ends the connection to the server. Calls without an answer fail.
     pub async fn close(&self) {
         let running = self.running.lock().await.take();
         if let Some(running) = running {
-            // Ignore an error, because the conversation has ended anyway.
+            // Ignore an error, because the connection has ended anyway.
             let _ = running.cancel().await;
         }
     }
@@ -92,7 +92,7 @@ fn unshaken(error: &dyn fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// Converts a protocol error back to the transport error that it contains, if it contains one.
+/// If a protocol error was made from an error of the connection, returns that error.
 fn told(error: &ErrorData) -> Option<Error> {
     let data = error.data.as_ref()?;
     let (code, kind) = carried_error(data["code"].as_str()?, data["kind"].as_str()?)?;

@@ -10,8 +10,8 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 
-/// Additional tools, prompts, resources and logging of a server. The conformance suite uses an
-/// extension for its tests. The product has none.
+/// Additional tools, prompts, resources and logging of a server. The conformance suite of MCP needs
+/// an extension for its tests. The product has none.
 #[async_trait]
 pub trait McpServerExtension: Debug + Send + Sync + 'static {
     /// The capabilities of a server with this extension, including those for the workspace's tools.

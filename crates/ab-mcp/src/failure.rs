@@ -17,9 +17,10 @@ pub(crate) const CROWDED: &str =
 pub(crate) enum Failure {
     /// The arguments are invalid.
     Misuse(String),
-    /// The workspace returned an error. If the text is set, it replaces the error's verb.
+    /// The workspace returned an error. The text replaces the verb of the error in the message, if
+    /// it is set.
     Call(Error, Option<&'static str>),
-    /// Memory could not be reserved for the answer.
+    /// Too many large answers wait for their clients, so that there is no memory for this one.
     Crowded,
     /// A failure with an additional note for the caller.
     Noted(Box<Failure>, String),
@@ -32,7 +33,7 @@ impl Failure {
         Failure::Misuse(message.into())
     }
 
-    /// Sets the action that the message names.
+    /// Sets the name of the action for the message, such as "edit".
     pub(crate) fn of(self, act: Option<&'static str>) -> Failure {
         match self {
             Failure::Call(error, None) => Failure::Call(error, act),

@@ -14,14 +14,14 @@ use ab_core::options::{WriteMode, WriteOptions};
 use ab_core::{Backend, EditOptions, Error, ErrorKind, FileVersion, Stat, Verb, WsPath};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Maximum number of files in a ledger. The oldest are removed and must be read again.
+/// Maximum number of files that are recorded. The oldest are removed and must be read again.
 pub const MAX_READ_LEDGER_FILES: usize = 10_000;
-/// Number of locks that serialize changes. Each path uses one of them.
+/// Number of locks that serialize changes. The lock of a file is chosen by the hash of its path.
 const TURNS: usize = 64;
 /// Maximum number of links that the resolution of one path may follow.
 const MAX_LINKS: usize = 40;
 
-/// The files that one caller has read. All parallel calls of the caller use the same value.
+/// The files that one caller has read. All calls of this caller must share the value.
 pub struct FilesReadTracker {
     files: Mutex<Files>,
     turns: [Semaphore; TURNS],
@@ -58,7 +58,7 @@ impl Files {
         }
     }
 
-    /// Removes the file `key` and all files below it from the ledger, and returns them.
+    /// Removes the record of `key` and of all files below it, and returns the records.
     fn take_tree(&mut self, key: &str) -> Vec<(String, FileVersion)> {
         let is_below = |other: &String| match other.strip_prefix(key) {
             Some(rest) => key.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -69,7 +69,7 @@ impl Files {
         taken
     }
 
-    /// The other files that were read in the same version.
+    /// The paths of other files whose recorded version is `version`.
     fn with_version(&self, version: FileVersion, key: &str) -> Vec<String> {
         let same = self.versions.iter().filter(|(other, it)| **it == version && *other != key);
         same.map(|(other, _)| other.clone()).collect()
@@ -88,7 +88,7 @@ impl fmt::Debug for FilesReadTracker {
     }
 }
 
-/// Access to a ledger for tools that work below one directory.
+/// The record of a caller's files, for tools that work below one directory of the workspace.
 #[derive(Clone, Debug)]
 pub(crate) struct LedgerView {
     ledger: Arc<FilesReadTracker>,
@@ -116,8 +116,8 @@ impl LedgerView {
         }
     }
 
-    /// Removes the file at `path` from the ledger. If `path` was a directory, removes all files
-    /// below it.
+    /// Removes the record of the file at `path`. If `path` was a directory, removes the records of
+    /// all files below it.
     pub(crate) fn forget(&self, backend: &Backend, path: &str) {
         if let Ok(path) = backend.parse_path(path) {
             self.ledger.lock().take_tree(&self.key(&path));
@@ -180,8 +180,8 @@ impl LedgerView {
         self.ledger.turns[stripe].acquire().await.ok()
     }
 
-    /// The path under which the caller has read the file at `path`. It differs from `path` if the
-    /// caller used another path with links.
+    /// The path under which the caller has read the file at `path`. It is a different path if the
+    /// caller has read the file through a link.
     async fn known_as(&self, backend: &Backend, path: &WsPath) -> WsPath {
         if self.seen(path).is_some() {
             return path.clone();
@@ -202,8 +202,8 @@ impl LedgerView {
         if keys.is_empty() {
             return Vec::new();
         }
-        // The versions of some servers are not unique, so equal versions alone do not prove that
-        // the files are the same.
+        // Some servers give the same version to different files, so equal versions alone do not
+        // prove that the files are the same.
         let real = without_links(backend, path).await;
         let mut same = Vec::new();
         for key in keys {
@@ -215,8 +215,8 @@ impl LedgerView {
         same
     }
 
-    /// The path of a ledger entry relative to the root of these tools. `None` if it is not below
-    /// this root.
+    /// Converts a recorded path to a path relative to the root of these tools. `None` if it is not
+    /// below this root.
     fn path_of(&self, backend: &Backend, key: &str) -> Option<WsPath> {
         let below = match self.root.as_str() {
             "" => key,
@@ -278,7 +278,7 @@ impl LedgerView {
         let known = self.known_as(backend, path).await;
         let turn = self.turn(&known).await;
         let Some(version) = self.seen(&known) else {
-            // If the file does not exist, return the error for that instead.
+            // If the file does not exist, return that error instead of "was not read".
             backend.stat(path).await.map_err(|error| error.with_verb(Verb::Write))?;
             return Err(unread(path));
         };

@@ -1,10 +1,12 @@
-//! MCP over HTTP, without a listener of its own. Outside of sessions no state is kept.
+//! MCP over HTTP. An HTTP server passes its requests to this module. Outside of sessions no state
+//! is kept.
 //!
 //! Every request is independent: in all protocol revisions, a call can be made without a handshake
 //! before it. A client that wants a session requests it with `?session=true` when it initializes.
-//! The session provides a stream to listen to, and answers in it survive a lost connection. A plain
-//! call is answered [directly](direct). Everything else is handled by rmcp, which supports
-//! revisions with and without a handshake.
+//! The session has a stream of messages from the server, and a client that loses its connection can
+//! get its answers in the session later. A tool call whose client wants only the result is answered
+//! [directly](direct). Everything else is handled by rmcp, which supports revisions with and
+//! without a handshake.
 //!
 //! Before the HTTP server passes a request on, it checks Host, Origin and token, and it determines
 //! the workspace that the request is about. A request without a workspace is refused.
@@ -70,7 +72,7 @@ pub struct McpHttpSettings {
     pub max_body_bytes: usize,
     /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn McpServerExtension>>,
-    /// The endpoint closes when this is cancelled.
+    /// When this is cancelled, the endpoint ends its sessions and refuses further requests.
     pub closed: CancellationToken,
 }
 
@@ -81,7 +83,7 @@ impl Default for McpHttpSettings {
     }
 }
 
-/// The tools of a workspace at one URL. Cheap to clone.
+/// The tools of a workspace, served over HTTP. Cheap to clone.
 #[derive(Clone)]
 pub struct McpHttpEndpoint {
     server: McpServer,
@@ -95,8 +97,8 @@ pub struct McpHttpEndpoint {
 }
 
 impl McpHttpEndpoint {
-    /// Creates an endpoint with the tools that `backend` supports. Each request is then made for
-    /// its own view of the backend.
+    /// Creates an endpoint with the tools that `backend` supports. Each request later comes with
+    /// its own backend, such as a scope of this one.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
         let closing = settings.closed.child_token();
@@ -129,7 +131,7 @@ impl McpHttpEndpoint {
         }
     }
 
-    /// Ends sessions and streams. Later requests are refused.
+    /// Ends all sessions and streams. Later requests are refused.
     pub fn close(&self) {
         self.closing.cancel();
     }
@@ -158,7 +160,7 @@ impl McpHttpEndpoint {
         answered.unwrap_or_else(|refusal| refusal)
     }
 
-    /// Opens the stream of a session, or ends the session.
+    /// Handles a GET or DELETE request: opens the stream of a session, or ends the session.
     async fn of_session<B>(
         &self,
         backend: Backend,
@@ -224,7 +226,7 @@ impl McpHttpEndpoint {
         self.by_protocol(backend, &caller, parts, body.into_bytes()).await
     }
 
-    /// Handles a message with rmcp, inside or outside of a session.
+    /// Lets rmcp handle a message, inside or outside of a session.
     async fn by_protocol(
         &self,
         backend: Backend,
@@ -278,8 +280,8 @@ impl McpHttpEndpoint {
             request.extensions_mut().insert(running_call);
         }
         if !in_session {
-            // rmcp encodes the answer on the thread that waits for it, so both are done on a
-            // blocking thread.
+            // rmcp encodes the answer on the thread that waits for it. A large answer takes long,
+            // so both are done on a thread that may block.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
             let mut answer = self.metered(if media {
@@ -349,8 +351,8 @@ fn is_media(message: &ClientJsonRpcMessage) -> bool {
     )
 }
 
-/// Refuses a request that does not accept both kinds of responses, because the answer may become a
-/// stream.
+/// Refuses a request whose client does not accept both JSON and an event stream, because the answer
+/// may be either.
 fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
@@ -371,8 +373,8 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
     None
 }
 
-/// Refuses an unknown revision. Requests of revisions without a handshake name their revision in
-/// the message, and get the error that those revisions define.
+/// Refuses an unknown protocol revision. Requests of revisions without a handshake name their
+/// revision in the message. rmcp answers them with the error that those revisions define.
 fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpResponse> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();

@@ -1,12 +1,13 @@
-//! JSON-RPC over lines, as a transport for rmcp. Invalid lines are answered with an error, and the
-//! number of pending calls is limited.
+//! JSON-RPC over lines of text, as a transport for rmcp. Invalid lines are answered with an error,
+//! and the number of calls without an answer is limited.
 //!
 //! If a line is too long or is not a valid message, it is answered with an error, and reading
-//! continues with the next line. While too many calls are pending, nothing more is read. When the
-//! client closes its side, its remaining calls get a short time to end. After that [`Gone`] is
-//! signalled.
+//! continues with the next line. While too many calls have no answer, nothing more is read. When
+//! the client closes its side, its remaining calls get a short time to end. After that, [`Gone`]
+//! tells handlers that the client has disconnected.
 //!
-//! After the handshake, plain calls are answered [directly](Call), without rmcp.
+//! After the handshake, tool calls that want only a result are answered [directly](Call), without
+//! rmcp.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,14 +35,15 @@ use crate::tools::WorkspaceTools;
 /// Capacity that the line buffer keeps from one line to the next, in bytes.
 const LINE_KEPT: usize = 64 * 1024;
 
-/// Signals that the client has disconnected.
+/// Tells handlers that the client has disconnected.
 #[derive(Clone, Debug)]
 pub(crate) struct Gone(watch::Receiver<bool>);
 
 impl Gone {
     pub(crate) async fn wait(&self) {
         let mut gone = self.0.clone();
-        // Waiting fails if the transport was dropped, which means the same.
+        // Waiting fails if the transport was dropped, which also means that the client has
+        // disconnected.
         let _ = gone.wait_for(|gone| *gone).await;
     }
 }
@@ -57,11 +59,12 @@ pub(crate) struct Lines<R, W> {
     calls: Arc<Calls>,
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
-    /// The tools with which plain calls are answered directly.
+    /// The tools with which calls are answered without rmcp. `None` if rmcp answers all calls.
     direct: Option<WorkspaceTools>,
     /// Whether the handshake is complete. Always `false` in revisions without a handshake.
     shaken: bool,
-    /// Tasks of plain calls. Each ends when its answer has been written.
+    /// The tasks of calls that are answered without rmcp. Each ends when its answer has been
+    /// written.
     answering: JoinSet<()>,
     /// The task that writes the answer to an invalid line.
     refusing: Option<JoinHandle<()>>,
@@ -69,7 +72,7 @@ pub(crate) struct Lines<R, W> {
     deadline: Option<Instant>,
 }
 
-/// The pending calls.
+/// The calls that have no answer yet.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: Mutex<HashMap<RequestId, Waiting>>,
@@ -82,7 +85,7 @@ struct Waiting {
     bytes: usize,
     /// Signalled when the call is cancelled.
     cancelled: CancellationToken,
-    /// The memory reservation of the answer.
+    /// The memory reservation of the answer, which is kept until the answer has been written.
     room: Option<Held>,
 }
 
@@ -91,8 +94,8 @@ impl Calls {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a call and returns its cancellation token. `None` if a call with this id is
-    /// already pending.
+    /// Registers a call and returns its cancellation token. `None` if another call with this id has
+    /// no answer yet.
     fn begin(&self, id: &RequestId, bytes: usize) -> Option<CancellationToken> {
         let mut waiting = self.lock();
         if waiting.contains_key(id) {
@@ -123,7 +126,7 @@ impl Calls {
         self.answered.notify_waiters();
     }
 
-    /// Waits until `enough` returns `true` for the pending calls.
+    /// Waits until `enough` returns `true` for the calls that have no answer.
     async fn until(&self, enough: impl Fn(&HashMap<RequestId, Waiting>) -> bool) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -178,12 +181,12 @@ where
         (lines, line)
     }
 
-    /// Sets the tools with which plain calls are answered directly.
+    /// Sets the tools with which calls are answered without rmcp.
     pub(crate) fn answer_by(&mut self, tools: WorkspaceTools) {
         self.direct = Some(tools);
     }
 
-    /// Reads up to the end of the line. Cancel safe: if the future is dropped, no input is lost.
+    /// Reads up to the end of the line. If the future is dropped, no input is lost.
     async fn read(&mut self) -> Read {
         loop {
             // An error counts as the end of the stream.
@@ -241,7 +244,7 @@ where
         Next::Refused(refused(line, &error))
     }
 
-    /// Runs a plain call in its own task.
+    /// Runs a call in its own task, without rmcp.
     fn answer(&mut self, call: Call, tools: WorkspaceTools) -> Next {
         let id = call.id().clone();
         let Some(cancelled) = self.calls.begin(&id, self.line.len()) else { return in_use(id) };
@@ -414,7 +417,7 @@ async fn told(gone: &watch::Sender<bool>) {
     let _ = gone.subscribe().wait_for(|gone| *gone).await;
 }
 
-/// The error for a call whose id is already used by a pending call.
+/// The error for a call whose id is already used by another call without an answer.
 fn in_use(id: RequestId) -> Next {
     let why = "a call with this id is not answered yet".to_owned();
     Next::Refused(Refusal::new(Some(id), ErrorCode::INVALID_REQUEST, why))

@@ -1,5 +1,5 @@
-//! The bytes of a file as an answer: base64 in one block, without a structured value. Some clients
-//! show a model only the structured value, which would hide the picture.
+//! The bytes of a file as an answer: base64 in one block, without a structured value. If an answer
+//! has a structured value, some clients show a model nothing else, and the picture would be hidden.
 //!
 //! The bytes may be many, so they are encoded directly into the answer.
 
@@ -44,7 +44,7 @@ impl Media {
         std::iter::once(block).chain(note).collect()
     }
 
-    /// The memory that is needed for a file of this size and for the answer with it.
+    /// The number of bytes that a file of this size and the answer with it need in memory.
     pub(crate) fn weight_of(size: u64) -> usize {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         (size.div_ceil(3).saturating_mul(4)).saturating_add(size)

@@ -28,7 +28,8 @@ pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     }
 }
 
-/// The id of a message that cannot be parsed completely. `None` if the id is not near the start.
+/// Finds the id of a message that cannot be parsed completely. `None` if the id is not near the
+/// start.
 pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
     let mut rest = &text[..text.len().min(ID_WITHIN)];
     let mut mark = b'{';

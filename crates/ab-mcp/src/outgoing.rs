@@ -1,5 +1,5 @@
-//! Limits for large answers: the memory that they occupy until clients have received them, and the
-//! blocking threads that encode them, so that other calls do not have to wait.
+//! Limits for large answers: the memory that they use until clients have received them, and the
+//! threads that encode them, so that other calls do not have to wait.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Held(#[allow(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
-/// The error if answers that clients have not received yet occupy all the available memory.
+/// The error if large answers that clients have not received yet use all the available memory.
 #[derive(Debug)]
 pub(crate) struct Crowded;
 
@@ -53,7 +53,8 @@ impl Outgoing {
         }
     }
 
-    /// Runs `work` on a blocking thread if it has to handle many bytes, otherwise directly.
+    /// Runs `work`: on a thread that may block if it has to handle many bytes, and otherwise
+    /// directly.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -139,7 +140,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
             };
             let room = this.outgoing.room.clone();
             this.waiting = Some(Box::pin(async move {
-                // This wait ends, because a client that reads nothing loses its connection.
+                // This wait ends, because the HTTP server closes the connection of a client that
+                // reads nothing.
                 let permit = room.acquire_many_owned(kibs(bytes.len())).await.ok();
                 held(bytes, permit.map(Held))
             }));
@@ -164,7 +166,7 @@ mod tests {
 
     const LARGE: usize = 1024 * 1024;
 
-    /// Time is paused, so timeouts elapse at once.
+    /// Time is paused in this test, so timeouts elapse at once.
     #[tokio::test(start_paused = true)]
     async fn room_is_given_back_when_the_bytes_were_taken() {
         let outgoing = Outgoing::with(2 * LARGE);
@@ -179,7 +181,7 @@ mod tests {
         drop(rest);
         let three = hold().await.unwrap();
         drop((two, three));
-        // An answer that is larger than the limit reserves the whole limit.
+        // An answer that is larger than the limit uses the whole limit.
         assert!(outgoing.hold(usize::MAX).await.is_err());
         assert!(Outgoing::new().hold(usize::MAX).await.is_ok());
     }

@@ -14,7 +14,8 @@ use crate::quantity::grouped;
 /// Maximum number of bytes of the output of one command that are stored in a file.
 pub const MAX_OUTPUT_FILE_BYTES: usize = 10 * 1024 * 1024;
 
-/// A directory of the workspace for long output. Clones share the numbering of the files.
+/// A directory of the workspace for long output of commands. Clones share the numbering of the
+/// files.
 #[derive(Clone)]
 pub struct OutputFileStore {
     directory: WsPath,
@@ -77,7 +78,7 @@ impl fmt::Debug for OutputFileStore {
     }
 }
 
-/// All output of one command, in the order of arrival.
+/// The output of one command on both channels, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct WholeOutput {
     bytes: Vec<u8>,

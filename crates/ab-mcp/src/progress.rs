@@ -3,7 +3,7 @@
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 
-/// Where the progress notifications of a call are sent.
+/// Sends the progress notifications of one call.
 #[derive(Debug)]
 pub(crate) struct Progress {
     peer: Peer<RoleServer>,
@@ -16,7 +16,8 @@ impl Progress {
         Progress { peer, token, said: 0.0 }
     }
 
-    /// Sends a notification. Errors are ignored, because a lost client is noticed elsewhere.
+    /// Sends a notification. Errors are ignored, because the transport notices the loss of a
+    /// client.
     pub(crate) async fn tell(&mut self, done: f64, message: String) {
         // The protocol requires that the value increases with each notification.
         if done <= self.said {

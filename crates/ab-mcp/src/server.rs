@@ -40,7 +40,8 @@ pub struct McpServer {
     extension: Option<Arc<dyn McpServerExtension>>,
 }
 
-/// The connection. `None` if the server handles independent HTTP requests.
+/// The connection of a client that sends JSON lines. `None` in [`McpServer`] if the server handles
+/// independent HTTP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) gone: Gone,
@@ -52,13 +53,13 @@ impl McpServer {
         McpServer { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
-    /// Creates a server with the tools of `backend`. Each request is made for its own view of the
-    /// backend.
+    /// Creates a server with the tools of `backend`. Each call then uses the backend that came with
+    /// its HTTP request.
     pub(crate) fn of_requests(backend: &Backend) -> McpServer {
         McpServer { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
 
-    /// Adds the features of `extension`.
+    /// Adds the tools, prompts and resources of `extension`.
     pub(crate) fn with_extension(
         mut self,
         extension: Option<Arc<dyn McpServerExtension>>,
@@ -67,13 +68,13 @@ impl McpServer {
         self
     }
 
-    /// All tools. Their descriptions do not contain the isolation of commands.
+    /// All tools. Their descriptions do not say how commands are isolated.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
         let extension = self.extension.iter().flat_map(|extension| extension.tools());
         self.tools.offered().chain(extension)
     }
 
-    /// The tools of the workspace.
+    /// The tools of the workspace, without those of the extension.
     pub(crate) fn own_tools(&self) -> &WorkspaceTools {
         &self.tools
     }
@@ -95,7 +96,7 @@ impl McpServer {
         self
     }
 
-    /// Runs a call and returns its result. Does not handle cancellation.
+    /// Runs a call and returns its result. The caller of this function handles cancellation.
     async fn called(
         &self,
         tools: &WorkspaceTools,
@@ -116,19 +117,20 @@ impl McpServer {
                     Err(crowded) => return tools.failed(crowded.into()).await,
                 },
             };
-            // Keep the reservation until the line with the answer has been written.
+            // Keep the memory reservation until the line with the answer has been written.
             line.calls.keep(id, room);
         }
         Ok(tools.outgoing().aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools for the workspace of a request.
+    /// The tools, for the workspace that came with the HTTP request.
     fn tools_of(&self, context: &RequestContext<RoleServer>) -> WorkspaceTools {
         let parts = context.extensions.get::<http::request::Parts>();
         self.tools.over_request(parts.and_then(|parts| parts.extensions.get::<Backend>()))
     }
 
-    /// Whether the server supports a method, in revisions with or without a handshake.
+    /// Whether the server supports a method. `handshake` says whether the protocol revision of the
+    /// request has a handshake.
     fn answers(&self, method: &str, handshake: bool) -> bool {
         let extended = self.extension.is_some();
         match method {
@@ -216,7 +218,7 @@ impl ServerHandler for McpServer {
                 _ => Ok(self.called(&tools, request, progress, &context.id).await?.into()),
             }
         };
-        // Dropping the call ends its work and its process.
+        // Dropping the future of the call ends its work and its process.
         tokio::select! {
             result = call => result,
             () = self.abandoned(&context) => Err(cancelled()),
@@ -337,7 +339,7 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// The error for a cancelled call, for transports that must answer it.
+/// The error for a cancelled call. Some transports must answer such a call.
 pub(crate) fn cancelled() -> ErrorData {
     ErrorData::internal_error("the call was cancelled", None)
 }
@@ -376,7 +378,7 @@ fn misfit(method: &str, params: Option<&Value>) -> String {
     "'params' has a field that is missing or of the wrong type".to_owned()
 }
 
-/// Whether the request uses a revision before 2026-07-28, which has a handshake.
+/// Whether the request uses a protocol revision before 2026-07-28, which has a handshake.
 pub fn uses_initialize_handshake(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)

@@ -23,7 +23,7 @@ where
     served(server, lines).await
 }
 
-/// Signals to a handler that its client has disconnected, so that it can drop the client's calls.
+/// Tells a handler that its client has disconnected, so that it can drop the client's calls.
 #[derive(Clone, Debug)]
 pub struct CallerDisconnectSignal(Gone);
 
@@ -33,7 +33,8 @@ impl CallerDisconnectSignal {
     }
 }
 
-/// Serves your own handler as JSON lines, with the same limits as [`serve_mcp_over_streams`].
+/// Serves a handler of the caller as JSON lines, with the same limits as
+/// [`serve_mcp_over_streams`].
 pub async fn serve_mcp_handler_over_streams<H, R, W>(
     make: impl FnOnce(CallerDisconnectSignal) -> H,
     input: R,

@@ -54,22 +54,23 @@ pub struct WorkspaceTools {
     name_prefix: Arc<str>,
 }
 
-/// The workspace that calls use.
+/// The workspace that the tools use.
 #[derive(Clone, Debug)]
 enum Workspace {
     This(Backend),
-    /// The workspace that came with the HTTP request.
+    /// The workspace that came with each HTTP request.
     OfRequest,
 }
 
 impl WorkspaceTools {
-    /// The tools that `backend` supports.
+    /// Creates the tools that `backend` supports.
     pub fn new(backend: Backend) -> WorkspaceTools {
         let offered = catalog::offered(&backend.info());
         WorkspaceTools::assembled(Workspace::This(backend), offered)
     }
 
-    /// The tools that `backend` supports, for requests that each have their own view of it.
+    /// Creates the tools that `backend` supports. Each call then uses the backend that came with
+    /// its HTTP request.
     pub(crate) fn of_requests(backend: &Backend) -> WorkspaceTools {
         WorkspaceTools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
     }
@@ -102,14 +103,15 @@ impl WorkspaceTools {
         catalog::is_name(name)
     }
 
-    /// The family of a tool. `None` for a name that is not offered.
+    /// The family of a tool, which says what the tool can do. `None` for a name that is not
+    /// offered.
     pub fn family_of_tool(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
     }
 
     /// Requires that the caller has read a file before it overwrites or edits the file. `root` is
-    /// the directory of these tools in the workspace of the ledger.
+    /// the path of these tools' root directory in the workspace whose files `ledger` records.
     pub fn require_read_before_write(
         mut self,
         ledger: Arc<FilesReadTracker>,
@@ -140,13 +142,13 @@ impl WorkspaceTools {
         self
     }
 
-    /// The same tools and limits for another backend.
+    /// The same tools with the same limits, for another backend.
     pub(crate) fn over(&self, backend: Backend) -> WorkspaceTools {
         WorkspaceTools { workspace: Workspace::This(backend), ..self.clone() }
     }
 
-    /// The same tools for the workspace of a request. If these tools have their own workspace, it
-    /// is kept.
+    /// The same tools for the workspace that came with an HTTP request. If the tools have a
+    /// workspace of their own, it is kept.
     pub(crate) fn over_request(&self, backend: Option<&Backend>) -> WorkspaceTools {
         match (&self.workspace, backend) {
             (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
@@ -154,8 +156,7 @@ impl WorkspaceTools {
         }
     }
 
-    /// The tools in the form that clients see. The description of `exec` contains the effective
-    /// policy.
+    /// The tools as clients see them. The description of `exec` says how commands are isolated.
     pub async fn list_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.offered().cloned().collect();
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
@@ -197,17 +198,17 @@ impl WorkspaceTools {
         Ok(self.outgoing.aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools. Their descriptions do not contain the isolation of commands.
+    /// The tools. Their descriptions do not say how commands are isolated.
     pub(crate) fn offered(&self) -> impl Iterator<Item = &Tool> {
         self.offered.iter().map(|(_, tool)| tool)
     }
 
-    /// The limits for large answers.
+    /// The limits on memory and threads for large answers.
     pub(crate) fn outgoing(&self) -> &Outgoing {
         &self.outgoing
     }
 
-    /// Runs a call and returns its outcome.
+    /// Runs a call and returns its answer or its failure.
     pub(crate) async fn outcome(
         &self,
         request: CallToolRequestParams,
@@ -246,8 +247,8 @@ impl WorkspaceTools {
         let arguments = request.arguments.unwrap_or_default();
         let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
         let _slot = if name.waits() {
-            // These tools may wait for other calls. They take no slot, because the other calls may
-            // need one to continue.
+            // These tools may wait until another call has done something. They do not count towards
+            // the limit on concurrent calls, because that call must be able to run.
             None
         } else {
             match self.slots.acquire().await {

@@ -1,4 +1,4 @@
-//! Tells the caller which paths a call really used, if they differ from what the caller probably
+//! Tells the caller which paths a call has used, if they differ from what the caller probably
 //! meant.
 //!
 //! Models write paths such as `/tmp/x.py` and `~/notes` as they would in a shell. An absolute path
@@ -18,7 +18,7 @@ use crate::tools::Outcome;
 /// Words that a shell expands to the home directory.
 const HOMES: [&str; 3] = ["~", "$HOME", "${HOME}"];
 
-/// Notes about how the path arguments of a call were used.
+/// Notes about the paths that a call has used, if they differ from what the caller probably meant.
 #[derive(Debug, Default)]
 pub(crate) struct UsedPaths {
     notes: Vec<String>,
@@ -77,7 +77,7 @@ fn with(answer: ToolAnswer, note: Option<String>) -> ToolAnswer {
     }
 }
 
-/// A path in the form in which answers contain it.
+/// A path as answers show it: relative to the root, with special characters escaped.
 pub(crate) fn shown(backend: &Backend, path: &str) -> String {
     match backend.parse_path(path) {
         Ok(path) => escape_unprintable(&path.to_string()),
@@ -119,7 +119,7 @@ impl Slip {
         if !given.starts_with('/') || backend.info().root_aliases.iter().any(is_root) {
             return Slip::None;
         }
-        // For a path below the root, the workspace would have removed the path of the root.
+        // If the path were below the root, the workspace would have removed the root from it.
         match (PathParser::lenient().parse(given), backend.parse_path(given)) {
             (Ok(whole), Ok(used)) if whole == used => Slip::Outside,
             _ => Slip::None,

@@ -1,4 +1,4 @@
-//! Selects lines of a text within limits, and describes the remaining lines. Does no I/O.
+//! Selects lines of a text within limits, and makes a note about the remaining lines. Does no I/O.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use ab_core::line_range::{ExtractedLine, LineRange, LineRangeExtractor};
 use crate::bounds::{DEFAULT_MAX_READ_LINES, MAX_SHOWN_LINE_BYTES};
 use crate::quantity::{grouped, size};
 
-/// The lines that a caller wants.
+/// Which lines of a text a caller wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     From(LineRange),
@@ -129,7 +129,7 @@ impl Window {
     }
 }
 
-/// The text of a line. Of a long line, only the start is passed in.
+/// The text of a line as it is shown. `line` has only the start of a long line.
 fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
     let ExtractedLine { number, bytes, length, has_newline } = line;
     let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
@@ -144,7 +144,7 @@ fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> Stri
         return out;
     }
     window.cut += 1;
-    // The truncation may have split a character, which is not an error in the file.
+    // The end of the kept bytes may be inside a character, which is not an error in the file.
     out.push_str(text.trim_end_matches('\u{fffd}'));
     out.push_str(&format!(" [line cut: {} in all]", size(length)));
     if has_newline {
@@ -153,7 +153,7 @@ fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> Stri
     out
 }
 
-/// The facts that determine the note below a window.
+/// What the note below the selected lines depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) size: u64,

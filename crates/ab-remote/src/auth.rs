@@ -8,7 +8,8 @@ use russh::keys::ssh_key::Algorithm;
 use russh::{MethodKind, MethodSet};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Maximum length of a password in bytes. Every comparison takes time for this length.
+/// Maximum length of a password in bytes. Passwords are padded to this length before they are
+/// compared.
 const LONGEST_PASSWORD: usize = 256;
 
 /// Which clients may log in.

@@ -1,13 +1,13 @@
-//! A stream with a write buffer. Writers do not wait while there is room in the buffer.
+//! A stream with a write buffer. A write waits only if the buffer is full.
 //!
 //! russh reads and writes in one loop: while it waits to write, it does not read. If both ends wait
 //! to write, neither of them reads, and the connection deadlocks. This cannot happen if one of the
 //! ends always reads. The windows that a client grants limit how much is sent to it, so a buffer of
 //! about this size allows this end to always read.
 //!
-//! The buffer is sent when the stream is read. The loop of russh reads whenever it has nothing else
-//! to do. A flush before that is postponed once: the loop flushes after the first of several
-//! messages, and sending this message alone would wake a reader that waits for all of them.
+//! Buffered data is sent when the stream is read. The loop of russh reads whenever it has nothing
+//! else to do. The first flush before that is ignored: the loop flushes after the first of several
+//! messages, and if this message were sent alone, it would wake a peer that waits for all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -20,9 +20,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// is twice the window of common clients.
 pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 
-/// Number of bytes that are collected before they are sent.
+/// Number of bytes that are collected before they are written to the inner stream.
 const GATHERED: usize = 128 * 1024;
-/// If fewer bytes than this are buffered, they are not written separately.
+/// If fewer bytes than this are buffered, they are not written alone, but together with the next
+/// write.
 const SMALL: usize = 4 * 1024;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(crate) struct Backlog<S> {
     limit: usize,
     /// Whether the inner stream may contain written bytes that were not flushed.
     unflushed: bool,
-    /// Whether a flush was requested and has not been performed.
+    /// Whether a flush was requested and ignored.
     postponed: bool,
 }
 
@@ -163,7 +164,7 @@ mod tests {
         stream.flush().await.unwrap();
         assert!(futures_util::FutureExt::now_or_never(stream.read(&mut [0])).is_none());
         assert_eq!(far.read(&mut heard).await.unwrap(), 5);
-        // A large write is sent together with the small write before it, without a flush.
+        // The buffered small write and a large write are sent together, without a flush.
         let mut large = vec![0; 2 * GATHERED];
         stream.write_all(b"four").await.unwrap();
         stream.write_all(&large).await.unwrap();

@@ -1,8 +1,9 @@
 //! The client side: a workspace on another machine, reached by SSH over any byte stream.
 //!
 //! - [`ClientSettings`] contain the address of the workspace and the rules for reconnecting.
-//! - The link decides when to connect, wait and give up. It performs no I/O itself.
-//! - The dialler makes one connection, or returns the reason why it failed.
+//! - `link` is the state machine that decides when to connect, to wait and to give up. It performs
+//!   no I/O itself.
+//! - `dial` makes one connection, or returns the reason why it failed.
 
 pub mod address;
 mod carrier;

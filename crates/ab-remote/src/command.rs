@@ -16,14 +16,14 @@ use crate::inbox::Inbox;
 use crate::outlet::{Gone, Outlet};
 use crate::signal;
 
-/// Maximum number of bytes of input that are passed to a process in one piece.
+/// Maximum number of bytes of input that are passed to the process at a time.
 const PIECE: usize = 64 * 1024;
 /// The exit statuses that a shell uses for a command that cannot be run, and for one that does not
 /// exist.
 const CANNOT_RUN: u32 = 126;
 const NOT_FOUND: u32 = 127;
-/// A shell reports a command that was ended by a signal with this number plus the number of the
-/// signal.
+/// The exit status that a shell reports for a command that was ended by a signal: this number plus
+/// the number of the signal.
 const KILLED: u32 = 128;
 /// The exit status that is reported if it is unknown how a process ended.
 const LOST: u32 = 255;
@@ -46,7 +46,7 @@ pub(crate) struct Run {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) deaths: Deaths,
-    /// Sent or dropped when the command has started or could not be started.
+    /// Dropped when the command has started or could not be started.
     pub(crate) started: oneshot::Sender<()>,
 }
 
@@ -68,8 +68,8 @@ impl Deaths {
     }
 }
 
-/// The size of a terminal. Missing values are replaced by the default. Values that are too large
-/// are reduced to the maximum.
+/// The size of a terminal. Values that are zero are replaced by the default. Values that are too
+/// large are reduced to the maximum.
 pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     let clamp = |value: u32, default| match u16::try_from(value) {
         Ok(0) => default,

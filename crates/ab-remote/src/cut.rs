@@ -1,7 +1,8 @@
 //! A stream that another task can end. Readers then get EOF, and writers get an error.
 //!
 //! russh runs a connection in its own task, which cannot be cancelled. Ending the stream reliably
-//! ends this task. Before the key exchange, a last message can be written to the stream.
+//! ends this task. Before the key exchange, a disconnect message can be written to the stream
+//! first.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ struct Shared {
     writer: AtomicWaker,
 }
 
-/// Ends its stream. Dropping it also ends the stream.
+/// Ends a [`Cuttable`] stream. Dropping this value also ends the stream.
 #[derive(Debug)]
 pub(crate) struct StreamCutter(Arc<Shared>);
 
@@ -32,7 +33,7 @@ impl StreamCutter {
         self.0.writer.wake();
     }
 
-    /// Writes `last_message`, and then ends the stream for readers.
+    /// Makes the next read write `last_message` to the peer, and then report EOF.
     pub(crate) fn part(&self, last_message: Bytes) {
         // Only the first message is sent.
         let _ = self.0.last_message.set(last_message);
@@ -46,12 +47,13 @@ impl Drop for StreamCutter {
     }
 }
 
-/// The stream itself.
+/// A stream that its [`StreamCutter`] can end.
 #[derive(Debug)]
 pub(crate) struct Cuttable<S> {
     inner: S,
     shared: Arc<Shared>,
-    /// The part of the last message that is not written yet. `None` if there is no last message.
+    /// The bytes of the last message that are still to be written. `None` before the first of them
+    /// is written.
     unwritten: Option<Bytes>,
 }
 
@@ -67,7 +69,7 @@ impl<S> Cuttable<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Cuttable<S> {
-    /// Writes the last message and shuts the stream down.
+    /// Writes the last message to the peer and shuts the stream down.
     fn poll_last_message(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
         let rest = self.unwritten.get_or_insert_with(|| words.clone());
         while !rest.is_empty() {

@@ -45,7 +45,7 @@ impl HostKey {
         let Err(error) = store(path, &key) else {
             return Ok(Self { key, origin: HostKeyOrigin::Created });
         };
-        // Another process may have created the file first.
+        // Another process may have created the file in the meantime.
         if error.kind() == io::ErrorKind::AlreadyExists
             && let Some(key) = read(path)?
         {
@@ -121,7 +121,8 @@ fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Stores the complete key or nothing. Never replaces an existing file.
+/// Writes the key to the file. The file is either complete or missing. Never replaces an existing
+/// file.
 fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;

@@ -15,22 +15,24 @@ use tokio::sync::Notify;
 
 /// The normal window of a channel: the number of bytes that may be in flight.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
-/// The window of a new channel. It is small, so that many channels that are not read use little
-/// memory.
+/// The window of a new channel. It is small, so that many channels whose data no task reads use
+/// little memory.
 pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
-/// If a channel has more unread bytes than this, it is held back. New window is granted when half
-/// of the window has arrived, so a channel that is read in time is not held back.
+/// If a channel has more unread bytes than this, the server grants it almost no window. New window
+/// is granted when half of the window has arrived, so a channel whose data is read in time never
+/// reaches this number.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
-/// If a connection has this number of unread bytes, all its channels are held back. The closer the
-/// connection is to this number, the earlier each channel is held back.
+/// If a connection has this number of unread bytes, every channel with unread bytes gets almost no
+/// window. The closer the connection is to this number, the fewer unread bytes a channel may have.
 pub(crate) const HOLD_ALL: usize = 24 * 1024 * 1024;
-/// The fraction of the connection's remaining bytes that a single channel may use.
+/// The unread bytes of one channel are limited to the bytes that its connection may still hold,
+/// divided by this number.
 const PART: usize = 4;
 /// If a connection has more unread bytes than this, it is ended. The value is several full windows.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024 * 1024;
 
-/// Whether a channel with `own` unread bytes is held back if the whole connection has `all` unread
-/// bytes.
+/// Whether a channel with `own` unread bytes gets almost no new window if the whole connection has
+/// `all` unread bytes.
 pub(crate) fn is_held(own: usize, all: usize) -> bool {
     own > HOLD_BACK.min(HOLD_ALL.saturating_sub(all) / PART)
 }
@@ -88,12 +90,13 @@ impl Inbox {
         Self { state: Mutex::default(), arrived: Notify::new(), taken: Notify::new(), gauge }
     }
 
-    /// Whether the channel has too many unread bytes.
+    /// Whether the channel has too many unread bytes, so that the server grants it almost no
+    /// window.
     pub(crate) fn is_held(&self) -> bool {
         is_held(self.lock().unread.len(), self.gauge.unread())
     }
 
-    /// Waits until the number of unread bytes has decreased.
+    /// Waits until the channel has few enough unread bytes.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.taken.notified();

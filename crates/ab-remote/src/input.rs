@@ -1,4 +1,4 @@
-//! A queue of input for a process, in the order in which the client sent it.
+//! A queue between the channel of a client and the standard input of a process.
 //!
 //! Signals and window updates arrive on the same channel as input, so the reader of the channel
 //! must not wait for the process to take its input. Instead there is a queue with limits on the
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
-/// Pieces up to this number of bytes are joined.
+/// Maximum size in bytes of a piece that is made by joining smaller ones.
 const PIECE: usize = 64 * 1024;
 /// Maximum number of queued end-of-input marks. A terminal may need several, one for each program
 /// that reads from it.
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     End,
 }
 
-/// The error if the client sends more than fits in the queue.
+/// The error if the client sends more than the queue may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
@@ -40,7 +40,7 @@ pub(crate) struct InputQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Number of bytes that were added and have not been taken by the process.
+    /// Number of bytes that the client has sent and the process has not taken.
     bytes: usize,
     ends: usize,
     closed: bool,

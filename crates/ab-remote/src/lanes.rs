@@ -16,9 +16,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A set of threads. Cheap to clone. The threads end when the last clone is dropped or
-/// [`stop`](Self::stop) is called. Everything that runs on them then ends too, even processes that
-/// should outlive their connection.
+/// A set of threads that serve connections. Cheap to clone. The threads end when the last clone is
+/// dropped or [`stop`](Self::stop) is called. Everything that runs on them then ends too, even
+/// processes that should continue after their connection.
 #[derive(Clone, Debug)]
 pub struct SshConnectionThreads {
     lanes: Arc<[Lane]>,
@@ -57,8 +57,8 @@ impl SshConnectionThreads {
         })
     }
 
-    /// Drops everything that runs on the threads, and waits for that at most for the time
-    /// `timeout`. This blocks, so it must not be called on one of the threads.
+    /// Drops everything that runs on the threads, and waits until they have ended, at most for the
+    /// time `timeout`. This blocks, so it must not be called on one of the threads.
     pub fn stop(&self, timeout: Duration) {
         let last = Instant::now().checked_add(timeout);
         for lane in &*self.lanes {
@@ -97,7 +97,7 @@ impl Lane {
     }
 }
 
-/// Counts a future as long as it exists.
+/// Counts one future of a thread until it is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -1,10 +1,11 @@
 //! Remembers the effects of calls, for clients whose connection ended before the answer arrived.
 //!
-//! Each connection of an agent-backend client has a book, which is identified by a number that the
-//! client chooses. A call that changes something is entered in the book when it begins, and its
-//! effect is recorded when it is done. A client that reconnects asks for the book of its old
-//! connection. If the server does not know yet that the old connection is dead, it first ends this
-//! connection. A call that is not in the book at that time will therefore never take effect.
+//! Each connection of an agent-backend client has a record of its calls, called a book, which is
+//! identified by a number that the client chooses. A call that changes something is entered in the
+//! book when it begins, and its effect is recorded when it is done. A client that reconnects asks
+//! for the effects of calls in the book of its old connection. If the server does not know yet that
+//! the old connection is dead, it first ends this connection. A call that is not in the book at
+//! that time will therefore never take effect.
 //!
 //! Books are limited in size, and the books of dead connections expire. The effect of a call that
 //! was dropped from a book is unknown. The effect is also unknown if a call is still running after
@@ -28,33 +29,36 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::call::RemoteCallId;
 
-/// Maximum number of calls in a book.
+/// Maximum number of calls in a book, which is the record of one connection.
 const MAX_ENTRIES: usize = 4096;
-/// Maximum number of books.
+/// Maximum number of books, which are the records of the calls of one connection.
 const MAX_BOOKS: usize = 1024;
-/// How long the book of a dead connection is kept.
+/// How long the calls of a dead connection are remembered.
 const KEPT: Duration = Duration::from_secs(15 * 60);
-/// How long a request about a call waits until the call is done.
+/// How long a client that asks for the effect of a call waits for the call to be done.
 const SETTLING: Duration = Duration::from_secs(15);
-/// How long a request about a call on the same connection waits until the call is entered.
+/// How long a client that asks for the effect of a call on its own connection waits for this call
+/// to begin.
 const ENTERING: Duration = Duration::from_secs(1);
 
-/// The books of a server. They exist as long as the server.
+/// The books of a server, each of which records the calls of one connection. They are kept until
+/// the server ends.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     incarnation: u128,
     books: Mutex<HashMap<u128, Arc<Book>>>,
 }
 
-/// The calls of one connection.
+/// Records the calls of one connection and their effects.
 #[derive(Debug)]
 struct Book {
     entries: Mutex<Entries>,
-    /// Notified when a call is entered or done.
+    /// Notified when a call begins or is done.
     changed: Notify,
     /// The number of channels of the connection that are being served.
     seats: watch::Sender<usize>,
-    /// Whether the connection must end.
+    /// Whether the connection must end, because its client has asked, on another connection, about
+    /// the calls in this book.
     retired: watch::Sender<bool>,
 }
 
@@ -68,19 +72,20 @@ struct Entries {
     left: Option<Instant>,
 }
 
-/// The client of an SSH connection. Its number is set when the client has sent it. All channels of
-/// the connection share this value.
+/// The client of an SSH connection, identified by a number that the client has chosen. Not set
+/// until the client has sent the number. All channels of the connection share this value.
 #[derive(Debug, Default)]
 pub(crate) struct Caller(OnceLock<(u128, Arc<Book>)>);
 
-/// A channel of a connection that has a book.
+/// A channel of a connection whose calls are recorded in a book. The connection counts as ended
+/// when all its seats are dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     book: Arc<Book>,
 }
 
-/// A running call in a book. If it is dropped without a call of [`done`](Self::done), the effect of
-/// the call is unknown.
+/// A call that is recorded and has not ended. If this value is dropped without a call of
+/// [`done`](Self::done), the effect of the call is unknown.
 #[derive(Debug)]
 pub(crate) struct Entry {
     book: Arc<Book>,
@@ -91,7 +96,8 @@ pub(crate) struct Entry {
 impl Ledger {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 16];
-        // If this fails, a restarted server may have the same number. Nothing else depends on it.
+        // If this fails, the server may have the same number after a restart. Nothing else depends
+        // on it.
         let _ = getrandom::fill(&mut bytes);
         Self { incarnation: u128::from_be_bytes(bytes), books: Mutex::default() }
     }
@@ -100,8 +106,9 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Registers a caller under its number, and returns a seat for the channel. `None` if the
-    /// caller already has another number, or if another caller already has this number.
+    /// Records that the client of a connection has chosen this number, and returns a seat for the
+    /// channel. `None` if the client has already chosen another number, or if another connection
+    /// already has this number.
     pub(crate) fn introduce(&self, caller: &Caller, connection: u128) -> Option<Seat> {
         let mut books = lock(&self.books);
         if caller.0.get().is_some() {
@@ -113,7 +120,8 @@ impl Ledger {
             let left = |book: &Book| lock(&book.entries).left;
             let oldest = books.iter().filter(|(_, book)| book.is_over());
             let oldest = oldest.min_by_key(|(_, book)| left(book)).map(|(number, _)| *number);
-            // The number of books of open connections is limited by the number of connections.
+            // Only books of connections that have ended are dropped. The number of other books is
+            // limited by the number of connections.
             oldest.map(|oldest| books.remove(&oldest));
         }
         let Place::Vacant(place) = books.entry(connection) else { return None };
@@ -122,8 +130,8 @@ impl Ledger {
         Some(Seat::new(book))
     }
 
-    /// The effect of a call. `own` is the number of the connection on which the client asks. If the
-    /// call is not done in time, its effect is unknown, and the client may ask again.
+    /// Returns the effect of a call. `own` is the number of the connection on which the client
+    /// asks. If the call is not done in time, its effect is unknown, and the client may ask again.
     pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> LostCallEffect {
         let book = lock(&self.books).get(&call.connection).cloned();
         let Some(book) = book else { return LostCallEffect::Unknown };
@@ -136,7 +144,8 @@ impl Ledger {
 }
 
 impl Caller {
-    /// A seat for another channel of this caller. `None` if the caller has a different number.
+    /// A seat for another channel of this client. `None` if the client has chosen a different
+    /// number.
     pub(crate) fn seat(&self, connection: u128) -> Option<Seat> {
         let (_, book) = self.0.get().filter(|(number, _)| *number == connection)?;
         Some(Seat::new(book))
@@ -186,7 +195,7 @@ impl Book {
                 Found::Closed(effect) => return effect,
                 Found::UnderWay => changed.await,
                 Found::Nothing { forgotten: true } => return LostCallEffect::Unknown,
-                // The connection has ended, so no more calls will be entered.
+                // The connection has ended, so no more calls will begin.
                 Found::Nothing { forgotten: false } if !own => return LostCallEffect::NotApplied,
                 Found::Nothing { forgotten: false } => tokio::select! {
                     () = changed => {}
@@ -212,7 +221,7 @@ impl Seat {
         Self { book: book.clone() }
     }
 
-    /// Enters a call that is about to begin.
+    /// Records a call that is about to begin.
     pub(crate) fn begin(&self, request: u32) -> Entry {
         let mut entries = lock(&self.book.entries);
         entries.calls.push_back((request, None));
@@ -225,12 +234,14 @@ impl Seat {
         Entry { book: self.book.clone(), request, effect: LostCallEffect::Unknown }
     }
 
-    /// Whether a client has already asked for the effects of this connection's calls.
+    /// Whether a client has asked, on another connection, for the effect of a call on this
+    /// connection. Further calls must then be refused.
     pub(crate) fn is_retired(&self) -> bool {
         *self.book.retired.borrow()
     }
 
-    /// Waits until a client asks that this connection be ended.
+    /// Waits until a client asks, on another connection, for the effect of a call on this
+    /// connection. This connection must then end.
     pub(crate) async fn retired(&self) {
         let mut retired = self.book.retired.subscribe();
         // This cannot fail, because the sender is a part of the book, which exists as long as this
@@ -264,8 +275,8 @@ impl Drop for Entry {
     }
 }
 
-/// The effect of a failed call. There was no effect if the error shows that the call failed before
-/// any change.
+/// The effect of a call that failed with `error`. There was no effect if the error shows that the
+/// call failed before any change.
 pub(crate) fn effect_of_failure(error: &Error) -> LostCallEffect {
     match error.kind() {
         ErrorKind::NotFound
@@ -364,7 +375,7 @@ mod tests {
     async fn what_the_same_connection_may_still_enter_is_not_said_never_to_happen() {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
-        // Another channel enters the call a little later, after a different call.
+        // Another channel records the call a little later, after a different call.
         let entering = async {
             seat.begin(2).done(LostCallEffect::Applied);
             sleep(ENTERING / 2).await;
@@ -374,11 +385,11 @@ mod tests {
         };
         let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
         assert_eq!(effect, LostCallEffect::Applied);
-        // The call may arrive later than the request waits.
+        // If the call does not begin in time, its effect is unknown.
         let before = Instant::now();
         assert_eq!(ledger.outcome(call(3), Some(7)).await, LostCallEffect::Unknown);
         assert_eq!(before.elapsed(), ENTERING);
-        // When the connection has ended, no calls are running.
+        // The connection has ended, so the call will never begin.
         drop(seat);
         assert_eq!(ledger.outcome(call(3), Some(8)).await, LostCallEffect::NotApplied);
     }
@@ -425,7 +436,8 @@ mod tests {
         assert!(ledger.introduce(&two, 7).is_none());
         drop(first);
         assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
-        // After the request the number stays in use, and the first caller is retired.
+        // No other connection can use the number later. Because a client has asked about the
+        // first connection, further calls on it must be refused.
         assert!(ledger.introduce(&two, 7).is_none() && two.seat(7).is_none());
         assert!(one.seat(7).unwrap().is_retired());
     }

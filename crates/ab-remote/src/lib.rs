@@ -8,8 +8,8 @@
 //!   connections run on the caller's runtime.
 //! - Everything that a connection started ends with the connection: commands, open files and tasks.
 //! - This crate opens no workspace files and starts no programs. This is done by the backend, with
-//!   its guards and isolation. The only files that this crate opens are host keys and lists of known
-//!   hosts.
+//!   its guards and isolation. The only files that this crate opens are host keys and lists of
+//!   known hosts.
 
 pub mod auth;
 mod backlog;

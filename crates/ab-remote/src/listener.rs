@@ -129,7 +129,7 @@ async fn serve_one(
     }
 }
 
-/// The connections that are not logged in.
+/// The connections that have not logged in yet. Their number is limited.
 struct Strangers {
     most: usize,
     waiting: Mutex<Waiting>,
@@ -142,7 +142,8 @@ struct Waiting {
     places: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
-/// The place of one connection that is not logged in. It is released when the value is dropped.
+/// Counts one connection that has not logged in yet. Dropped when the client logs in or the
+/// connection ends.
 struct Stranger {
     strangers: Arc<Strangers>,
     number: u64,
@@ -153,7 +154,8 @@ impl Strangers {
         Self { most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Takes a place. The returned future completes if the place is given to a newer connection.
+    /// Counts a new connection. If the limit is reached, the oldest connection that has not logged
+    /// in is dropped: its returned future completes.
     fn admit(this: &Arc<Self>) -> (Stranger, impl Future<Output = ()> + Send + use<>) {
         let (sender, lost) = oneshot::channel();
         let mut waiting = this.lock();
@@ -169,7 +171,8 @@ impl Strangers {
         drop(waiting);
         let lost = async {
             if lost.await.is_err() {
-                // The place was released because the client logged in or the connection ended.
+                // The connection is no longer counted, because the client logged in or the
+                // connection ended.
                 std::future::pending::<()>().await;
             }
         };
@@ -187,7 +190,7 @@ impl Drop for Stranger {
     }
 }
 
-/// The meaning of an error of the listening socket.
+/// What an error of the listening socket means for further connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mishap {
     /// The error affects only the connection that should have been accepted.

@@ -12,8 +12,8 @@ pub(crate) struct Gone;
 /// The type of extended data for standard error.
 const STDERR: u32 = 1;
 
-/// The sending side of a channel. It waits until the client's window has room before it passes data
-/// to the connection, so that a channel whose client does not read does not block other channels.
+/// The sending side of a channel. It passes data to the connection only when the client's window
+/// has room for it, so that a channel whose client does not read does not block other channels.
 /// Dropping the task cancels the wait.
 #[derive(Debug)]
 pub(crate) struct Outlet {

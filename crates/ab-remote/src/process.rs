@@ -1,7 +1,9 @@
-//! A process of an agent-backend client on its own channel, controlled by frames.
+//! Runs a process for an agent-backend client on its own channel. Client and server exchange frames
+//! about it.
 //!
-//! The server sends no more output than the window of the client allows. It reports how much input
-//! the process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
+//! The server sends no more output than the window that the client has granted. It reports how much
+//! input the process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] more
+//! than that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +31,11 @@ const PIECE: usize = 64 * 1024;
 /// process is ended.
 const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 
-/// How long a process may take to read its remaining input after the client has released it.
+/// How long a process may take to read its remaining input after the client has given it up.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a channel until its process ends or the client releases the process. Dropping the future
-/// also releases it.
+/// Serves a channel until its process ends or the client gives the process up. Dropping the future
+/// also gives it up. This ends a process that is not detached.
 pub(crate) async fn serve(
     backend: Backend,
     caller: Arc<Caller>,
@@ -57,9 +59,10 @@ pub(crate) async fn serve(
 struct Begun {
     process: Process,
     room: u64,
-    /// The seat in the ledger, for the connection that started the process.
+    /// Ends this channel if the client asks, on another connection, about calls on this one. `None`
+    /// if the client attached to a process that was already running.
     seat: Option<Seat>,
-    /// The slot of the command, if this connection started the command.
+    /// Counts the command towards the limit. `None` if the client attached to it.
     _slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -75,7 +78,8 @@ async fn begin(
                 return Err(misplaced("the call has the number of another connection"));
             };
             if seat.is_retired() {
-                // The client has already been told that this call will never take effect.
+                // The server has already told the client, on another connection, that this call
+                // will never take effect.
                 return Err(misplaced("the client closed the connection"));
             }
             let entry = seat.begin(call.request);
@@ -120,8 +124,8 @@ fn misplaced(message: &str) -> Error {
     Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
 }
 
-/// Sends frames to the client one at a time. Several futures send frames, and a frame may have to
-/// wait for window before it is sent completely.
+/// Sends frames to the client one at a time. Several futures send frames, and a frame may be sent
+/// in parts, because it waits for the window of the client.
 struct Speech<'a> {
     outlet: &'a Outlet,
     turn: Mutex<()>,
@@ -146,12 +150,12 @@ impl<'a> Speech<'a> {
     }
 }
 
-/// How a client has released a process.
+/// How a client has given up a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReleaseCause {
-    /// By a release frame.
+    /// The client sent a release frame.
     Asked,
-    /// By the end of the channel, or by a protocol violation.
+    /// The channel ended, or the client violated the protocol.
     Lost,
 }
 
@@ -183,7 +187,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         }
     };
     let listening = async move {
-        // An invalid frame counts as the end.
+        // An invalid frame counts as the end of the channel.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
                 ProcessClientFrame::Input(bytes) => {
@@ -213,7 +217,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 () = &mut feeding, if !fed_all => fed_all = true,
             }
         };
-        // Input that was sent before the release must still reach the process.
+        // Input that the client sent before it gave up the process must still reach the process.
         input.close();
         if left == ReleaseCause::Asked && !fed_all {
             let _ = timeout(CLOSE_TIMEOUT, feeding).await;

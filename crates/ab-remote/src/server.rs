@@ -1,4 +1,4 @@
-//! Serves one SSH connection from its first byte until its last task has ended.
+//! Serves one SSH connection from its first byte until all its tasks have ended.
 
 mod connection;
 mod disconnect_message;
@@ -28,11 +28,11 @@ use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
 use stall_timeout::StallTimeoutStream;
 
-/// Default time limit for logging in.
+/// Default time limit for a client to log in.
 pub(crate) const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection that was asked to end may take.
+/// How long a connection may take to end after the server has asked it to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The disconnect message at shutdown.
+/// The text of the disconnect message at shutdown.
 const SHUTTING_DOWN: &str = "Server shutting down";
 /// Default of the maximum number of open channels of one connection.
 pub const DEFAULT_MAX_CHANNELS: usize = 128;
@@ -61,7 +61,7 @@ pub struct SshServerSettings {
     /// Maximum number of concurrent commands of one connection. A further command is refused, and
     /// the connection stays open.
     pub max_commands: usize,
-    /// If this side has closed this number of channels before the client did, the connection is
+    /// If the server has closed this number of channels before the client did, the connection is
     /// ended as soon as the client opens another channel and no command is running.
     pub max_server_closed_channels: usize,
     /// If the client is silent for this time, a keepalive is sent. After three unanswered
@@ -105,7 +105,7 @@ struct Shared {
     lanes: Option<SshConnectionThreads>,
 }
 
-/// State that is shared by all connections, in addition to the workspace.
+/// State that all connections of a server share, in addition to the workspace.
 #[derive(Clone, Debug)]
 struct Commons {
     ledger: Arc<Ledger>,
@@ -137,14 +137,14 @@ impl fmt::Display for SshConnectionEnd {
     }
 }
 
-/// The tasks of a connection's channels.
+/// The tasks that serve the channels of a connection.
 type Tasks = Arc<Mutex<TaskSets>>;
 
 #[derive(Debug, Default)]
 struct TaskSets {
-    /// Tasks that are cancelled when the connection ends.
+    /// Channels with a command or a process. They are cancelled when the connection ends.
     commands: JoinSet<()>,
-    /// Tasks that complete their running requests when the connection ends.
+    /// SFTP channels. They complete their running requests when the connection ends.
     files: JoinSet<()>,
 }
 
@@ -156,7 +156,7 @@ impl TaskSets {
         while self.files.try_join_next().is_some() {}
     }
 }
-/// The reason why the server disconnected the client, if it did so.
+/// Why the server disconnected the client. Not set if it did not.
 type SentAway = Arc<OnceLock<Failure>>;
 
 impl SshServer {
@@ -197,7 +197,7 @@ impl SshServer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The workspace that is served.
+    /// The workspace that this server serves.
     pub fn backend(&self) -> &Backend {
         &self.shared.backend
     }
@@ -216,8 +216,8 @@ impl SshServer {
         *self.shared.connections.borrow()
     }
 
-    /// Serves one connection until it ends. Returns when everything that it started has ended.
-    /// Dropping the future also ends the connection.
+    /// Serves one connection until it ends. Returns when every task and command of the connection
+    /// has ended. Dropping the future also ends the connection.
     pub async fn serve<S>(&self, stream: S) -> SshConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -281,8 +281,8 @@ impl SshServer {
             greeted = &mut greeting => greeted,
             () = closed(&mut open) => {
                 resources.cutter.part(disconnect_message::in_the_clear(SHUTTING_DOWN));
-                // The session ends at EOF. If a client does not read, it is dropped after the
-                // timeout.
+                // The russh session ends when the stream reports EOF. A client that does not read
+                // the message is dropped after the timeout.
                 let _ = timeout(CLOSE_TIMEOUT, greeting).await;
                 return SshConnectionEnd::ShutDown;
             }
@@ -371,7 +371,7 @@ async fn login(logins: &mut watch::Receiver<bool>, deadline: Instant) -> Event {
         Ok(Err(_)) => {}
         Err(_) => return Event::TooLate,
     }
-    // The connection has ended. This is reported elsewhere.
+    // The connection has ended before the login. The caller learns this from the session itself.
     std::future::pending().await
 }
 
@@ -407,7 +407,8 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Ends everything that a connection started, even if the future that serves it is dropped.
+/// The tasks and the stream of a connection. Dropping this value ends all of them, even if the
+/// future that serves the connection is dropped.
 struct ConnectionResources {
     cutter: StreamCutter,
     tasks: Tasks,

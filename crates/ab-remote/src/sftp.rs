@@ -1,9 +1,10 @@
-//! SFTP version 3 on one channel. Requests start in order, run concurrently, and are answered when
-//! they are done.
+//! SFTP version 3 on one channel. Requests start in the order of their arrival and run
+//! concurrently. Each is answered when it is done.
 //!
 //! - Everything runs in the single task of the channel and ends with this task.
-//! - Each request takes bytes from a budget when it begins, and returns them when its answer is passed
-//!   to the connection. If a client does not read, the server therefore stops working for it.
+//! - Each request takes bytes from a budget when it begins, and returns them when its answer is
+//!   passed to the connection. If a client does not read, the server therefore stops working for
+//!   it.
 //! - An invalid packet ends the channel. An invalid request is refused.
 
 mod attributes;
@@ -52,18 +53,19 @@ use crate::ledger::{Caller, Ledger, Seat, effect_of_failure};
 use crate::outlet::Outlet;
 use crate::wire;
 
-/// Maximum number of requests of one channel that run at the same time.
+/// Maximum number of requests of one channel that run concurrently.
 const MAX_TOGETHER: usize = 64;
 /// Number of bytes that a request counts towards the budget in addition to its data.
 const OVERHEAD: usize = 512;
-/// Maximum number of bytes of an answer that are sent together with its head.
+/// Maximum number of bytes of an answer's data that are sent together with its header.
 const FIRST: usize = 32 * 1024;
 
-/// A lock for the creation of directories on all channels of a server. The check and the creation
-/// are two calls, and clients use directories as locks.
+/// A lock for the creation of directories, shared by all channels of a server. The check whether a
+/// directory exists and its creation are two calls, and clients use the creation of directories as
+/// a lock.
 pub(crate) type Turn = tokio::sync::Mutex<()>;
 
-/// The state of one channel.
+/// The state of one SFTP channel.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) backend: Backend,
@@ -72,13 +74,14 @@ pub(crate) struct Session {
     handles: Handles,
     /// Whether the client receives complete errors and not only status codes.
     exact: AtomicBool,
-    /// The same workspace for the calls of agent-backend clients, and the scopes of it that have
-    /// been used.
+    /// A handle on the same workspace for the calls of agent-backend clients, and handles on the
+    /// scopes in it that were used.
     views: Backend,
     scopes: Mutex<HashMap<String, Backend>>,
     ledger: Arc<Ledger>,
     caller: Arc<Caller>,
-    /// The number of the connection and its seat in the ledger. Set by a hello.
+    /// The number of the connection, which the client sends in a hello, and the record of the
+    /// connection's calls.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
     making: Arc<Turn>,
@@ -127,8 +130,8 @@ impl Session {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the client asks for the effects of this connection's calls on another
-    /// connection.
+    /// Waits until the client asks, on another connection, for the effect of a call on this
+    /// connection. Never completes for clients whose calls are not recorded.
     async fn retired(&self) {
         match self.seat.get() {
             Some((_, seat)) => seat.retired().await,
@@ -148,7 +151,8 @@ struct Reply {
     _permit: Taken,
 }
 
-/// Answers on their way from the working half of the task to the sending half.
+/// The queue of answers. Both halves run in the same task: the working half makes the answers, and
+/// the sending half sends them.
 ///
 /// The sending half is always polled after the working half, so it need not be woken. If the task
 /// woke itself, it would be queued behind the connection that has just received the answer, and
@@ -167,7 +171,7 @@ impl Replies {
         self.lock().waiting.extend(replies);
     }
 
-    /// Marks the end of the answers.
+    /// Marks the end of the queue: no more answers follow.
     fn end(&self) {
         self.lock().ended = true;
     }
@@ -198,7 +202,7 @@ enum Outcome {
     Parts(SshFieldWriter, Bytes),
 }
 
-/// A running request. Returns its flight number, its lane and its answer.
+/// A running request. Returns its number in [`Flights`], the handle that it uses, and its answer.
 type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
 
 /// How a channel has ended.
@@ -226,7 +230,7 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
         replies.end();
         Ok(ended)
     };
-    // `Replies` depends on this order of polling.
+    // `Replies` requires that the working half is polled first.
     let ended = match tokio::try_join!(biased; working, sending) {
         Ok((ended, ())) | Err(ended) => ended,
     };
@@ -250,7 +254,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     let ended = 'serving: loop {
         let packet = tokio::select! {
             biased;
-            // The client was told that requests which have not begun will never take effect.
+            // The server has told the client, on another connection, that requests which have not
+            // begun will never take effect.
             () = session.retired() => break SftpEnded::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));
@@ -313,7 +318,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     ended
 }
 
-/// Performs one request and records its effect in the ledger.
+/// Performs one request. If it may change something, its effect is recorded for a client that loses
+/// its connection.
 async fn fly(
     session: Arc<Session>,
     id: SftpRequestId,
@@ -371,8 +377,8 @@ fn reply(
     Reply { head, body, _permit: permit }
 }
 
-/// Splits a packet in two. The first piece contains the head and as much data as most clients read
-/// at once. If the head were sent alone, clients would need an additional read.
+/// Splits an answer in two. The first piece contains the header and as much data as most clients
+/// read at once. If the header were sent alone, clients would need an additional read.
 fn together(head: &[u8], mut body: Bytes) -> (Bytes, Bytes) {
     let along = body.split_to(body.len().min(FIRST.saturating_sub(head.len())));
     (Bytes::from([head, &along[..]].concat()), body)

@@ -1,16 +1,18 @@
 //! Decides how much window the channels of a connection are granted.
 //!
-//! russh has one window size for all channels of a connection. When a channel has used half of its
-//! window, russh grants it the current size, and only then asks for the new size. The size that is
-//! returned for one channel is therefore granted to the next channel that sends. This may be a
-//! channel that is held back and must not get it.
+//! A channel is *held back* while it has too many unread bytes. russh has one window size for all
+//! channels of a connection. When a channel has used half of its window, russh grants it the
+//! current size, and only then asks for the new size. The size that is returned for one channel is
+//! therefore granted to the next channel that sends. This may be a channel that is held back and
+//! must not get it.
 //!
 //! - While no channel is held back, every channel gets the full window.
-//! - While a channel is held back, the size is two bytes. A channel whose window is used up gets two
-//!   bytes, sends them, and waits for the next grant. Clients send in the order of their grants. If
-//!   the next channel to send is one that waits and is not held back, the size is raised for it.
-//! - A channel that is held back may have window left from before. Until it has used this window, no
-//!   larger window is granted, because this channel would get it.
+//! - While a channel is held back, the size is two bytes. A channel whose window is used up gets
+//!   two bytes, sends them, and waits for the next grant. Clients send in the order of their
+//!   grants. If the next channel to send is one that waits and is not held back, the size is raised
+//!   for it.
+//! - A channel that is held back may have window left from before. Until it has used this window,
+//!   no larger window is granted, because this channel would get it.
 //! - A channel that is held back may have nothing to send. After some time without data, it is no
 //!   longer considered.
 //!
@@ -22,30 +24,30 @@ use std::time::{Duration, Instant};
 
 use crate::inbox::WINDOW;
 
-/// The window of a channel that is held back. Half of it must be more than zero, or russh would
-/// never renew it.
+/// The window of a channel with too many unread bytes. Half of it must be more than zero, or russh
+/// would never renew it.
 pub(crate) const HELD_WINDOW: u32 = 2;
-/// The window of other channels while some are held back.
+/// The window of a channel that is read in time, while others have too many unread bytes.
 const SHARED_WINDOW: u32 = 1024 * 1024;
 /// If a channel sends no data for this time, it is no longer waited for.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The state of a channel that was just granted window.
+/// The state of a channel that was just granted window, which determines the next window size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// The connection has reached its limit of unread bytes.
     Full,
     /// The channel has too many unread bytes.
     Held,
-    /// The channel is read in time, but others are held back.
+    /// The channel is read in time, but others have too many unread bytes.
     AmongHeld,
-    /// No channel is held back.
+    /// No channel has too many unread bytes.
     Free,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct WindowControl {
-    /// The channels that are expected to send next, in order.
+    /// The channels that were granted window, in the order in which they are expected to send.
     due: VecDeque<Due>,
 }
 
@@ -69,7 +71,8 @@ impl WindowControl {
         let much = granted > HELD_WINDOW;
         let held = pace != Pace::AmongHeld;
         if much && held && self.due.front().is_some_and(|first| !first.held) {
-            // The expected channel has sent nothing, and this channel got its window.
+            // The channel that was expected to send next has sent nothing, and this channel got the
+            // window that was meant for it.
             self.due.pop_front();
         }
         let is_silent = |due: &Due| now.duration_since(due.at) > SILENCE;

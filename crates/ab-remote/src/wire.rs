@@ -26,9 +26,9 @@ use numbers::Numbered;
 /// Maximum number of scope roots of one path. This limits the nesting of scopes.
 const MAX_SCOPE_ROOTS: usize = 64;
 /// Maximum number of sets of access rules of one path. There is one set for each restricted handle
-/// on the way.
+/// through which the path came.
 const MAX_RULE_SETS: usize = 64;
-/// A flag in the number of scope roots. If it is set, access rules follow the path.
+/// A flag in the encoded number of scope roots. If it is set, access rules follow the path.
 const HAS_RULES: u32 = 1 << 31;
 const MAX_COUNT: u32 = HAS_RULES - 1;
 
@@ -69,7 +69,7 @@ pub fn decode<T: WireCodec>(bytes: Bytes) -> DecodeResult<T> {
     if fields.is_empty() { Ok(value) } else { Err(DecodeError::Invalid) }
 }
 
-/// Writes the number of a value from a closed list.
+/// Writes the number that stands for a value of a closed list.
 pub(crate) fn put_number<T: Numbered>(out: &mut BytesMut, value: T) {
     out.put_u8(value.number());
 }

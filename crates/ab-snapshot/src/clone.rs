@@ -108,9 +108,7 @@ pub(crate) async fn make(
 ) -> Result<()> {
     let format = format!("--object-format={}", base.commit.object_format());
     let head = format!("--initial-branch={}", base.work);
-    let init = git.at(&git.home, Authority::Clean);
-    let init = init.args(["init", "--quiet", "--template=", format.as_str(), head.as_str()]);
-    init.args([tree.as_os_str()]).stdout().await?;
+    git.init(tree, &[&format, &head]).await?;
     let dir = tree.join(".git");
     for directory in ["info", "objects/info"] {
         if !area::exists(&dir.join(directory)) {

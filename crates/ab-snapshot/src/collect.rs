@@ -194,10 +194,8 @@ impl SessionWorkspaceStore {
         remove_directory(&repository).await?;
         remove_directory(&bundle).await?;
         copy_file(&workspace.bundle_dir, BUNDLE, &bundle, MAX_BUNDLE).await?;
-        let init = self.git.at(&root, Authority::Clean);
         let format = format!("--object-format={}", base.object_format());
-        let init = init.args(["init", "--quiet", "--bare", "--template=", format.as_str()]);
-        init.args([repository.as_os_str()]).stdout().await?;
+        self.git.init(&repository, &["--bare", &format]).await?;
         let info = repository.join("objects/info");
         if !area::exists(&info) {
             area::make_dir(&info)?;

@@ -23,9 +23,7 @@ const GITLINK: &str = "160000";
 /// Fails if a directory below the top of the tree is a repository. Git does not look into such a
 /// directory, so its changes would be lost.
 pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<CommitId> {
-    let init = git.at(&git.home, Authority::Clean);
-    let init = init.args(["init", "--quiet", "--bare", "--template=", "--object-format=sha1"]);
-    init.args([repository.as_os_str()]).stdout().await?;
+    git.init(repository, &["--bare", "--object-format=sha1"]).await?;
     let on_tree = || {
         let run = git.at(tree, Authority::Clean).env("GIT_DIR", repository);
         run.env("GIT_WORK_TREE", tree).timeout(TRANSFER_TIME)

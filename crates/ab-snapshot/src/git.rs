@@ -8,6 +8,7 @@ use std::time::Duration;
 use ab_core::ErrorKind;
 use ab_host::host_program::{HostProgram, HostProgramOutput, HostProgramRequest};
 
+use crate::area;
 use crate::error::{Result, SnapshotError};
 
 /// The environment variables that git uses to reach other hosts. The caller passes the ones that
@@ -172,6 +173,18 @@ impl Git {
         ];
         let operator = kept.chain(own.map(|(name, value)| (name.into(), value))).collect();
         Git { operator, ..self.clone() }
+    }
+
+    /// Makes a repository in a directory of a workspace. Makes the directory first if it is missing,
+    /// but not its parents: git runs inside the directory, so a run that is cancelled too late
+    /// cannot make a workspace again that was removed in the meantime.
+    pub(crate) async fn init(&self, directory: &Path, arguments: &[&str]) -> Result<()> {
+        if !area::exists(directory) {
+            area::make_dir(directory)?;
+        }
+        let init = self.at(directory, Authority::Clean).args(["init", "--quiet", "--template="]);
+        init.args(arguments).stdout().await?;
+        Ok(())
     }
 
     /// Prepares a git command on one of our own repositories.

@@ -41,10 +41,7 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
     let (index, objects, info) = (next(), next(), next());
     let head = paths.next().unwrap_or_default().to_owned();
     let format = ask().args(["rev-parse", "--show-object-format"]).stdout().await?;
-    let init =
-        git.at(&git.home, Authority::Clean).args(["init", "--quiet", "--bare", "--template="]);
-    let init = init.args([format!("--object-format={}", format.trim())]);
-    init.args([probe.as_os_str()]).stdout().await?;
+    git.init(probe, &["--bare", &format!("--object-format={}", format.trim())]).await?;
     let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(parent) = index.parent() {
         ab_host::directory::copy_file(parent, &file(&index), &probe.join("index"), MAX_INDEX)

@@ -55,6 +55,39 @@ async fn half_made_workspace_is_made_again_or_removed() {
 }
 
 #[tokio::test]
+async fn workspace_whose_preparation_is_cancelled_does_not_come_back() {
+    let fixture = Fixture::new();
+    let request = ab_snapshot::WorkspaceRequest::Git(fixture.request());
+    let is_prepared = async |steps: u32| {
+        let token = WorkspaceToken::new(WorkspaceCopyMethod::Git).unwrap();
+        let cancelled = async {
+            for _ in 0..steps {
+                tokio::task::yield_now().await;
+            }
+        };
+        let is_prepared = tokio::select! {
+            biased;
+            () = cancelled => false,
+            prepared = fixture.workspaces.prepare_workspace(&token, &request) => {
+                prepared.unwrap();
+                true
+            }
+        };
+        // A git process that has just been killed may still be writing.
+        while fixture.workspaces.remove_workspace(&token).await.is_err() {}
+        is_prepared
+    };
+    let mut steps = 1;
+    while !is_prepared(steps).await {
+        steps += steps / 10 + 1;
+    }
+    // Every order that was waiting to be started has been handled after these.
+    fixture.prepare(fixture.request()).await;
+    let tokens = fixture.workspaces.list_tokens().unwrap();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+}
+
+#[tokio::test]
 async fn cleanup_removes_what_an_agent_closed_and_follows_no_link() {
     let fixture = Fixture::new();
     let workspace = fixture.prepare(fixture.request()).await;

@@ -1,5 +1,5 @@
-//! Runs commands through the handle: wait for a command, hold a running one, or start a detached
-//! one.
+//! Runs commands through the handle: waits for a command, starts one and returns it while it runs,
+//! or starts a detached one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl ExecOutput {
     }
 }
 
-/// The output of one channel.
+/// The output of a command on one channel, which is standard output or standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedOutput {
     /// The first bytes of the output.
@@ -91,7 +91,7 @@ impl CapturedOutput {
     }
 }
 
-/// Collects one channel up to its limit.
+/// Collects the output of one channel. Bytes beyond the limit are only counted.
 struct Gathering {
     kept: BytesMut,
     total: u64,

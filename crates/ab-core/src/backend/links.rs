@@ -1,4 +1,5 @@
-//! The directory of a command with all links resolved, so that an approval is for the directory that a person saw.
+//! Resolves the links in the working directory of a command. A command that waits for an approval
+//! then runs in the directory that was shown to the person who approved it.
 
 use std::collections::VecDeque;
 
@@ -15,10 +16,11 @@ use crate::process::ExecRequest;
 const MAX_LINKS: usize = 40;
 
 impl Backend {
-    /// Replaces the directory of a request by the one that its links lead to now.
+    /// Replaces the working directory of a request by the directory to which its links lead at the
+    /// time of this call.
     ///
-    /// A command may wait for an approval, or be repeated after one. Then it runs in the directory
-    /// that was shown, also if a link was changed in the meantime.
+    /// A command may wait for an approval, or be repeated after one. It then still runs in the
+    /// directory that was shown to the person, even if a link was changed in the meantime.
     ///
     /// # Errors
     ///
@@ -61,7 +63,7 @@ impl Backend {
             let is_link = match self.driver().stat(&path, options).await {
                 Ok(found) => found.kind == FileKind::Symlink,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    // Nothing is there that could be a link.
+                    // The rest of the path does not exist, so it contains no links.
                     let mut rest = pending.iter().filter(|name| !name.is_empty() && *name != ".");
                     return rest.try_fold(path, |path, name| path.child(name));
                 }
@@ -93,7 +95,8 @@ impl Backend {
     }
 }
 
-/// The caller asked for a command in `cwd`, not for the metadata of a part of it.
+/// Reports an error of a path component as an error of the command in `cwd`, which is what the
+/// caller requested.
 fn of_exec(error: Error, cwd: &WsPath) -> Error {
     error.with_verb(Verb::Exec).with_path(cwd.to_string())
 }

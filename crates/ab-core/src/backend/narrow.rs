@@ -1,4 +1,4 @@
-//! Derives handles. A handle is made from another one only in this module.
+//! Derives a handle from another one. No other module does this.
 //!
 //! A derived handle never has more rights than its parent. It has all guards, the scope and the
 //! restrictions of its parent, preceded by its own.
@@ -109,13 +109,14 @@ impl Backend {
         self.narrow(NarrowOptions { restrictions, ..NarrowOptions::default() })
     }
 
-    /// A handle on a view over this handle, without additional guards.
+    /// Creates a handle on `view`, which is a driver over the driver of this handle. Adds no
+    /// guards.
     pub(super) fn viewed(&self, view: Stack) -> Backend {
         self.derive(view, (*self.rules).clone(), self.actor.clone(), Guards::default())
     }
 
-    /// A handle on a view over this handle. Calls pass the guards of the new handle first, and then
-    /// those of this handle.
+    /// Creates a handle on `view`, which is a driver over the driver of this handle. Calls pass the
+    /// guards of the new handle first, and then those of this handle.
     fn derive(&self, view: Stack, rules: PathParser, actor: Actor, guards: Guards) -> Backend {
         let own: Arc<[_]> = guards.in_order().into();
         let guards = own.iter().chain(self.guards.iter()).cloned().collect();

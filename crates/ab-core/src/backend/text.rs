@@ -32,7 +32,7 @@ pub struct LineWindow {
     pub last_line: u64,
     /// The number of lines in the whole file, if its end was reached.
     pub total_lines: Option<u64>,
-    /// The offset of the next lines. `None` if the end was reached.
+    /// The [`LineRange::offset`] of the lines that follow. `None` if the end was reached.
     pub next_offset: Option<u64>,
 }
 

@@ -38,8 +38,8 @@ impl Backend {
     /// changes this workspace.
     ///
     /// The handle lives as long as this handle, and destroying it ends neither workspace. An
-    /// overlay cannot be used as an upper layer, because its own marks would be confused with those
-    /// of the new overlay. It can be used as a lower layer.
+    /// overlay cannot be used as an upper layer, because the files with which it marks removed
+    /// paths would be confused with those of the new overlay. It can be used as a lower layer.
     pub fn overlay(&self, upper: &Backend) -> Result<OverlayWorkspace> {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
@@ -63,7 +63,7 @@ impl Backend {
 /// A workspace whose changes are stored separately until they are committed or discarded. Clones
 /// share the changes.
 ///
-/// Two overlays with the same upper workspace do not lock each other.
+/// Changes through two overlays with the same upper workspace are not synchronized with each other.
 #[derive(Clone)]
 pub struct OverlayWorkspace {
     backend: Backend,
@@ -71,7 +71,7 @@ pub struct OverlayWorkspace {
 }
 
 impl OverlayWorkspace {
-    /// The handle through which the changes are seen and made.
+    /// The handle through which callers see and make the changes.
     pub fn backend(&self) -> &Backend {
         &self.backend
     }

@@ -12,9 +12,9 @@ use crate::path::WsPath;
 pub(super) struct PairedTree {
     /// Paths relative to the listed directory, in path order.
     entries: Vec<(WsPath, DirEntry)>,
-    /// Paths that could not be read. It is not known what exists there and below.
+    /// Paths that could not be read. It is not known what exists at and below them.
     unknown: BTreeSet<WsPath>,
-    /// The last path of a truncated listing. It is not known what exists beyond it.
+    /// The last path of a truncated listing. It is not known what exists after it.
     horizon: Option<WsPath>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Pair {
 }
 
 impl PairedTree {
-    /// Prepares a listing of `top`. `troubled` are the paths of the listing's problems.
+    /// Prepares a listing of `top`. `troubled` are the paths that could not be read.
     pub(super) fn new(top: &WsPath, listing: Listing, troubled: &[WsPath]) -> PairedTree {
         let below = |path: &WsPath| path.strip_prefix(top);
         let mut unknown: BTreeSet<WsPath> = troubled.iter().filter_map(below).collect();

@@ -89,13 +89,14 @@ fn header_name(path: &str) -> String {
     if path.contains(char::is_control) { format!("{path:?}") } else { path.to_owned() }
 }
 
-/// Splits a text into lines with their line ends. `None` if there are too many lines.
+/// Splits a text into lines with their line ends. `None` if there are more than [`MAX_LINES`].
 fn lines(text: &str) -> Option<Vec<&str>> {
     let lines: Vec<&str> = text.split_inclusive('\n').take(MAX_LINES + 1).collect();
     (lines.len() <= MAX_LINES).then_some(lines)
 }
 
-/// Writes one hunk. Returns `false` if it did not fit.
+/// Writes one hunk, which is a group of changes with the lines around them. Returns `false` if it
+/// did not fit.
 fn write_hunk(
     out: &mut String,
     ops: &[DiffOp],
@@ -132,8 +133,8 @@ fn push(out: &mut String, sign: &str, line: &str) -> bool {
     fits
 }
 
-/// A range of lines in the format of a hunk header. Lines are counted from 1. For an empty range,
-/// the line before it is named.
+/// The line numbers of a hunk header, such as `3,2` for two lines from line 3 on. For an empty
+/// range, the line before it is named.
 fn place(range: Range<usize>, skipped: usize) -> String {
     let start = range.start + skipped;
     match range.len() {
@@ -143,8 +144,9 @@ fn place(range: Range<usize>, skipped: usize) -> String {
     }
 }
 
-/// The part of two texts that contains all changes and their context, in whole lines. Most edits
-/// change little of a file, and for the rest of the text a comparison of bytes is enough.
+/// The lines of two texts that contain all changes and their context. Only these lines are compared
+/// by the diff algorithm. The rest, which is most of a file in most edits, is compared byte by
+/// byte.
 struct Window<'t> {
     old: &'t str,
     new: &'t str,

@@ -8,14 +8,13 @@ use super::{Edit, quote};
 
 /// Maximum number of bytes of the file that are searched.
 const MAX_TEXT: usize = 4 * 1024 * 1024;
-/// Maximum number of lines of the missing text that are compared with the file.
+/// Maximum number of lines of the text to replace that are compared with the file.
 const MAX_LINES: usize = 2000;
-/// Maximum number of positions of a matching first line that are examined.
+/// Maximum number of places in the file that are examined because the first line matches there.
 const MAX_PLACES: usize = 64;
-/// If a new text has at least this number of characters, it is unlikely to be in the file by
-/// accident.
+/// Minimum number of characters of a new text that is unlikely to be in the file by accident.
 const TELLING: usize = 24;
-/// Finding a text that is shorter than this proves nothing.
+/// Minimum number of characters of a text that is worth a hint if it is found.
 const TRIVIAL: usize = 4;
 
 const READ_AGAIN: &str = "read the file again and copy the text exactly";
@@ -59,8 +58,8 @@ fn other_end(text: &str, old: &str) -> Option<String> {
     Some(format!("without the white space at its end it is at line {line}: leave that out"))
 }
 
-/// Removes one kind of difference from a line. Two texts match if all their lines are equal after
-/// folding.
+/// Removes one kind of difference from a line, such as its indentation. Two texts match if all
+/// their lines are equal after this.
 type Fold = fn(&str, &mut String);
 
 /// The kinds of differences, ordered from the smallest to the largest. The first one that produces
@@ -127,8 +126,8 @@ fn other_lines(text: &str, old: &str) -> Option<String> {
     })
 }
 
-/// The line at which `first` matches with the largest number of matching lines after it, and this
-/// number.
+/// Of the lines at which `first` matches, the one after which the largest number of lines match
+/// too, and this number.
 fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut offset = 0;
@@ -160,7 +159,8 @@ fn line_of(text: &str, needle: &str) -> Option<usize> {
     Some(line_breaks(&text[..span.start]) + 1)
 }
 
-/// The number of the line at which `needle` is found after both texts were folded.
+/// The number of the line at which `needle` is found after `fold` has removed one kind of
+/// difference from both texts.
 fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usize> {
     let needle = folded(needle.trim(), fold);
     let needle = needle.trim();
@@ -172,7 +172,7 @@ fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usi
     Some(line_breaks(&text[..start]) + 1)
 }
 
-/// Folds the text line by line, so that line numbers stay the same.
+/// Applies `fold` to each line, so that line numbers stay the same.
 fn folded(text: &str, fold: Fold) -> String {
     let mut out = String::with_capacity(text.len() + 1);
     for line in text.lines() {
@@ -208,7 +208,7 @@ fn without_case(line: &str, out: &mut String) {
     out.extend(line.chars().flat_map(char::to_lowercase));
 }
 
-/// Applies all folds, and also removes the white space within the line.
+/// Removes all the differences of [`FOLDS`], and also the white space within the line.
 fn bare(line: &str, out: &mut String) {
     let mut plain = String::with_capacity(line.len());
     with_plain_marks(line, &mut plain);

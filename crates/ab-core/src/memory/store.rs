@@ -37,7 +37,7 @@ pub(super) struct Store {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(String);
 
-/// Replaces the slash. No name contains this character, and no character is smaller.
+/// Replaces the slash in a key. No name contains this character, and no character is smaller.
 const SEPARATOR: char = '\0';
 
 impl Key {
@@ -62,7 +62,7 @@ impl Borrow<str> for Key {
     }
 }
 
-/// The number of bytes in use. Shared by the store and its open files.
+/// The limit on the bytes of a store and the number in use. Shared by the store and its open files.
 struct Room {
     limit: u64,
     used: AtomicU64,

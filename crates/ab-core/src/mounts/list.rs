@@ -1,4 +1,4 @@
-//! Lists a directory with mounts below it, by merging the listings of all parts.
+//! Lists a directory with mounts below it, by merging the listings of the base and the mounts.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::metadata::{DirEntry, FileKind, Listing, TruncationCause, WalkProblem}
 use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
-/// Lists `path`, which belongs to `part` and has mounts below it.
+/// Lists `path`, which belongs to `part` (the base or a mount) and has mounts below it.
 pub(super) async fn merged(
     mounts: &Mounts,
     part: Part<'_>,
@@ -35,7 +35,7 @@ struct Merge<'a> {
     entries: BTreeMap<WsPath, DirEntry>,
     problems: Vec<WalkProblem>,
     truncated: Option<TruncationCause>,
-    /// Behind this path, a part whose listing was truncated may have more entries.
+    /// The last path of a listing that was truncated. Entries that come after it may be missing.
     horizon: Option<WsPath>,
 }
 
@@ -51,8 +51,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Adds the entries of a part at `path` up to the depth `depth`. Entries that are covered by
-    /// another part are omitted.
+    /// Adds the entries of the base or of a mount at `path`, up to the depth `depth`. Entries that
+    /// are covered by another mount are omitted.
     async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
         let wanted = self.options.limit;
         let most = wanted.saturating_add(DEFAULT_MAX_LIST_ENTRIES);
@@ -123,8 +123,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Adds a parent directory of a mount point. It exists even if its own part does not have this
-    /// directory.
+    /// Adds a parent directory of a mount point. It exists even if the workspace that contains it
+    /// has no such directory.
     fn way(&mut self, path: &WsPath) {
         let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
         if !is_dir {

@@ -1,4 +1,4 @@
-//! One part of a mounted tree: translates paths to its driver and back.
+//! The base of a tree of mounts, or one mount: translates paths to its driver and back.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::metadata::{Listing, Stat, WalkProblem};
 use crate::options::AttributeChanges;
 use crate::path::WsPath;
 
-/// The base or a mount.
+/// The base or one mount of a tree.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) driver: &'a dyn Driver,
@@ -36,8 +36,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Translates a path of the view for the driver, including its scope root. A scope root at or
-    /// above the mount point needs no translation, because nothing inside a mount leads out of it.
+    /// Translates a path of the tree for this driver, with its scope roots below the mount point.
+    /// Other scope roots are dropped, because links inside a mount never lead out of the mount.
     pub(super) fn inward(&self, path: &WsPath) -> WsPath {
         path.strip_prefix(self.point).unwrap_or_else(|| path.clone())
     }
@@ -46,7 +46,7 @@ impl<'a> Part<'a> {
         self.point.join(path)
     }
 
-    /// Translates the path in an error back to the view.
+    /// Translates the path in an error back to the path in the tree.
     pub(super) fn shown<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.shown_error(error))
     }
@@ -86,7 +86,7 @@ fn outward_text(point: &WsPath, text: &str) -> Option<String> {
     }
 }
 
-/// An open file of a mount. The paths in its errors are translated back to the view.
+/// An open file of a mount. The paths in its errors are translated back to paths in the tree.
 #[derive(Debug)]
 pub(super) struct MountedFile {
     pub(super) inner: Box<dyn File>,

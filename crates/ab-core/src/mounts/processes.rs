@@ -1,8 +1,9 @@
-//! Commands in a mounted tree. Each part runs its own commands, and a common list shows all of
-//! them.
+//! Commands in a tree of mounts. The base and each mount run their own commands, and a common list
+//! shows all of them.
 //!
-//! Two parts may use the same id, so the ids of a mount contain its mount point: `<point>:<id>`.
-//! Ids of the base are not changed, unless they could be confused with ids of mounts.
+//! Two workspaces may use the same process id, so the ids of a mount contain its mount point:
+//! `<point>:<id>`. Ids of the base are not changed, unless they could be confused with ids of
+//! mounts.
 
 use super::Mounts;
 use super::parts::Part;
@@ -14,7 +15,7 @@ use crate::process::{
     ExecRequest, MountedWorkspace, PathRestrictions, Process, ProcessId, ProcessInfo,
 };
 
-/// Separates the mount point from the id.
+/// Separates the mount point from the process id.
 const SEPARATOR: char = ':';
 /// Stands for the base in ids of the base that could be confused with ids of mounts.
 const BASE: &str = ".";
@@ -30,8 +31,9 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
     Ok(named(part, process))
 }
 
-/// Sets the position of the part in the tree, and which other parts are visible to a command in it.
-/// These are the parts on the same machine, as far as the scope root of the directory allows.
+/// Completes a request for a command in `own`: where its directories appear in the tree, and which
+/// other workspaces are visible to the command. These are the ones on the same machine that are
+/// inside the scope root of the working directory.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let scope_root = request.cwd.innermost_scope_root().without_access_rules();
     let above = request.layout.scope_path.take();
@@ -39,8 +41,8 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // The path at which a part is visible: its mount point, or the scope root if that is inside the
-    // part. `None` for a part that is outside the scope root.
+    // The path at which a workspace is visible: its mount point, or the scope root if the scope
+    // root is inside the workspace. `None` for a workspace outside the scope root.
     let owner = mounts.owner(&scope_root).point;
     let seen = |point: &WsPath| {
         if point == owner {
@@ -75,7 +77,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
 }
 
-/// Those paths that are in a part or contain it, translated for the part.
+/// The restricted paths that apply to the workspace at `point`, relative to its root.
 fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
     let inward = |path: &WsPath| {
         if point.starts_with(path) {
@@ -100,7 +102,7 @@ pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
             process.cwd = part.outward(&process.cwd);
             process.id = outward(part.point, &process.id);
             // If the directory of a process is now covered by a mount, the process has no path in
-            // the view and is omitted.
+            // the tree and is omitted.
             if mounts.owner(&process.cwd).point == part.point {
                 all.push(process);
             }
@@ -124,7 +126,7 @@ pub(super) async fn attach(mounts: &Mounts, id: &ProcessId, from: u64) -> Result
     Ok(named(part, process))
 }
 
-/// The parts that can run commands and have not been destroyed.
+/// The base and the mounts, without those that cannot run commands or were destroyed.
 fn able(mounts: &Mounts) -> impl Iterator<Item = Part<'_>> {
     let alive = |part: &Part<'_>| part.check(Verb::Processes).is_ok();
     mounts.parts().filter(alive).filter(|part| part.driver.info().capabilities.exec)
@@ -142,7 +144,8 @@ fn outward(point: &WsPath, id: &ProcessId) -> ProcessId {
     ProcessId::new(format!("{}{SEPARATOR}{id}", label(point)))
 }
 
-/// The id in the form of the part at `point`. `None` if the id does not belong to this part.
+/// The process id in the form that the workspace at `point` uses. `None` if it belongs to another
+/// workspace.
 fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     match id.as_str().split_once(SEPARATOR) {
         None => point.is_root().then(|| id.clone()),

@@ -1,10 +1,10 @@
-//! A rename from one part of a mounted tree to another: a copy, followed by the removal of the
-//! source.
-//!
-//! Until the copy is complete and it was checked that the source has not changed, every failure
-//! removes the copy and leaves the source unchanged. This also protects the source if two mounts
-//! show the same files. If the caller drops the future, the incomplete copy remains, and so does
+//! A rename from one workspace of a tree of mounts to another: a copy, followed by the removal of
 //! the source.
+//!
+//! The copy is made first, and then it is checked that the source has not changed. Until then,
+//! every failure removes the copy and leaves the source unchanged. This also protects the source if
+//! two mounts show the same files. If the caller drops the future, the incomplete copy remains, and
+//! so does the source.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 const VERB: Verb = Verb::Rename;
 
-/// Moves the file or directory at `from` to `to`, which belongs to another part.
+/// Moves the file or directory at `from` to `to`, which is in another workspace of the tree.
 pub(super) async fn run(
     from: (Part<'_>, &WsPath),
     to: (Part<'_>, &WsPath),
@@ -53,7 +53,7 @@ pub(super) async fn run(
 const LEADS_OUT: &str = "a symbolic link cannot be moved to another mount";
 const SPECIAL: &str = "only files, directories and links can be moved to another mount";
 
-/// A path inside a part.
+/// A path inside the base or a mount.
 struct Place<'a> {
     part: Part<'a>,
     path: &'a WsPath,
@@ -94,7 +94,7 @@ impl<'a> Place<'a> {
         self.shown(self.part.driver.remove(self.path, options).await.map(drop))
     }
 
-    /// Removes a copy. An error is ignored, because an earlier error is reported.
+    /// Removes the copy at this path. An error is ignored, because an earlier error is reported.
     async fn clear(&self) {
         let options = RemoveOptions::recursive().missing_ok();
         let _ = self.part.driver.remove(self.path, options).await;
@@ -120,8 +120,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether two mounts show the same file here, so that there is nothing to move. Drivers without
-/// versions of directories have no empty directories, so none of their directories is replaced.
+/// Whether two mounts show the same file or directory here, so that there is nothing to move.
+/// Directories with version zero come from drivers that store no directories, and are never the
+/// same.
 fn is_same(source: &Stat, target: &Stat) -> bool {
     source.kind == target.kind
         && source.version == target.version
@@ -214,7 +215,7 @@ async fn move_dir(
     })
 }
 
-/// Refuses entries that the other driver cannot store, before anything is copied.
+/// Fails if an entry cannot be stored by the target's driver. Called before anything is copied.
 fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Result<()> {
     let links =
         from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;

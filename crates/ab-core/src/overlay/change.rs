@@ -233,18 +233,18 @@ impl Overlay {
         Ok(RemoveOutcome { count })
     }
 
-    /// Removes the file or directory at a spot. The one in the lower layer is hidden first, so that
-    /// it does not become visible in between.
+    /// Removes the file or directory at `spot` from both layers. It is hidden in the lower layer
+    /// first. Otherwise the one in the lower layer would be visible for a moment.
     pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
         self.hide_or_keep(spot).await?;
         if spot.upper.is_some() {
-            // A directory that appears empty to callers may still contain marks.
+            // A directory that appears empty to callers may still contain marker files.
             self.upper.remove(&spot.path, RemoveOptions::recursive().missing_ok()).await?;
         }
         Ok(())
     }
 
-    /// Prepares the removal of a spot from the upper layer: hides the file or directory in the
+    /// Prepares the removal of a path from the upper layer: hides the file or directory in the
     /// lower layer, and makes sure that the parent directory continues to exist.
     pub(super) async fn hide_or_keep(&self, spot: &Spot) -> Result<()> {
         if spot.lower.is_some() {
@@ -258,15 +258,16 @@ impl Overlay {
         }
     }
 
-    /// Hides a path of the lower layer. A file in the upper layer with the same path stays visible.
+    /// Hides a path of the lower layer with a marker file. A file in the upper layer with the same
+    /// path stays visible.
     pub(super) async fn hide(&self, spot: &Spot) -> Result<()> {
         let Some((path, whiteout)) = marks::whiteout_of(&spot.path) else { return Ok(()) };
         self.prepare(spot).await?;
         self.upper.write(&path, whiteout.content.into(), WriteOptions::default()).await.map(drop)
     }
 
-    /// Creates those parent directories of a spot in the upper layer that only the lower layer has.
-    /// They get the same modes.
+    /// Creates the missing parent directories of a path in the upper layer, with the modes that
+    /// they have in the lower layer.
     pub(super) async fn prepare(&self, spot: &Spot) -> Result<()> {
         if !self.has_real_dirs {
             return Ok(());
@@ -294,8 +295,8 @@ impl Overlay {
             .map(drop)
     }
 
-    /// Creates a keeper for a directory, because the upper layer does not support empty
-    /// directories.
+    /// Creates a keeper, which is a marker file that keeps a directory in existence. Used if the
+    /// upper layer does not support empty directories.
     async fn keep(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         let options = WriteOptions {
             mode: WriteMode::CreateIfMissing,
@@ -305,8 +306,8 @@ impl Overlay {
         self.upper.write(&marks::keeper_in(path), Bytes::new(), options).await.map(drop)
     }
 
-    /// Copies a spot that only the lower layer has to the upper layer. This is not visible to
-    /// callers.
+    /// Copies a file or directory that only the lower layer has to the upper layer. Callers see no
+    /// change.
     pub(super) async fn copy_up(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let Some(stat) = &spot.lower else { return Ok(()) };
@@ -347,7 +348,8 @@ impl Overlay {
         self.upper.write(&spot.path, Bytes::new(), options).await.map(drop)
     }
 
-    /// Locks the file to which `path` leads, even if it has a different name, and returns its spot.
+    /// Locks the file to which `path` leads after links are resolved, and returns its place in both
+    /// layers.
     async fn file_turn(
         &self,
         verb: Verb,
@@ -370,7 +372,7 @@ impl Overlay {
         }
     }
 
-    /// Looks up `path`. Fails if the caller may not change what the path leads to.
+    /// Looks up `path`. Fails if the caller may not change the file to which the path leads.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
         if spot.path.is_write_protected() {

@@ -30,12 +30,12 @@ enum Step {
     Leave(WsPath, Stat, Release),
 }
 
-/// When a committed path is removed from the upper layer.
+/// When a path is removed from the upper layer after it was committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
     AtOnce,
-    /// Later, together with a parent directory whose mode does not allow removals. Until then the
-    /// parent keeps its mode, which a repeated commit would need.
+    /// Later, together with a parent directory whose mode forbids removals. Until then the parent
+    /// keeps this mode, because a repeated commit needs it.
     WithDirectory,
 }
 
@@ -105,8 +105,7 @@ impl Overlay {
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
         // A file can replace a file in one step. In all other cases the old entry must be removed
-        // first. This is also true for a directory that was removed in the overlay before this one
-        // was created.
+        // first, also if a new directory has the name of one that was removed in the overlay.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
             (Some(below), FileKind::Dir) => is_hidden || !below.kind.is_dir(),
@@ -265,7 +264,7 @@ impl Overlay {
         self.release(path, release).await
     }
 
-    /// Sets the mode of a directory in the lower layer to the mode that the view shows, if the
+    /// Sets the mode of a directory in the lower layer to the mode that the overlay shows, if the
     /// layer supports modes.
     async fn give_mode(&self, path: &WsPath, like: &Stat) -> Result<()> {
         let lower = found(self.lower.stat(path, KEEP).await)?;

@@ -58,10 +58,10 @@ impl OverlayChangeKind {
     }
 }
 
-/// What the lower layer contains at the path of a directory of the upper layer.
+/// What exists in the lower layer at the path of a directory of the upper layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Below {
-    /// A directory that is visible, except where marks hide its entries.
+    /// A directory that is visible, except for entries that a marker file in the upper layer hides.
     Shows,
     /// A directory that was removed in the overlay before the directory in the upper layer was
     /// created.

@@ -18,16 +18,15 @@ use crate::path::{ScopedPathParts, WsPath, is_mark};
 const MAX_LINKS: usize = 40;
 pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 
-/// A place in the merged tree, and what each layer contains there.
+/// A path in the merged tree, and what each layer contains there.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// The path of the place. It contains no link, and has the scope roots and rules of the
-    /// requested path.
+    /// The path without links. It has the scope roots and access rules of the requested path.
     pub(super) path: WsPath,
     pub(super) upper: Option<Stat>,
-    /// The entry in the lower layer. `None` if there is none, or if a mark hides it.
+    /// The entry in the lower layer. `None` if there is none, or if a marker file hides it.
     pub(super) lower: Option<Stat>,
-    /// Those parent directories that only the lower layer has, from the top down.
+    /// The parent directories that exist only in the lower layer, from the top down.
     pub(super) above: Vec<(WsPath, Stat)>,
     /// Whether the parent directory is visible in the lower layer.
     pub(super) is_in_lower_dir: bool,
@@ -74,7 +73,7 @@ impl Overlay {
         Walk::new(self, verb, path, last).run().await
     }
 
-    /// The attributes of a spot that callers see.
+    /// The attributes of the file or directory at `spot`, as callers see them.
     pub(super) async fn describe(&self, spot: &Spot) -> Result<Option<Stat>> {
         match (&spot.upper, &spot.lower) {
             (Some(upper), lower) if upper.kind.is_dir() => {
@@ -85,8 +84,9 @@ impl Overlay {
         }
     }
 
-    /// The attributes of a directory in the upper layer. If the layer does not support real
-    /// directories, they come from the directory's keeper, or otherwise from the lower layer.
+    /// The attributes of a directory in the upper layer. If the layer does not support empty
+    /// directories, they come from the marker file in the directory (the keeper). If there is none,
+    /// they come from the lower layer.
     pub(super) async fn describe_dir(
         &self,
         path: &WsPath,
@@ -105,7 +105,8 @@ impl Overlay {
     }
 }
 
-/// The attributes of a directory, taken from its keeper.
+/// The attributes of a directory, taken from the marker file that keeps it in existence (the
+/// keeper).
 pub(super) fn as_dir(keeper: Stat) -> Stat {
     Stat { kind: FileKind::Dir, size: 0, version: FileVersion::new(0), ..keeper }
 }
@@ -128,7 +129,7 @@ async fn ask(layer: &dyn Driver, path: &WsPath) -> Result<Option<Stat>> {
 enum Step {
     Name(String, Origin),
     Up,
-    /// Marks a scope root. Later steps must not lead above this place.
+    /// Marks a scope root. Later steps must not lead above the directory that is reached here.
     ScopeRoot,
 }
 
@@ -158,7 +159,8 @@ struct Walk<'a> {
     steps: VecDeque<Step>,
     /// The directories from the root down to the current one.
     levels: Vec<Level>,
-    /// The number of levels above which `..` must not lead.
+    /// The number of `levels` from the root down to the scope root. `..` must not lead above the
+    /// scope root.
     floor: usize,
     /// The number of scope roots that have been passed.
     scope_roots: usize,

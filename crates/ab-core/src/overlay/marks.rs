@@ -1,4 +1,4 @@
-//! The marks that an overlay stores in its upper layer, and their names.
+//! The marker files that an overlay stores in its upper layer, and their names.
 //!
 //! A *whiteout* with the name `.ab-wh-<name>` hides `<name>` of the lower layer in the same
 //! directory. An entry with this name in the upper layer stays visible. If a directory is removed
@@ -13,11 +13,11 @@ use crate::path::{
     WsPath, is_mark,
 };
 
-/// Separates the beginning of a long name from the digest of the name.
+/// Separates the beginning of a long name from the digest in the name of its whiteout.
 const CUT: char = '~';
 const DIGEST_DIGITS: usize = 32;
 
-/// A whiteout in the form in which it is stored.
+/// A whiteout, which is a marker file that hides a name, as it is stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whiteout {
     pub(super) name: String,
@@ -57,9 +57,10 @@ pub(super) enum Name<'a> {
     Plain,
     /// A whiteout that hides this name of the lower layer.
     Whiteout(&'a str),
-    /// A whiteout for a long name. The hidden name is the content of the whiteout.
+    /// A whiteout for a name that is too long for the name of the whiteout. The hidden name is the
+    /// content of the whiteout.
     CutWhiteout,
-    /// A keeper, or the temporary file of a running write. Callers do not see it.
+    /// A keeper, or the temporary file of a write that has not finished. Callers do not see it.
     Silent,
 }
 
@@ -83,8 +84,9 @@ pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
     directory.with_name(EMPTY_DIR_MARKER_NAME)
 }
 
-/// Whether a name looks like the shortened name of a whiteout. Short names that look like this are
-/// also stored with a digest, so that two different names never have the same whiteout.
+/// Whether a name looks like one that was shortened to its beginning and a digest. A short name
+/// that looks like this is also stored with a digest, so that two different names never have the
+/// same whiteout.
 fn looks_cut(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.len() > DIGEST_DIGITS
@@ -93,7 +95,8 @@ fn looks_cut(name: &str) -> bool {
         && name[name.len() - DIGEST_DIGITS..].bytes().all(is_digit)
 }
 
-/// The FNV-1a digest. It must be the same in every build, because marks outlive the process.
+/// The FNV-1a digest. It must be the same in every build, because marker files remain on disk after
+/// this process has ended.
 fn digest(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

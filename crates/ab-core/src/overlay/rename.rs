@@ -1,8 +1,8 @@
 //! Renames inside an overlay.
 //!
 //! The source is first copied completely to the upper layer, and then hidden in the lower layer.
-//! Neither is visible to callers. After that the upper layer renames the source, so the rename is
-//! as atomic as a rename in that layer.
+//! Callers see neither of these steps. After that the upper layer renames the source, so the rename
+//! is as atomic as a rename in that layer.
 
 use super::look::Spot;
 use super::{OPEN, Overlay, exists, missing, named};
@@ -80,7 +80,8 @@ impl Overlay {
         }
     }
 
-    /// Copies those parts of the source that only the lower layer has to the upper layer.
+    /// Copies those files and directories of the source that only the lower layer has to the upper
+    /// layer.
     async fn bring_up(&self, source: &Spot) -> Result<()> {
         if source.upper.is_none() {
             self.prepare(source).await?;
@@ -88,15 +89,15 @@ impl Overlay {
         let mut shut = Vec::new();
         let copied = self.copy_tree_up(source, &mut shut).await;
         // Do this after a failure too, so that the copied directories have the same attributes as
-        // before.
+        // in the lower layer.
         for (path, attributes) in shut.into_iter().rev() {
             self.upper.set_attributes(&path, attributes).await?;
         }
         copied
     }
 
-    /// Copies a tree to the upper layer. `shut` collects the directories that get their final mode
-    /// when they are complete.
+    /// Copies a tree to the upper layer. Adds the directories whose mode forbids new entries to
+    /// `shut`. They get this mode only when they are complete.
     async fn copy_tree_up(
         &self,
         source: &Spot,
@@ -149,8 +150,8 @@ impl Overlay {
         self.copy_one_up(path, &stat).await
     }
 
-    /// Removes an empty directory with its marks, and hides the directory in the lower layer, so
-    /// that the new directory is not merged with it.
+    /// Removes an empty directory with its marker files, and hides the directory in the lower
+    /// layer, so that the renamed directory is not merged with it.
     async fn clear_for_dir(&self, target: &Spot) -> Result<()> {
         if target.lower.is_some() {
             self.hide(target).await?;

@@ -1,4 +1,5 @@
-//! The contents of a directory in the upper layer. Marks are separated from visible entries.
+//! The contents of a directory in the upper layer. Marker files are separated from the entries that
+//! callers see.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +15,10 @@ use crate::path::{MAX_PATH_SEGMENT_BYTES, WsPath};
 pub(super) struct UpperDir {
     /// The visible entries, in path order.
     pub(super) entries: Vec<DirEntry>,
-    /// The names of whiteouts.
+    /// The names of whiteouts, which are marker files that hide an entry of the lower layer.
     pub(super) whiteouts: BTreeSet<String>,
-    /// Other reserved names: keepers, and leftovers of interrupted writes.
+    /// Other reserved names: keepers, which are marker files that keep a directory in existence,
+    /// and leftovers of interrupted writes.
     pub(super) silent: Vec<WsPath>,
     pub(super) problems: Vec<WalkProblem>,
 }

@@ -18,7 +18,7 @@ use crate::path::WsPath;
 pub(super) struct LayeredEntry {
     pub(super) path: WsPath,
     pub(super) upper: Option<DirEntry>,
-    /// The entry in the lower layer. `None` if there is none, or if a mark hides it.
+    /// The entry in the lower layer. `None` if there is none, or if a marker file hides it.
     pub(super) lower: Option<DirEntry>,
 }
 
@@ -38,7 +38,7 @@ impl LayeredEntry {
     }
 }
 
-/// Entries in path order.
+/// Entries of the merged tree, in path order.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) nodes: Vec<LayeredEntry>,
@@ -125,7 +125,7 @@ struct Walk<'a> {
 struct Level {
     /// The remaining entries in reverse order, so that the next one is the last.
     children: Vec<LayeredEntry>,
-    /// The limit because of which entries may be missing, if there is one.
+    /// The limit that truncated this listing. `None` if it is complete.
     cut: Option<TruncationCause>,
 }
 
@@ -183,7 +183,7 @@ impl Walk<'_> {
     }
 
     /// Handles an error for a directory. If the directory was removed in the meantime, the error is
-    /// ignored. Otherwise it is a problem of the walk.
+    /// ignored. Otherwise the result reports it as a problem, and the walk continues.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
         if error.kind() != ErrorKind::NotFound {
             self.found.problems.push(WalkProblem { path: path.to_string(), error });
@@ -208,7 +208,7 @@ impl Walk<'_> {
         Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
     }
 
-    /// The entries of a directory that exists in the upper layer.
+    /// Lists a directory that exists in the upper layer.
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
         let mut nodes: BTreeMap<String, LayeredEntry> = BTreeMap::new();

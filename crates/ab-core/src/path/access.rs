@@ -1,9 +1,12 @@
 //! The access rules that a path carries to the driver that resolves it.
 //!
-//! A restricted handle adds its rules to each path of a call. Views translate the rules together
-//! with the path, as they do with scope roots. A driver that resolves links checks the place that
-//! it has really opened: it builds a path of this place with the rules at their original anchors
-//! ([`WsPath::add_access_rules_for_subtree`]), and checks this path.
+//! A restricted handle adds its rules to each path of a call. The *anchor* of these rules is the
+//! part of the path that leads to the root of the handle, and the paths in the rules are relative
+//! to it. A view that translates the path also translates the anchor, as it does with scope roots.
+//!
+//! A driver that resolves links must check the file that it has really opened. It builds the path
+//! of this file, adds the rules at the same anchors ([`WsPath::add_access_rules_for_subtree`]), and
+//! checks this path.
 
 use std::sync::Arc;
 
@@ -20,7 +23,8 @@ pub struct AccessRules {
 /// stands for this root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRulesBelowPrefix {
-    /// Which part of the path leads to the root of the handle: the length of this prefix in bytes.
+    /// The anchor: the length in bytes of the part of the path that leads to the root of the
+    /// handle.
     pub prefix_bytes: usize,
     /// These paths and everything below them do not exist for the caller.
     pub hidden: Vec<String>,
@@ -30,13 +34,13 @@ pub struct AccessRulesBelowPrefix {
     pub pattern: Option<HiddenByFilter>,
 }
 
-/// A filter for the paths below the root of a handle, in a form that can be applied where these
-/// paths are different.
+/// A filter for paths relative to the root of a handle. It can also be applied if the anchor is
+/// above or below this root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenByFilter {
     filter: PathFilter,
     /// The path from the anchor of the rules to the root of the handle. Empty if they are equal, or
-    /// if the root is above the anchor.
+    /// if the anchor is below the root.
     down: String,
     /// The path from the root of the handle to the anchor of the rules, if the anchor is below the
     /// root.
@@ -48,7 +52,8 @@ impl HiddenByFilter {
         below(here, &self.down).is_some_and(|rest| self.filter.hides(&joined(&self.above, rest)))
     }
 
-    /// The filter relative to another directory. `None` if the root of the handle is elsewhere.
+    /// The same filter with the directory `above`, relative to the current anchor, as the new
+    /// anchor. `None` if it cannot apply to anything in this directory.
     fn inside(&self, above: &str) -> Option<Self> {
         let Self { filter, down, above: before } = self;
         let (down, above) = match (below(above, down), below(down, above)) {
@@ -96,7 +101,8 @@ impl AccessRulesBelowPrefix {
         self.hidden.is_empty() && self.read_only.is_empty() && self.pattern.is_none()
     }
 
-    /// The same rules, relative to a directory whose path from the anchor is `above`.
+    /// The same rules with the directory `above`, relative to the current anchor, as the new
+    /// anchor.
     fn inside(&self, above: &str) -> Self {
         let inside = |paths: &[String]| {
             let rest = |path: &String| match below(above, path) {
@@ -114,7 +120,8 @@ impl AccessRulesBelowPrefix {
         }
     }
 
-    /// The same rules with `prefix` before each path and another anchor.
+    /// The same rules with `prefix` before each path. The new anchor is the first `anchor_bytes`
+    /// bytes of a path.
     pub fn with_path_prefix(&self, prefix: &str, anchor_bytes: usize) -> Self {
         let under = |paths: &[String]| paths.iter().map(|path| joined(prefix, path)).collect();
         Self {
@@ -147,7 +154,7 @@ fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
 }
 
 impl WsPath {
-    /// Adds rules for paths that are relative to the root.
+    /// Adds access rules that apply from the root of the workspace downwards.
     pub fn with_access_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
         if rules.sets.is_empty() {
             return self;
@@ -187,7 +194,8 @@ impl WsPath {
         self.rules_between(start, end)
     }
 
-    /// The rules at the end of the path. Empty unless the path ends at its own scope root.
+    /// The access rules whose anchor is the whole path. Empty unless the path is its own scope
+    /// root.
     pub fn access_rules_if_path_is_scope_root(&self) -> Vec<AccessRulesBelowPrefix> {
         if self.has_scope_root() && self.part_below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
@@ -230,7 +238,7 @@ impl WsPath {
         Some(self)
     }
 
-    /// Adds `sets` with the end of the path as their anchor.
+    /// Adds access rules that are relative to this path, so that their anchor is the whole path.
     pub fn add_access_rules_for_subtree(mut self, sets: Vec<AccessRulesBelowPrefix>) -> WsPath {
         if sets.iter().all(AccessRulesBelowPrefix::is_empty) {
             return self;

@@ -7,7 +7,8 @@ use crate::error::Result;
 
 /// A path in a call: a text, which the handle parses by its own rules, or a parsed path.
 ///
-/// Only the text of a parsed path is used. The handle decides what the path may reach.
+/// Of a parsed path only the text is used. Its scope roots and access rules are replaced by those
+/// of the handle.
 #[derive(Clone, Copy, Debug)]
 pub enum PathInput<'a> {
     Text(&'a str),
@@ -24,7 +25,7 @@ impl PathInput<'_> {
 }
 
 impl PathParser {
-    /// Parses the input by these rules.
+    /// Parses the path that a caller has passed.
     pub fn parse_input(&self, input: PathInput<'_>) -> Result<WsPath> {
         let path = match input {
             PathInput::Text(text) => return self.parse(text),

@@ -33,7 +33,7 @@ pub struct Glob {
     dots: DotfileMatching,
 }
 
-/// How much of each alternative has matched, with one bit for each possible number of segments.
+/// For each alternative of a [`Glob`], the segments that may match the next name, as a set of bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobMatchState(Vec<u64>);
 

@@ -1,4 +1,5 @@
-//! Searches any driver through its other methods. Used by workspaces in memory and merged views.
+//! Searches any driver by listing directories and reading files. Used by memory workspaces, mounts
+//! and overlays.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -33,7 +33,7 @@ pub struct SearchFilter {
     ignore_files: IgnoreFileHandling,
 }
 
-/// The state of the filters in a directory of the walk.
+/// How far the path of a directory has matched each filter, and the ignore files that apply in it.
 #[derive(Clone, Debug)]
 pub struct WalkPosition {
     wanted: Option<GlobMatchState>,
@@ -119,8 +119,8 @@ impl SearchFilter {
         position
     }
 
-    /// The position one directory closer to the root of the search. Used for ignore files above the
-    /// root of the search.
+    /// The position in the directory `name`, on the way from the root of the workspace to the root
+    /// of the search. Used for ignore files above the root of the search.
     pub fn descend_to_search_root(&self, mut position: WalkPosition, name: &str) -> WalkPosition {
         position.below.push(Arc::from(name));
         position

@@ -39,7 +39,7 @@ pub struct TextSearch {
     query: TextQuery,
 }
 
-/// Searches files. Its buffers are reused for the next file.
+/// Buffers for searching files. They are reused for the next file.
 #[derive(Debug)]
 pub struct FileSearchBuffers {
     searcher: Searcher,

@@ -135,6 +135,8 @@ fn work(orders: &Receiver<Order>) {
             orders.recv_timeout(ROUND)
         };
         match order {
+            // The caller was cancelled while its order waited.
+            Ok(Order::Start(_, answer)) if answer.is_closed() => {}
             Ok(Order::Start(image, answer)) => {
                 let mut copies = Copies::default();
                 let started = child::start(&image, &mut stack, &mut copies);

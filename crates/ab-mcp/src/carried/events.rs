@@ -1,6 +1,6 @@
-//! A parser of server-sent events. It returns the data of each event, in order.
+//! A parser of server-sent events, which returns the data of each event, in order.
 
-/// The state of the parser: the incomplete event.
+/// The parser, with the bytes of an event that is not complete yet.
 #[derive(Debug)]
 pub(super) struct Events {
     line: Vec<u8>,

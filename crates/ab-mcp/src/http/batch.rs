@@ -1,5 +1,5 @@
-//! Batches: several messages in one body. Only some protocol revisions support them. The messages
-//! are answered in order.
+//! Batches: several messages in one HTTP body. Only some protocol revisions support them. The
+//! messages are answered in order.
 
 use ab_core::Backend;
 use bytes::Bytes;
@@ -52,8 +52,8 @@ impl McpHttpEndpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
-        // Register all calls at the start, so that a call that still waits for its turn can be
-        // cancelled too.
+        // Register all calls at the start, so that a call that has not begun yet can be cancelled
+        // too.
         let running_calls: Vec<Option<RunningCall>> =
             messages.iter().map(|message| self.running_call(caller, message)).collect();
         let mut answers = b"[".to_vec();
@@ -130,7 +130,7 @@ impl McpHttpEndpoint {
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
-                // Drop the registration, because `by_protocol` registers the call again.
+                // Remove the registration of the call, because `by_protocol` registers it again.
                 drop(running_call);
                 let mut alone = Request::new(());
                 *alone.method_mut() = Method::POST;
@@ -147,7 +147,7 @@ impl McpHttpEndpoint {
     }
 }
 
-/// The error for a message if the answers of its batch are already too large.
+/// The error for a message that is refused because the answers of its batch are already too large.
 fn too_much(message: &Value) -> Option<Bytes> {
     let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
     let why =

@@ -1,4 +1,5 @@
-//! Reads request bodies within limits: the size of each, the total size of all, and the time.
+//! Reads the bodies of HTTP requests, with limits on the size of each, the total size of all, and
+//! the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(crate) struct Bodies {
     room: Arc<Semaphore>,
 }
 
-/// A complete body with its memory reservation.
+/// The complete body of a request, with its memory reservation.
 pub(crate) struct Whole {
     bytes: Bytes,
     room: Option<OwnedSemaphorePermit>,
@@ -33,8 +34,8 @@ impl Whole {
         &self.bytes
     }
 
-    /// Returns the bytes and releases the reservation, for a caller that parses the bytes into
-    /// other structures.
+    /// Returns the bytes and releases the memory reservation. Used by callers that parse the bytes
+    /// at once.
     pub(crate) fn into_bytes(self) -> Bytes {
         drop(self.room);
         self.bytes

@@ -1,5 +1,5 @@
-//! Answers plain tool calls directly with JSON, in protocol revisions with a handshake. Also used
-//! for JSON lines.
+//! Answers tool calls directly with JSON, without rmcp. Only calls in protocol revisions with a
+//! handshake, whose clients want nothing but the result. Used for HTTP and for JSON lines.
 //!
 //! Most requests are such calls, and they do not need most of what rmcp does. The answers are the
 //! same as those of rmcp, which a test checks.
@@ -24,7 +24,7 @@ use crate::outgoing::held;
 use crate::server::cancelled;
 use crate::tools::WorkspaceTools;
 
-/// A tool call whose caller wants only the result.
+/// A tool call whose caller wants only the result, and no progress notifications.
 pub(crate) struct Call {
     id: RequestId,
     request: CallToolRequestParams,
@@ -53,7 +53,7 @@ struct Params<'a> {
     task: Option<IgnoredAny>,
 }
 
-/// Whether the headers contain no special request.
+/// Whether the headers ask for nothing beyond the result of the call.
 pub(crate) fn is_plain(parts: &Parts) -> bool {
     let mut special = parts.headers.keys().filter(|name| {
         let name = name.as_str();
@@ -100,7 +100,7 @@ impl Call {
         Some(Call { id, request })
     }
 
-    /// The encoded answer. If the call is cancelled, the error for that.
+    /// The encoded answer. If the call is cancelled first, an error.
     pub(crate) async fn written_unless(
         self,
         tools: &WorkspaceTools,

@@ -1,6 +1,6 @@
-//! Tracks whether a client still waits for the answer to a call in a session.
+//! Cancels a call in a session when its client has disconnected and does not return.
 //!
-//! In a session, an answer survives the loss of its connection: the client reconnects and names the
+//! In a session, an answer is kept if its connection is lost: the client reconnects and names the
 //! last event that it received. If the client does not reconnect in time, its call is cancelled.
 
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 use super::running_calls::WeakRunningCall;
 use crate::bounds::RETURN_TIMEOUT;
 
-/// The number of open streams with which clients have reconnected to a session.
+/// The number of open streams of a session that clients have opened after a reconnect.
 pub(crate) type Returned = watch::Sender<usize>;
 
-/// Watches calls whose connections were closed, until the server closes.
+/// Watches calls whose connections were lost, until the endpoint closes.
 #[derive(Clone, Debug)]
 pub(crate) struct DisconnectWatcher {
     tasks: TaskTracker,
@@ -32,7 +32,7 @@ impl DisconnectWatcher {
         DisconnectWatcher { tasks: TaskTracker::new(), closing }
     }
 
-    /// Wraps the body of the answer to a call. If the body is dropped before it was sent
+    /// Wraps the body of the answer to a call. If the HTTP server drops the body before it was sent
     /// completely, the call is cancelled, unless its client reconnects in time.
     pub(crate) fn of_call<B>(
         &self,
@@ -58,7 +58,7 @@ impl DisconnectWatcher {
         DropNotifyingBody { body, left: Some(Box::new(left)) }
     }
 
-    /// Wraps the body of a stream with which a client has reconnected.
+    /// Wraps the body of a stream that a client has opened after a reconnect.
     pub(crate) fn of_return<B>(body: B, returned: &Returned) -> DropNotifyingBody<B> {
         returned.send_modify(|count| *count += 1);
         let returned = returned.clone();
@@ -67,8 +67,8 @@ impl DisconnectWatcher {
     }
 }
 
-/// Waits until no client was connected for the whole return timeout, or until the session has
-/// ended.
+/// Waits until no client was connected to the session for [`RETURN_TIMEOUT`], or until the session
+/// has ended.
 async fn client_stayed_away(mut returned: watch::Receiver<usize>) {
     while returned.wait_for(|count| *count == 0).await.is_ok() {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Registers running calls, so that a cancellation can find them. Over HTTP a cancellation is a
+//! Registers running calls, so that a request that cancels a call can find it. Over HTTP this is a
 //! separate request, usually on another connection.
 //!
 //! Request ids are small numbers, so two clients may use the same ids at the same time. Therefore a
@@ -28,12 +28,13 @@ const CLIENT: &str = "client-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerAddress(pub IpAddr);
 
-/// Identifies a caller, so that a caller can cancel only its own calls.
+/// Identifies the client that made a call, because a client can cancel only its own calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     name: Name,
     credential: Option<HeaderValue>,
-    /// The absolute paths of the root of the caller's scope. They are different for every scope.
+    /// The absolute paths of the root of the caller's workspace or scope. Every scope has different
+    /// ones.
     roots: Vec<String>,
 }
 
@@ -46,8 +47,8 @@ enum Name {
 }
 
 impl Caller {
-    /// Determines the caller of a request. The name of a client outside of sessions is removed from
-    /// the headers, because other code would treat it as a session id.
+    /// Determines who made a request. The name of a client outside of sessions is removed from the
+    /// headers, because rmcp would take it for a session id.
     pub(crate) fn of<B>(request: &mut Request<B>, backend: &Backend) -> Caller {
         let credential = request.headers().get(AUTHORIZATION).cloned();
         let name = match request.headers().get(SESSION).cloned() {
@@ -68,7 +69,7 @@ impl Caller {
         HeaderValue::try_from(name).unwrap_or(HeaderValue::from_static(CLIENT))
     }
 
-    /// Whether all calls with this name certainly belong to a single client.
+    /// Whether all calls of this caller certainly come from a single client.
     fn is_certain(&self) -> bool {
         match self.name {
             Name::Session(_) | Name::Client(_) => true,
@@ -99,7 +100,7 @@ struct Entry {
     cancelled: CancellationToken,
 }
 
-/// A running call. The value is stored with the request and dropped together with it.
+/// A running call. It is registered until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningCall(Arc<Registration>);
 

@@ -1,5 +1,6 @@
-//! Sessions, in protocol revisions that support them. Each session is bound to the part of the
-//! workspace in which it began. The running calls of a session have different ids.
+//! The sessions of clients, in protocol revisions that support them. Each session is bound to the
+//! workspace or scope, and to the actor, with which it began. All running calls of a session have
+//! different ids.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,18 +22,18 @@ pub(crate) struct Sessions {
     running_calls: RunningCalls,
 }
 
-/// The part of the workspace and the actor to which a session is bound.
+/// What every request of a session must have in common with the request that began it.
 #[derive(Clone, Debug)]
 struct Bond {
-    /// The absolute paths of the root with which the session began. Every part of the workspace has
-    /// different paths.
+    /// The absolute paths of the root of the workspace or scope with which the session began. Every
+    /// scope has different ones.
     roots: Vec<String>,
     /// The actor that began the session. It is checked because session ids are not credentials.
     actor: Actor,
     returned: Returned,
 }
 
-/// A request that was allowed to use its session.
+/// A request that may use the session that it names.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     /// The registered call, if the request is a call.
@@ -56,7 +57,7 @@ impl Sessions {
         self.kept.sessions.read().await.len() >= MAX_SESSIONS
     }
 
-    /// Records to which part of the workspace a new session is bound.
+    /// Records to which workspace or scope, and to which actor, a new session is bound.
     pub(crate) async fn begin(&self, headers: &HeaderMap, backend: &Backend) {
         let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else { return };
         let alive = self.kept.sessions.read().await;
@@ -70,7 +71,7 @@ impl Sessions {
         bonds.insert(id.to_owned(), bond);
     }
 
-    /// Checks that a request may use the session that it names.
+    /// Fails unless the request may use the session that it names.
     pub(crate) async fn admit(
         &self,
         named: &HeaderValue,

@@ -77,7 +77,7 @@ fn name(entry: &DirEntry) -> String {
     ab_core::error::escape_unprintable(entry.path.name().unwrap_or_default())
 }
 
-/// The part of the rows that is shown.
+/// Which rows of a list are shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
     skip: usize,

@@ -42,7 +42,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
     };
     let terminal = terminal(&mut arguments, background)?;
     let request = backend.build_exec_request(Command::Shell(command), options)?;
-    // The policy may ask a person, who sees this directory and decides about no other.
+    // The policy may ask a person for approval. The command must then run in the directory that the
+    // person saw, even if a link is changed.
     let request = backend.resolve_cwd(request).await?;
     if background {
         return started(backend, ExecRequest { terminal, ..request }).await;
@@ -142,7 +143,7 @@ async fn waited_for(
     Ok(Ran { stdout, stderr, whole, ended, took: begun.elapsed() })
 }
 
-/// A command that has ended.
+/// What is known about a command that has ended.
 struct Ran {
     stdout: Kept,
     stderr: Kept,
@@ -153,7 +154,8 @@ struct Ran {
     took: Duration,
 }
 
-/// The time limit that ends a command: its timeout, or a shorter limit of the workspace.
+/// The timeout of a call, and how long its command ran. A command that was ended earlier exceeded a
+/// shorter limit of the workspace.
 #[derive(Clone, Copy)]
 struct TimeLimit {
     timeout: Duration,
@@ -220,7 +222,7 @@ fn answered(said: &Said, exit: &ProcessExit, limit: TimeLimit) -> Outcome {
     }
 }
 
-/// A text about how the command ended. `None` if it succeeded.
+/// A sentence about how the command ended. `None` if it succeeded.
 fn ending(exit: &ProcessExit, limit: TimeLimit) -> Option<String> {
     let status = status(exit);
     let TimeLimit { timeout, took } = limit;

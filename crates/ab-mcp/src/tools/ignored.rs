@@ -25,7 +25,7 @@ impl Ignoring {
     }
 }
 
-/// A note about how much was skipped. `None` if nothing was skipped.
+/// A note about how many entries were skipped. `None` if none were.
 pub(crate) fn note(left_out: IgnoredEntryCounts) -> Option<String> {
     let count = |count: u64, one, many| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);

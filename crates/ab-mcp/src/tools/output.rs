@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::quantity::grouped;
 
-/// One output channel of a command.
+/// The start and the end of a command's output on one channel, standard output or standard error.
 #[derive(Debug)]
 pub(crate) struct Kept {
     head: Vec<u8>,
@@ -24,7 +24,7 @@ impl Kept {
         let room = self.half - self.head.len();
         let (first, rest) = bytes.split_at(bytes.len().min(room));
         self.head.extend_from_slice(first);
-        // Of a large piece, only the last bytes can become part of the kept end.
+        // Only the last bytes of a large piece can belong to the end that is kept.
         let rest = &rest[rest.len().saturating_sub(self.half)..];
         let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
         self.tail.drain(..over);

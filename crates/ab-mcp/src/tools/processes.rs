@@ -17,7 +17,7 @@ use crate::bounds::{COMMAND_CHARS, DEFAULT_MAX_RESULT_BYTES, KILL_WAIT, MAX_WAIT
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// A cursor behind all output, for a reader that does not want earlier output.
+/// A cursor after all output, for a caller that wants no earlier output.
 const NOW: u64 = u64::MAX;
 
 pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -130,7 +130,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Waits for new output, then takes everything that arrives without a pause.
+    /// Waits for new output, and then takes all output until there is a pause.
     async fn from(process: &mut Process, cursor: u64, wait: Duration) -> Heard {
         let mut heard = Heard { next: cursor, ..Heard::default() };
         let mut bytes: Vec<u8> = Vec::new();

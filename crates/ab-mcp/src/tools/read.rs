@@ -70,14 +70,14 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &Wit
     })
 }
 
-/// Lines of a file, and the attributes that the file had when it was opened.
+/// The selected lines of a file, and the attributes that the file had when it was opened.
 pub(crate) struct ReadLines {
     pub(crate) window: Window,
     pub(crate) size: u64,
     pub(crate) version: FileVersion,
 }
 
-/// Reads lines of a file, up to a number of bytes.
+/// Reads the selected lines of a file, at most `bound` bytes of them.
 pub(crate) async fn read(
     backend: &Backend,
     path: &str,

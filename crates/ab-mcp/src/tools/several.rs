@@ -11,7 +11,7 @@ use crate::catalog::With;
 use crate::failure::{Failure, explained};
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted};
 
-/// If fewer bytes than this are left in the result, no further file is read.
+/// If fewer bytes than this are left in the result, the remaining files are not read.
 const LEAST: usize = 1024;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &With<'_>) -> Outcome {

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 
 use super::endpoint::{Proxy, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 
-/// The default path of the daemon's WebSocket.
+/// The path of the WebSocket of an agent-backend daemon, if the URL has no path.
 const SOCKET_PATH: &str = "/ssh";
 const SSH_PORT: u16 = 22;
 
@@ -49,7 +49,7 @@ impl HostPort {
             || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// The host in the form in which `known_hosts` files contain it.
+    /// The host as it is written in `known_hosts` files.
     pub(crate) fn known_as(&self) -> String {
         match self.port {
             SSH_PORT => self.name.clone(),

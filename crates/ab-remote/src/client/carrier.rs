@@ -32,8 +32,8 @@ impl Carrier {
             russh::Error::ChannelOpenFailure(why) => Unopened::Refused(why),
             _ => Unopened::Gone,
         })?;
-        // Incoming data is received by `Lines`. The queue of the read half would fill and block the
-        // connection.
+        // Incoming data is received by `Lines` and not by the read half. The queue of the read half
+        // would fill and block the connection.
         let (_, half) = channel.split();
         Ok(HalfChannel(half))
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Unopened {
     }
 }
 
-/// A channel that stays open until [`close`](Self::close).
+/// A channel that stays open until it is [closed](Self::close). Only its sending half is used.
 #[derive(Debug)]
 pub(crate) struct HalfChannel(ChannelWriteHalf<Msg>);
 
@@ -74,13 +74,13 @@ impl HalfChannel {
         self.0.id()
     }
 
-    /// Requests a subsystem. If the server refuses, the channel reports it.
+    /// Requests a subsystem. A refusal by the server is reported to the receiver of the channel.
     pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), Unopened> {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
-    /// Requests that the server run a command line. If the server refuses, the channel reports it.
-    /// If this returns an error, nothing was sent.
+    /// Requests that the server run a command line. A refusal by the server is reported to the
+    /// receiver of the channel. If this returns an error, nothing was sent.
     pub(crate) async fn exec(&self, line: &str) -> Result<(), Unopened> {
         self.0.exec(true, line).await.map_err(|_| Unopened::Gone)
     }

@@ -1,9 +1,9 @@
 //! The state of one call: its deadline, and whether it has changed anything.
 //!
 //! The deadline is set when the call is made. It covers waiting for a permit, for the connection
-//! and for the answer. If a call has several answers, each of them [moves](CallContext::moved) the
-//! deadline. A transfer is therefore not interrupted while it makes progress, and a call that waits
-//! behind transfers waits as long as one of them makes progress.
+//! and for the answer. If an answer has several parts, each part that arrives
+//! [moves](CallContext::moved) the deadline. A transfer is therefore not interrupted while it makes
+//! progress, and a call that waits behind transfers waits as long as one of them makes progress.
 //!
 //! If a call consists of several requests, it [records](CallContext::record_change) each request
 //! that changes something and may have reached the server. If the call then loses its connection or
@@ -17,7 +17,7 @@ use std::time::Duration;
 use ab_core::{Error, ErrorKind, LostCallEffect, Result};
 use tokio::time::{Instant, timeout_at};
 
-/// The last time at which any call of a backend received a partial answer.
+/// The last time at which any call of a backend received a part of its answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastProgress(Arc<Mutex<Option<Instant>>>);
 
@@ -40,7 +40,8 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Creates the deadline of a call that is made now and may take the time `whole`.
+    /// Creates the deadline of a call that is made now and may take the time `whole`, or longer
+    /// while parts of its answer arrive.
     pub(crate) fn new(whole: Duration, last_progress: &LastProgress) -> Self {
         let end = Mutex::new(later(Instant::now(), whole));
         Self { whole, end, last_progress: last_progress.clone() }
@@ -68,7 +69,7 @@ pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
 #[derive(Debug, Default)]
 pub(crate) struct Changes(AtomicBool);
 
-/// The call to which a request belongs. It is passed to everything that waits for the server.
+/// The call for which a request is sent. It is passed to every function that waits for the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallContext<'a> {
     deadline: Option<&'a Deadline>,
@@ -94,19 +95,19 @@ impl<'a> CallContext<'a> {
         Self { deadline: Some(deadline), ..CallContext::NONE }
     }
 
-    /// The same call, with `changes` to record its changes.
+    /// The same call. Requests that change something are recorded in `changes`.
     pub(crate) fn with_changes(self, changes: &'a Changes) -> Self {
         Self { changes: Some(changes), ..self }
     }
 
-    /// The same call, without recording. Used for requests whose changes are not visible in the
+    /// The same call. Requests are not recorded, because their changes are not visible in the
     /// workspace.
     pub(crate) fn without_recording(self) -> Self {
         Self { recording: Recording::Off, ..self }
     }
 
-    /// Waits for a part of the call until the deadline of the call. Outside of a call, waits at
-    /// most `time_limit`. Returns `None` after a timeout.
+    /// Waits for `part`, which is one step of the call, until the deadline of the call. Outside of
+    /// a call, waits at most `time_limit`. Returns `None` after a timeout.
     pub(crate) async fn within<T>(
         self,
         time_limit: Duration,
@@ -126,8 +127,8 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The deadline of the call, for a part of it that runs in another task. Outside of a call,
-    /// `time_limit` from now.
+    /// Returns the deadline of the call, for a step of it that runs in another task. Outside of a
+    /// call, returns the time `time_limit` from now.
     pub(crate) fn until(self, time_limit: Duration) -> Instant {
         self.deadline.map_or_else(|| later(Instant::now(), time_limit), Deadline::end)
     }
@@ -154,7 +155,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// Records that a partial answer arrived, and moves the deadline.
+    /// Records that a part of the answer arrived, and moves the deadline.
     pub(crate) fn moved(self) {
         if let Some(deadline) = self.deadline {
             let now = Instant::now();
@@ -175,8 +176,8 @@ impl<'a> CallContext<'a> {
         self.changes.is_some_and(|changes| changes.0.load(Ordering::Relaxed))
     }
 
-    /// Adds what is known about the effect to the error of a failed call. A call that was refused
-    /// had no effect.
+    /// Adds what is known about the effect to the error of a call that lost its connection or timed
+    /// out. Other errors are not changed.
     pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Timeout => {

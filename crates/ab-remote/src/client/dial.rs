@@ -33,14 +33,14 @@ use crate::cut::StreamCutter;
 /// The user name of clients that authenticate with the daemon's token.
 const USER: &str = "agent";
 
-/// A connection that is logged in.
+/// A connection on which the client has logged in.
 pub(crate) struct Dialled {
     pub(crate) handle: Handle<Client>,
-    /// Receives the data of each channel.
+    /// Passes the data of each channel to its receiver.
     pub(crate) lines: Arc<Lines>,
     /// The name of the server in error messages.
     pub(crate) who: String,
-    /// Receives exactly one value when the connection ends.
+    /// Receives exactly one value when the connection ends, with the reason.
     pub(crate) gone: oneshot::Receiver<Gone>,
     /// Closes the connection. Dropping it also closes the connection.
     pub(crate) cut: StreamCutter,
@@ -54,7 +54,7 @@ pub(crate) struct Gone {
     pub(crate) refused: bool,
 }
 
-/// Connects and logs in, in a single attempt.
+/// Makes one attempt to connect and to log in.
 pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, ConnectError> {
     let time_limit = TimeLeft::new(settings.connect_timeout);
     match &settings.endpoint {
@@ -81,7 +81,7 @@ pub async fn check_connection(settings: &ClientSettings) -> Result<(), ConnectEr
 /// Time limit for an orderly disconnect.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens the WebSocket of a daemon as a byte stream. No SSH handshake is made.
+/// Opens the WebSocket of an agent-backend daemon as a byte stream. No SSH handshake is made.
 pub async fn open_websocket(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,
@@ -89,8 +89,8 @@ pub async fn open_websocket(
     websocket::open(endpoint, TimeLeft::new(timeout)).await
 }
 
-/// Opens a stream to the HTTP server of a daemon, with the proxy and the TLS settings of the
-/// endpoint.
+/// Opens a stream to the HTTP server of an agent-backend daemon, with the proxy and the TLS
+/// settings of the endpoint.
 pub async fn open_daemon_http_stream(
     endpoint: &WebSocketEndpoint,
     timeout: Duration,

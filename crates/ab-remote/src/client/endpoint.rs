@@ -15,15 +15,15 @@ use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::SecretText;
 
-/// The address of a workspace.
+/// The address of a workspace on another machine.
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
 pub enum RemoteEndpoint {
-    /// A daemon, reached by SSH over its WebSocket.
+    /// An agent-backend daemon, reached by SSH over its WebSocket.
     WebSocket(WebSocketEndpoint),
     /// Any SSH server, even one that is not agent-backend.
     Ssh(SshEndpoint),
-    /// A server behind any byte stream. The server accepts every client that has the stream.
+    /// An SSH server behind any byte stream. The server accepts every client that has the stream.
     Stream(Arc<dyn Connector>),
 }
 
@@ -36,7 +36,7 @@ pub enum CleartextTokenPolicy {
     Accepted,
 }
 
-/// The WebSocket of a daemon.
+/// The WebSocket of an agent-backend daemon.
 #[derive(Clone, Debug)]
 pub struct WebSocketEndpoint {
     pub address: WebSocketUrl,

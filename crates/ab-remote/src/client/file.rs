@@ -44,14 +44,14 @@ impl RemoteFile {
         done.map_err(|error| error.with_verb(verb))
     }
 
-    /// The path of the file in the form in which the server's answers contain it.
+    /// The path of the file as the server writes it in its answers.
     fn behind(&self) -> ab_core::WsPath {
         let rest = self.place.path.split_at_scope_roots().rest;
         let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
-    /// Like [`read_at`](File::read_at), as part of a call.
+    /// Like [`read_at`](File::read_at), within the deadline of a call.
     pub(crate) async fn read_in(
         &self,
         context: CallContext<'_>,
@@ -61,7 +61,7 @@ impl RemoteFile {
         self.within(Verb::Read, self.stretch(context, offset, length)).await
     }
 
-    /// Like [`stat`](File::stat), as part of a call.
+    /// Like [`stat`](File::stat), within the deadline of a call.
     pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
         let call = RemoteCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await
@@ -87,8 +87,7 @@ impl RemoteFile {
             let expected = most.min(length - whole.len());
             whole.extend_from_slice(&piece);
             if piece.len() < expected {
-                // The file ended here when this piece was read. Later pieces would not directly
-                // follow it.
+                // The file ended here when this piece was read. Pieces after it would leave a gap.
                 break;
             }
         }
@@ -162,7 +161,7 @@ impl RemoteFile {
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
         written.map_err(|(later, error)| match error.lost_call_effect() {
-            // The outcome of one piece does not determine the outcomes of the others.
+            // The effect of one request says nothing about the effects of the others.
             Some(effect)
                 if bytes.len() > most && (later || effect != LostCallEffect::NotApplied) =>
             {

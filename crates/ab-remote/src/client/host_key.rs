@@ -71,7 +71,8 @@ impl fmt::Debug for HostKeyFingerprint {
 }
 
 impl HostKeyCheck {
-    /// The key types to request from a host, the preferred ones first. Reads files.
+    /// The key types to request from a host, the preferred ones first. Reads the files of known
+    /// hosts.
     pub(crate) fn algorithms(&self, host: &HostPort) -> Result<Vec<Algorithm>> {
         let known = match self {
             HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known) => known.load(),
@@ -81,7 +82,8 @@ impl HostKeyCheck {
         known.map(|lines| lines.algorithms(host)).map_err(|error| unreadable(host, error))
     }
 
-    /// Fails if the key is not a key of the host. Reads files, and may store a new key.
+    /// Fails if the key is not a key of the host. Reads the files of known hosts, and may store a
+    /// new key.
     pub(crate) fn judge(&self, host: &HostPort, key: &PublicKey) -> Result<()> {
         let (standing, store) = match self {
             HostKeyCheck::Unchecked => return Ok(()),
@@ -182,7 +184,7 @@ mod tests {
         check.judge(&HostPort::new("box", 2222), &key(text))
     }
 
-    /// The message and the hint if a key is refused.
+    /// The message and the hint with which a key is refused.
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
         assert_eq!((error.code(), error.kind()), (ErrorCode::AuthFailed, ErrorKind::Denied));

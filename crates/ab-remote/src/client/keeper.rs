@@ -1,5 +1,5 @@
-//! The task that owns the link. It connects, notices the loss of a connection, waits and retries,
-//! as the [state machine](super::link) decides.
+//! The task that keeps a workspace connected. It connects, notices the loss of a connection, waits
+//! and retries, as the [state machine](super::link) decides.
 
 use std::future::pending;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,13 +32,12 @@ enum Told {
     Destroy(oneshot::Sender<()>),
 }
 
-/// The handle of the task that owns the link.
+/// The handle of the task that keeps a workspace connected.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
-    /// The reason why there is no connection and no attempt to connect. `None` while there is one
-    /// of them.
+    /// Why there is no connection and no attempt to make one. `None` while there is one of them.
     given_up: watch::Receiver<Option<Error>>,
     task: JoinHandle<()>,
 }
@@ -71,7 +70,7 @@ impl Keeper {
         session.filter(|session| !session.is_over())
     }
 
-    /// A receiver of the current connection.
+    /// A receiver that always has the current connection, or `None`.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Session>>> {
         self.current.clone()
     }
@@ -88,7 +87,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for a connection. Starts an attempt if there is none.
+    /// Waits for a connection. Starts an attempt to connect if none is running.
     pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
         let (waiter, answer) = oneshot::channel();
         let destroyed = || Error::for_destroyed_backend(verb);
@@ -96,7 +95,8 @@ impl Keeper {
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
 
-    /// Ends the link permanently. Returns when the connection is closed.
+    /// Ends the task. No connection is made afterwards. Returns when the current connection is
+    /// closed.
     pub(crate) async fn destroy(&self) {
         let (done, ended) = oneshot::channel();
         if self.told.send(Told::Destroy(done)).is_ok() {
@@ -123,7 +123,7 @@ struct Keeping {
     attempt: Option<(Generation, Attempt)>,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: Vec<Waiter>,
-    /// The most recent error.
+    /// The error of the last attempt, or of the last loss of a connection.
     reason: Option<Error>,
 }
 
@@ -189,8 +189,7 @@ impl Keeping {
         }
     }
 
-    /// Handles the loss of a connection that a caller may have noticed before the report about it
-    /// arrives.
+    /// Handles the loss of a connection. A caller may notice the loss before the task does.
     fn notice_loss(&mut self) {
         let Some((generation, session, gone)) = &mut self.connection else { return };
         if session.is_over() {

@@ -3,8 +3,9 @@
 //!
 //! - A line that cannot be parsed is ignored, as in OpenSSH.
 //! - Host certificates are not supported, so `@cert-authority` lines are ignored.
-//! - If all listed keys of a host are different, the key of the host has changed, even if the new key
-//!   is of another type. Otherwise an attacker could pass the check with a key of an unlisted type.
+//! - If all listed keys of a host are different, the key of the host has changed, even if the new
+//!   key is of another type. Otherwise an attacker could pass the check with a key of an unlisted
+//!   type.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -84,7 +85,7 @@ pub(crate) enum Standing {
     },
 }
 
-/// The position of a line, for messages.
+/// Where a line was found, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Option<PathBuf>,
@@ -119,8 +120,8 @@ impl Lines {
         }
     }
 
-    /// Looks up a key for a host. An entry without a port applies too: if the port has no entries
-    /// of its own, the entry can make the key known. It can always make a key revoked.
+    /// Looks up a key for a host. An entry for the host without a port applies too: it can make the
+    /// key known if there are no entries for the port, and it can always revoke the key.
     pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
         match self.standing_as(host.host(), key) {
@@ -191,7 +192,7 @@ pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result
     Ok(Standing::Known)
 }
 
-/// The line with which a file lists a key.
+/// The line of a `known_hosts` file that lists a key.
 pub(crate) fn line(host: &HostPort, key: &PublicKey) -> String {
     let key = PublicKey::new(key.key_data().clone(), "");
     format!("{} {}", host.known_as(), key.to_openssh().unwrap_or_default())

@@ -21,7 +21,7 @@ pub(crate) trait Line: Send + Sync {
     fn over(&self);
 }
 
-/// How a command on a plain SSH server ended.
+/// How a command on an SSH server that is not agent-backend ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exited {
     Status(u32),
@@ -63,7 +63,8 @@ impl Lines {
         }
     }
 
-    /// Whether the connection has ended. `true` before the receivers are notified.
+    /// Whether the connection to the server has ended. This is set before the receivers are
+    /// notified.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }

@@ -1,18 +1,18 @@
-//! The state machine of a link: decides when to connect, wait and give up. It has no clock and
-//! performs no I/O.
+//! The state machine that decides when a workspace connects, waits and gives up. It has no clock
+//! and performs no I/O.
 //!
-//! The owner of the link passes in each [`Input`] and performs the returned [`Effect`]s in order.
-//! The link starts in the status [disconnected](ConnectionStatus::Disconnected).
+//! The task that owns the link passes in each [`Input`] and performs the returned [`Effect`]s in
+//! order. The link starts in the status [disconnected](ConnectionStatus::Disconnected).
 //!
-//! - Every attempt has a number, its generation. The connection that results from the attempt has the
-//!   same generation. Inputs about an earlier generation are ignored. A loss is therefore handled
-//!   only once, no matter which layer reports it first.
+//! - Every attempt has a number, its generation. The connection that results from the attempt has
+//!   the same generation. Inputs about an earlier generation are ignored. A loss is therefore
+//!   handled only once, no matter which layer reports it first.
 //! - There is at most one attempt or one timer at any time, and never both.
-//! - Calls that need the link wait until all of them are admitted or failed together. Calls that were
-//!   sent are pending, and are rejected when the connection is lost.
+//! - Calls that need a connection wait until all of them are admitted or failed together. Calls
+//!   that were sent are pending, and are rejected when the connection is lost.
 //! - If the first attempt fails, it is not repeated. Attempts after a loss are repeated, with
-//!   increasing pauses. If a failure can be fixed only by the user, such as a wrong token, no further
-//!   attempt is made.
+//!   increasing pauses. If a failure can be fixed only by the user, such as a wrong token, no
+//!   further attempt is made.
 //! - The status [destroyed](ConnectionStatus::Destroyed) is final.
 
 #[cfg(test)]
@@ -28,10 +28,10 @@ use super::settings::ReconnectPolicy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u64);
 
-/// Something that happened.
+/// An event to which the link must react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A call, or `connect`, needs the link. It waits until an effect admits or fails it.
+    /// A call, or `connect`, needs a connection. It waits until an effect admits or fails it.
     Wanted,
     AttemptSucceeded(Generation),
     AttemptFailed {
@@ -44,22 +44,22 @@ pub(crate) enum Input {
     Destroy,
 }
 
-/// An action that the owner of the link must perform.
+/// An action that the task which owns the link must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Report the status to every subscriber.
     Report(ConnectionStatus),
     StartAttempt(Generation),
-    /// Set the timer.
+    /// Start the timer. [`Input::TimerFired`] reports its end.
     Schedule(Duration),
     CancelTimer,
     /// Cancel the running attempt and ignore its outcome.
     CancelAttempt,
-    /// Fail every call that was sent, and discard the state of the connection.
+    /// Fail every call that was sent and has no answer, and discard the state of the connection.
     RejectPending,
-    /// Let the calls that wait for the link continue.
+    /// Let the calls that wait for a connection continue.
     AdmitWaiting,
-    /// Fail the calls that wait for the link, with the reason that was reported last.
+    /// Fail the calls that wait for a connection, with the error that was reported last.
     FailWaiting,
     CloseConnection,
 }
@@ -69,7 +69,7 @@ enum State {
     Disconnected,
     Connecting(Generation),
     Connected(Generation),
-    /// A timer is running. After it, the attempt with the number `attempt` starts.
+    /// A timer is running. When it fires, the attempt with the number `attempt` starts.
     Waiting {
         attempt: u32,
     },
@@ -219,7 +219,7 @@ impl Link {
         vec![Effect::Report(ConnectionStatus::Disconnected), Effect::FailWaiting]
     }
 
-    /// The attempt that is currently running.
+    /// The generation of the attempt that is running.
     fn attempt(&self) -> Option<Generation> {
         match self.state {
             State::Connecting(generation) | State::Retrying { generation, .. } => Some(generation),

@@ -1,4 +1,4 @@
-//! A workspace on an agent-backend server. Each call is one round trip. If it fails, it returns the
+//! The calls to an agent-backend server. Each is one round trip. If the call fails, it returns the
 //! error of the server.
 
 use std::sync::Arc;
@@ -84,8 +84,8 @@ pub(super) async fn search(
     Ok(found)
 }
 
-/// Compiles patterns that are too long for one request, so that an invalid pattern fails with the
-/// same error as on the server.
+/// Compiles a pattern that is too long for one request. If it is invalid, returns the same error as
+/// the server would.
 fn makes_sense(query: &SearchQuery) -> Result<()> {
     let pattern = match &query.target {
         SearchTarget::Names { glob, .. } => glob,
@@ -133,8 +133,8 @@ pub(super) async fn read(
     Err(Error::for_path(Verb::Read, path, ErrorKind::Conflict, message))
 }
 
-/// Reads a file that is too long for one answer. Returns `None` if the file has changed in the
-/// meantime.
+/// Reads a file that is too long for one answer. Returns `None` if the file changes during the
+/// read.
 async fn read_open(
     file: &RemoteFile,
     context: CallContext<'_>,
@@ -181,7 +181,7 @@ pub(super) async fn write(
     place.shown(written)
 }
 
-/// Sends content that is too long for one request to a staging file.
+/// Sends content that is too long for one request. The server keeps it until the write.
 async fn stage(
     session: &Arc<Session>,
     context: CallContext<'_>,

@@ -1,12 +1,12 @@
 //! Translates paths between the workspace of the client and that of the server.
 //!
-//! The server resolves the part of a path behind its scope roots as if this were a workspace of its
-//! own, and its answers are relative to this part.
+//! The server resolves the path below the scope roots as if the innermost scope root were the root
+//! of a workspace, and the paths in its answers are relative to this root.
 
 use ab_core::metadata::WalkProblem;
 use ab_core::{Error, PathParser, Result, WsPath};
 
-/// The path of a call, in the forms that the client and the server use.
+/// The path of a call, as the client writes it and as the server does.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The path that is sent to the server.
@@ -17,15 +17,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Creates the place of a call. `base` is the position of the client's workspace in the
-    /// server's workspace.
+    /// Translates the path of a call. `base` is the path of the client's workspace in the server's
+    /// workspace.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
         let behind = plain(&path.split_at_scope_roots().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 
-    /// The place for answers whose paths are relative to the root of the server's workspace.
+    /// Translates answers whose paths are relative to the root of the server's workspace.
     pub(crate) fn whole(base: &WsPath) -> Self {
         Self { path: base.clone(), behind: WsPath::root(), base: base.clone() }
     }

@@ -1,4 +1,5 @@
-//! A workspace on a plain SSH server, which supports only SFTP version 3 and commands.
+//! A workspace on a plain SSH server: one that is not agent-backend, and supports only SFTP version
+//! 3 and commands.
 //!
 //! Such a server has no jail, no file versions and only a few error codes. The client makes up for
 //! some of this. It looks up names one by one, so that it can refuse links that lead out of the
@@ -50,12 +51,12 @@ pub(crate) use self::lacks::keeps_nothing;
 /// one of which is for files and one for signals.
 const COMMANDS: usize = 8;
 
-/// The state of a connection to a plain server.
+/// The state of a connection to an SSH server that is not agent-backend.
 #[derive(Debug)]
 pub(crate) struct Plain {
     /// The path of the root on the server. Empty for `/`.
     root: String,
-    /// The root as written in the settings, if this text is different.
+    /// The root as it is written in the settings, if it differs from `root`.
     alias: Option<String>,
     can: Extensions,
     data_limit: usize,

@@ -1,4 +1,4 @@
-//! Processes on the server, controlled by this client.
+//! Processes on an agent-backend server, which this client has started or attached to.
 //!
 //! Each process has its own channel, and a task that handles its output, input and end. A detached
 //! process continues when the connection is lost. On the next connection, its output is read from
@@ -33,16 +33,17 @@ use crate::wire::frame::{
     ProcessServerFrame, encode_frame,
 };
 
-/// Maximum number of bytes of output that are in flight or wait for the reader.
+/// Maximum number of bytes of output that the server may send before the reader has taken them.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
-/// Maximum number of queued pieces without bytes. Such pieces report lost output.
+/// Maximum number of queued pieces without bytes. Such pieces report output that is no longer
+/// available.
 const LOSSES: u64 = 1024;
-/// Time limit for an orderly release of a process.
+/// Time limit for the server to confirm that the client gives a process up.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of input in one frame.
 const PIECE: usize = 64 * 1024;
 
-/// The tasks of the processes.
+/// The tasks that handle the processes of a backend.
 #[derive(Debug)]
 pub(crate) struct Processes {
     tasks: Mutex<JoinSet<()>>,
@@ -63,7 +64,8 @@ impl Processes {
         tasks.spawn(task);
     }
 
-    /// Releases all processes. Returns when their tasks have ended.
+    /// Gives up all processes. Those that are not detached end. Returns when their tasks have
+    /// ended.
     pub(crate) async fn end(&self) {
         self.ended.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -115,14 +117,15 @@ pub(crate) async fn begin(
     Ok(process)
 }
 
-/// The state that the task of a process keeps across connections.
+/// The state of a process that its task keeps across connections.
 struct Held {
     id: ProcessId,
     lifetime: ProcessLifetime,
     /// The offset of the next byte of output.
     next: u64,
     wishes: Wishes,
-    /// The number of the connection on which the server last closed the channel of this process.
+    /// The number of the last connection on which the server closed only the channel of this
+    /// process.
     let_go: Option<u128>,
 }
 
@@ -147,8 +150,8 @@ struct Channel {
     mail: Arc<Mail>,
 }
 
-/// Buffers incoming data until the reader takes it. A correct server never sends more than the
-/// window allows. Bytes beyond the window are discarded.
+/// Buffers the data of a channel until the reader takes it. A correct server never sends more than
+/// the window allows. Bytes beyond the window are discarded.
 struct Mail {
     inbox: Inbox,
     gauge: Arc<Gauge>,
@@ -162,7 +165,7 @@ impl Mail {
         Self { inbox, gauge, flooded: AtomicBool::new(false) }
     }
 
-    /// The server has exceeded its window. Stops accepting data.
+    /// Stops accepting data, because the server has sent more than the window allows.
     fn flood(&self) {
         self.flooded.store(true, Ordering::Release);
         self.inbox.close();
@@ -281,13 +284,13 @@ enum Heard {
     Frame(ProcessServerFrame),
     /// The server sent more than the window allows.
     Flood,
-    /// The channel is closed, or the data on it is invalid.
+    /// The channel is closed, or the server sent an invalid frame.
     End,
 }
 
 impl Channel {
-    /// Releases the process in an orderly way, so that frames that were sent earlier still reach
-    /// it.
+    /// Gives the process up. Waits for the confirmation of the server, so that frames that were
+    /// sent earlier still reach the process.
     async fn leave(self) {
         let leaving = async {
             let mut heard = self.say(encode_frame(&ProcessClientFrame::Release)).await;
@@ -300,7 +303,7 @@ impl Channel {
                 };
             }
         };
-        // If the server does not answer in time, the channel is dropped.
+        // If the server does not confirm in time, the channel is dropped.
         let _ = timeout(CLOSE_TIMEOUT, leaving).await;
     }
 }
@@ -325,13 +328,13 @@ fn unsure(
     }
 }
 
-/// Why a channel is no longer needed.
+/// Why the task no longer uses a channel.
 enum Left {
     /// The process has ended, and all output was delivered.
     Over,
     /// The caller dropped the process.
     HandleDropped,
-    /// The connection or the process was lost.
+    /// The connection has ended, or the server no longer knows the process.
     Lost,
 }
 
@@ -411,12 +414,12 @@ async fn carry(
                 ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
             }
         }
-        // Dropping the sender reports that the process was lost.
+        // Dropping the sender reports that the exit of the process is unknown.
         () = carrying => {}
     }
 }
 
-/// Reports that the process was lost.
+/// Reports that the exit of the process is unknown, with the reason.
 fn lost(ending: Option<ProcessExitSender>, why: Error) {
     if let Some(ending) = ending {
         ending.send_process_lost(why);
@@ -424,7 +427,7 @@ fn lost(ending: Option<ProcessExitSender>, why: Error) {
 }
 
 /// Attaches to the process again on the next connection. If only the channel has ended, one attempt
-/// is made on the same connection. Fails with the reason if it is impossible.
+/// is made on the same connection. If the process cannot be attached to, returns the reason.
 async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<Channel> {
     let mut session = last.session.clone();
     let mut lives = !session.is_over();
@@ -453,7 +456,7 @@ fn let_go(session: &Session, verb: Verb) -> Error {
     Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_verb(verb)
 }
 
-/// The ends of a process's channels that the task uses.
+/// The channels between a [`Process`] and the task that handles it.
 struct Ends<'a> {
     output: &'a mpsc::Sender<OutputChunk>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
@@ -529,7 +532,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
             }
         }
     };
-    // First deliver the output that arrived before the loss, and then request more.
+    // Deliver the output that arrived before the loss first, and then request more.
     let hearing = async { tokio::join!(listening, delivering).0 };
     let stdin = &mut *ends.stdin;
     let feeding = async {
@@ -592,7 +595,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     }
 }
 
-/// Sends input while there is room in the window. The rest remains in `unsent`.
+/// Sends input as far as the server allows. The rest remains in `unsent`.
 async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
     while !unsent.is_empty() {
         let length = unsent.len().min(PIECE);

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<ClientSettings>,
     hub: StatusPublisher,
     keeper: OnceLock<Keeper>,
-    /// Limits the concurrent calls.
+    /// Limits the number of concurrent calls.
     turns: Semaphore,
     last_progress: LastProgress,
     /// The capabilities of the server on the last connection.
@@ -73,7 +73,7 @@ impl RemoteDriver {
         &self.shared.settings
     }
 
-    /// The deadline of a call that is made now.
+    /// The deadline of a call that begins now.
     fn deadline(&self) -> Deadline {
         Deadline::new(self.shared.settings.operation_timeout, &self.shared.last_progress)
     }
@@ -101,7 +101,7 @@ struct Turn<'a> {
 }
 
 impl Shared {
-    /// The connection. Waits for it until the deadline of the call.
+    /// Returns the connection. If there is none, waits for it until the deadline of the call.
     pub(crate) async fn session(
         &self,
         context: CallContext<'_>,
@@ -129,7 +129,7 @@ impl Shared {
         Ok(session)
     }
 
-    /// Waits for a connection other than `last`. If there is no attempt to connect any more, fails
+    /// Waits for a connection other than `last`. If no further attempt to connect is made, fails
     /// with the reason.
     pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Result<Arc<Session>> {
         let mut watch = self.keeper().watch();
@@ -438,7 +438,7 @@ impl Driver for RemoteDriver {
         match &session.speech {
             Speech::Ours(_) => ours::effective_policy(&session, context).await,
             Speech::Plain(plain) => {
-                // Release the permit, so that file calls do not have to wait for this request.
+                // Release the permit, so that calls on files do not have to wait for this request.
                 drop(permit);
                 let policy = plain.effective_policy(&session, context).await;
                 *self.shared.met() = Some(plain.capabilities());

@@ -24,7 +24,7 @@ pub(crate) enum Reply {
 pub(crate) struct Status {
     pub(crate) code: u32,
     pub(crate) message: String,
-    /// The complete error, if the server is an agent-backend server and has sent it.
+    /// The complete error. Only agent-backend servers send it.
     pub(crate) error: Option<Error>,
 }
 
@@ -55,7 +55,7 @@ impl Version {
     }
 }
 
-/// A parsed packet. The parser's input does not include the length prefix.
+/// A parsed packet from a server.
 pub(crate) enum Arrived {
     Version(Version),
     Reply(u32, Reply),

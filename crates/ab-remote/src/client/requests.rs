@@ -1,4 +1,4 @@
-//! Requests in flight on one SFTP channel.
+//! Sends requests on an SFTP channel and matches the answers to them.
 //!
 //! Any number of callers may send requests at the same time. Each answer is matched to its caller
 //! by the number of the request. A caller may drop its future before the answer arrives. When the
@@ -44,7 +44,8 @@ pub(crate) struct Unanswered {
 }
 
 impl Requests {
-    /// Creates the state of a channel. Also returns a receiver for the first packet of the server.
+    /// Creates the state of an SFTP channel. Also returns a receiver for the first packet of the
+    /// server.
     pub(crate) fn new(
         carrier: Carrier,
         channel: ChannelId,
@@ -55,7 +56,7 @@ impl Requests {
         (Arc::new(Self { carrier, channel, next, state: Mutex::new(state) }), version)
     }
 
-    /// Whether the channel has ended, so that no more answers will arrive.
+    /// Whether the SFTP channel has ended, so that no more answers will arrive.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
@@ -164,7 +165,7 @@ impl Line for Requests {
     }
 }
 
-/// Fails all waiting requests.
+/// Fails all requests that wait for an answer.
 fn fail(state: &mut State) {
     state.over = true;
     state.waiting.clear();

@@ -11,7 +11,7 @@ impl SecretText {
         Self(text.into())
     }
 
-    /// The text itself. Used to send it.
+    /// Returns the text, which is needed to send it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

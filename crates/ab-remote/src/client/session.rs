@@ -1,4 +1,4 @@
-//! One connection to a workspace: the kind of its server, and functions to send requests to it.
+//! One connection to a workspace: which kind of server it leads to, and functions to send requests.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -35,12 +35,12 @@ pub(crate) struct Session {
     pub(crate) speech: Speech,
     /// The name of the server in error messages.
     pub(crate) who: String,
-    /// Time limit for an answer.
+    /// How long a call may wait for an answer.
     pub(crate) time_limit: Duration,
     /// The queue of packets that are sent without waiting for an answer.
     later: mpsc::UnboundedSender<Later>,
     sender: JoinHandle<()>,
-    /// Why the connection ended. Not set while it is open.
+    /// Why the connection ended. Not set while the connection is open.
     pub(crate) over: OnceLock<Error>,
     cut: StreamCutter,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Session {
 pub(crate) enum Speech {
     /// An agent-backend server.
     Ours(Ours),
-    /// A server that supports only SFTP and commands.
+    /// A plain SSH server, which supports only SFTP and commands.
     Plain(Box<Plain>),
 }
 
@@ -57,19 +57,18 @@ pub(crate) enum Speech {
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) info: BackendInfo,
-    /// The position of the client's workspace in the server's workspace, with a scope root at its
-    /// end.
+    /// The path of the client's workspace in the server's workspace, with a scope root at its end.
     pub(crate) base: WsPath,
 }
 
-/// A message that is sent after a caller dropped its future or a handle.
+/// A message that is sent in the background after a caller dropped its future or a handle.
 pub(crate) enum Later {
     Packet(Bytes),
     Close(HalfChannel),
 }
 
 impl Session {
-    /// Exchanges the first messages on a new connection.
+    /// Exchanges the first messages on a new connection, which determine the kind of the server.
     pub(crate) async fn open(
         settings: &ClientSettings,
         dialled: Dialled,
@@ -129,7 +128,7 @@ impl Session {
         Ok(Speech::Ours(Ours { info: welcome.info, base }))
     }
 
-    /// Whether the connection has ended.
+    /// Whether the connection has ended, or its SFTP channel has, so that no call can succeed.
     pub(crate) fn is_over(&self) -> bool {
         self.over.get().is_some() || self.requests.is_over() || self.lines.is_over()
     }
@@ -183,14 +182,14 @@ impl Session {
         wire::decode(part.bytes).map_err(|_| self.nonsense(verb))
     }
 
-    /// Closes a handle that is no longer used.
+    /// Closes a handle on the server in the background.
     fn forget(&self, handle: call::RemoteFileHandle) {
         let request = SftpRequest::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
-    /// Sends a call and returns the bytes of the answer. If the caller drops the future, the call
-    /// is cancelled.
+    /// Sends a call and returns the encoded answer. If the caller drops the future, the call is
+    /// cancelled on the server.
     pub(crate) async fn call_raw(
         &self,
         context: CallContext<'_>,
@@ -222,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Sends a standard SFTP request. One call may need many of them.
+    /// Sends a standard SFTP request and returns the answer.
     pub(crate) async fn ask(
         &self,
         context: CallContext<'_>,
@@ -246,7 +245,7 @@ impl Session {
         }
     }
 
-    /// Sends a request whose answer is a status.
+    /// Sends a request whose answer is a status. Fails unless the status reports success.
     pub(crate) async fn ask_for_done(
         &self,
         context: CallContext<'_>,
@@ -265,7 +264,7 @@ impl Session {
         let _ = self.later.send(what);
     }
 
-    /// The error for a status of the server.
+    /// The error for a status with which the server refuses a request.
     pub(crate) fn refusal(&self, verb: Verb, status: Status) -> Error {
         match (status.error, &self.speech) {
             (Some(error), _) => error,
@@ -306,7 +305,7 @@ impl Session {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_verb(verb)
     }
 
-    /// The error if the answer did not arrive in time.
+    /// The error if the answer did not arrive before the deadline.
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.time_limit);
         let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
@@ -327,7 +326,7 @@ impl Session {
         Error::new(verb.default_error_code(), ErrorKind::Io, message).with_verb(verb)
     }
 
-    /// Ends the connection.
+    /// Closes the connection and fails all calls on it, with this reason.
     pub(crate) fn end(&self, why: &Error) {
         // The first reason is kept.
         let _ = self.over.set(why.clone());
@@ -350,7 +349,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Cancels a request when it is dropped, unless the answer has arrived.
+/// Tells the server to cancel a request when this value is dropped, unless the answer has arrived.
 struct Leaving<'a> {
     session: &'a Session,
     number: u32,
@@ -371,7 +370,7 @@ fn call_packet(number: u32, call: &RemoteCall) -> Bytes {
     packet::extended(number, call::REMOTE_CALL_EXTENSION_NAME, call)
 }
 
-/// Sends packets that need no answer, in order. Keeps the request channel open.
+/// Sends messages that need no answer, in order. Keeps the SFTP channel open.
 async fn send_later(
     requests: Arc<Requests>,
     mut waiting: mpsc::UnboundedReceiver<Later>,
@@ -385,7 +384,7 @@ async fn send_later(
     }
 }
 
-/// The path of the server's directory `root` in the server's workspace.
+/// The path in the server's workspace of the directory `root` on the server's machine.
 fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     let root = root.trim_end_matches('/');
     let below = info.root_aliases.iter().find_map(|alias| {

@@ -67,10 +67,12 @@ impl ClientSettings {
 
     /// Settings from a URL. The other settings have their default values.
     ///
-    /// - `ws://host:port/ssh` and `wss://host/ssh`: a daemon. The path is that of its WebSocket.
-    /// - `http://host` and `https://host`: a daemon. If there is no path, it is `/ssh`.
-    /// - `ssh://user@host:port/path`: an SSH server. The path is the root. A path that begins with `/~/`
-    ///   is relative to the user's home.
+    /// - `ws://host:port/ssh` and `wss://host/ssh`: an agent-backend daemon. The path is that of
+    ///   its WebSocket.
+    /// - `http://host` and `https://host`: an agent-backend daemon. If there is no path, it is
+    ///   `/ssh`.
+    /// - `ssh://user@host:port/path`: an SSH server. The path is the root. A path that begins with
+    ///   `/~/` is relative to the user's home.
     pub fn parse(url: &str) -> Result<Self> {
         let (endpoint, root) = parsed(url)?;
         Ok(Self { root, ..Self::new(endpoint) })
@@ -115,7 +117,7 @@ impl ClientSettings {
     }
 }
 
-/// How a lost connection is re-established.
+/// When and how often a lost connection is made again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReconnectPolicy {
     pub enabled: bool,

@@ -32,10 +32,11 @@ use crate::signal;
 use crate::window_control::{HELD_WINDOW, Pace, WindowControl};
 use crate::wire::frame;
 
-/// How long each packet on a channel that is held back delays the connection.
+/// How long each packet on a channel delays the connection while the channel has too many unread
+/// bytes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long to wait for the start of a command. After this time the client is answered even if the
-/// command has not started.
+/// How long to wait for the start of a command before the client gets an answer to its request.
+/// After this time the answer is sent even if the command has not started.
 const HEAD_START: Duration = Duration::from_millis(5);
 /// Maximum number of queued signals and terminal sizes for a command.
 const CONTROLS: usize = 16;
@@ -43,8 +44,8 @@ const CONTROLS: usize = 16;
 const MAX_VARIABLES: usize = 256;
 /// Maximum total number of bytes of these variables, including their names.
 const MAX_ENVIRONMENT: usize = 256 * 1024;
-/// Maximum total number of bytes of the variables on all channels of a connection on which nothing
-/// is running yet.
+/// Maximum total number of bytes of the variables on all channels of a connection that have not
+/// started anything yet.
 const MAX_ENVIRONMENTS: usize = 1024 * 1024;
 /// Maximum length of a command line in bytes.
 const MAX_LINE: usize = 1024 * 1024;
@@ -55,9 +56,9 @@ const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash; else ex
 #[derive(Debug)]
 pub(super) enum Failure {
     Protocol(russh::Error),
-    /// The client ignored its window and sent too much.
+    /// The client sent more than the window of a channel allows.
     Flooded,
-    /// The connection has used the maximum number of channels.
+    /// The server has closed the maximum number of channels of one connection.
     UsedUp,
 }
 
@@ -96,7 +97,7 @@ impl fmt::Display for Failure {
 
 type Done = Result<(), Failure>;
 
-/// The state of one client.
+/// The russh handler of one connection, and the state of its client.
 pub(super) struct Connection {
     backend: Backend,
     settings: Arc<SshServerSettings>,
@@ -109,12 +110,12 @@ pub(super) struct Connection {
     caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
     commands: CommandSlots,
-    /// The number of channels that this side closed first.
+    /// The number of channels that the server closed before the client did.
     closed: usize,
     sent_away: SentAway,
 }
 
-/// A channel.
+/// A channel of a connection, before and after something was started on it.
 enum Line {
     /// Nothing is running on the channel yet.
     Idle(Box<Idle>),
@@ -129,7 +130,7 @@ impl Line {
         }
     }
 
-    /// Whether the task of the channel is done, and the exit status was sent.
+    /// Whether the task that serves the channel has ended. It has then sent the exit status.
     fn is_over(&self) -> bool {
         match self {
             Line::Idle(_) => false,
@@ -154,8 +155,8 @@ struct Idle {
 }
 
 impl Idle {
-    /// Stores a variable. `room` is the number of bytes that the connection may still use. Returns
-    /// `false` if a limit is exceeded.
+    /// Stores an environment variable. `room` is the number of bytes that the variables of the
+    /// connection may still use. Returns `false` if a limit is exceeded.
     fn keep(&mut self, name: &str, value: &str, room: usize) -> bool {
         let before = self.env.get(name).map_or(0, |value| name.len() + value.len());
         let more = name.len() + value.len();
@@ -177,7 +178,8 @@ struct Busy {
     inbox: Arc<Inbox>,
     controls: mpsc::Sender<ProcessControlMessage>,
     task: AbortHandle,
-    /// Whether it could be started again on another connection without harm.
+    /// Whether the channel serves SFTP, which a client can start again on another connection
+    /// without harm.
     restful: bool,
 }
 
@@ -207,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Disconnects the client and tells it the reason.
+    /// Disconnects the client and sends it the reason.
     fn send_away(&self, session: &mut Session, why: Failure) -> Done {
         session.disconnect(Disconnect::ByApplication, &why.to_string(), "en")?;
         // The first reason is kept.
@@ -229,7 +231,8 @@ impl Connection {
         }
     }
 
-    /// Starts something on an idle channel. Returns `false` if something is already running on it.
+    /// Starts a command or a subsystem on an idle channel. Returns `false` if something is already
+    /// running on the channel.
     fn occupy(&mut self, channel: ChannelId, session: &Session, what: What) -> bool {
         let Some(Line::Idle(_)) = self.lines.get(&channel) else { return false };
         let Some(Line::Idle(idle)) = self.lines.remove(&channel) else { return false };
@@ -277,22 +280,23 @@ impl Connection {
         true
     }
 
-    /// Starts a command, and answers the client when it is running. An earlier answer would make
-    /// the client send more, which would delay the start. The whole connection waits in the
-    /// meantime. Therefore the answer is sent early if the start takes long, for example because of
-    /// an approval, or if other commands are running.
+    /// Starts a command, and answers the client's request when the command is running. If the
+    /// answer were sent earlier, the client would send more, which would delay the start. The whole
+    /// connection waits in the meantime. Therefore the answer is sent early if the start takes
+    /// long, for example because of an approval, or if other commands are running.
     async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
         let alone = !self.lines.values().any(Line::runs_a_command);
         let (starts, started) = oneshot::channel();
         let taken = self.occupy(channel, session, What::Command(line.to_owned(), starts));
         if taken && alone {
-            // If the sender is dropped, the wait is over too.
+            // The wait ends when the task of the command drops the sender.
             let _ = timeout(HEAD_START, started).await;
         }
         answer(session, channel, taken)
     }
 
-    /// The state of a channel's input, compared with that of the other channels.
+    /// Whether the unread input of a channel, or of other channels, limits the window that the
+    /// channel gets.
     fn pace(&self, channel: ChannelId) -> Pace {
         let is_held = |line: &Line| match line {
             Line::Idle(_) => false,
@@ -322,7 +326,7 @@ impl Connection {
         self.let_in(yes)
     }
 
-    /// The answer to a login attempt. A refused user may try again with any method. By default
+    /// The answer to a login attempt. If a user is refused, it offers all methods again. By default
     /// russh would offer each method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
@@ -335,7 +339,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Running requests are completed. No more requests will arrive.
+    /// Ends the input of all channels, because no more requests will arrive. Requests that are
+    /// running are completed.
     fn drop(&mut self) {
         for line in self.lines.values() {
             if let Line::Busy(busy) = line {
@@ -347,8 +352,7 @@ impl Drop for Connection {
 
 /// What runs on a channel.
 enum What {
-    /// A command line, and a sender that is used or dropped when the command has started or could
-    /// not be started.
+    /// A command line. The sender is dropped when the command has started or could not be started.
     Command(String, oneshot::Sender<()>),
     Sftp,
     Process,
@@ -463,7 +467,8 @@ impl Handler for Connection {
             return self.send_away(session, Failure::Flooded);
         }
         if data.len() <= HELD_WINDOW as usize && busy.inbox.is_held() {
-            // Packets of two bytes cost processing time and not memory, so they are delayed.
+            // Many small packets cost processing time and little memory. Wait, so that the client
+            // cannot send them faster than this.
             let _ = timeout(PAUSE, busy.inbox.room()).await;
         }
         Ok(())
@@ -519,10 +524,10 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        // A variable that loads code is stored here. When the command starts, it is checked
-        // together with the variable, and is refused if it is not isolated. If this request were
-        // refused instead, the refusal would not be noticed, because the client of OpenSSH does not
-        // wait for the answer.
+        // A variable that loads code is stored here. When the command starts, the command and its
+        // variables are checked together, and a command without isolation is refused. If this
+        // request were refused instead, the refusal would not be noticed, because the client of
+        // OpenSSH does not wait for the answer.
         let taken = ab_core::environment::check_env_variable(
             name,
             value,

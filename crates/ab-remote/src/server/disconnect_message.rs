@@ -9,8 +9,8 @@ const BY_APPLICATION: u32 = 11;
 const BLOCK: usize = 8;
 const LEAST_PADDING: usize = 4;
 
-/// A complete unencrypted packet with the message. It is valid only directly after the
-/// identification line of this server.
+/// Returns a complete unencrypted packet with the message. A client accepts it only as the first
+/// packet after the identification line of this server.
 pub(super) fn in_the_clear(why: &str) -> Bytes {
     let mut payload = BytesMut::new();
     payload.put_u8(DISCONNECT);

@@ -35,7 +35,8 @@ impl<S> StallTimeoutStream<S> {
         self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready())
     }
 
-    /// Starts or stops the timer, depending on whether the peer has accepted data.
+    /// Starts the timer if the peer has not accepted data in this write, and stops the timer
+    /// otherwise.
     fn heed<T>(&mut self, cx: &mut Context<'_>, taken: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if self.leaving {
             return taken;

@@ -16,7 +16,8 @@ const EXTENDED: u32 = 0x8000_0000;
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
-/// Known or requested attributes of a file.
+/// The attributes of a file that a server reports or a client requests. Absent ones are unknown or
+/// not to be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SftpAttributes {
     pub size: Option<u64>,

@@ -1,4 +1,4 @@
-//! Performs the extended requests.
+//! Performs the extended requests of SFTP: those of OpenSSH and those of agent-backend clients.
 
 use ab_core::options::{OverwriteMode, RenameOptions};
 use bytes::Bytes;
@@ -17,8 +17,8 @@ const LONGEST_NAME: u64 = 255;
 
 type Done = Result<Outcome, Refusal>;
 
-/// The paths that a request uses. Agent-backend clients wait for an answer before they send a
-/// request that depends on it, so their calls have an empty footprint.
+/// The paths that a request reads and changes. Agent-backend clients wait for an answer before they
+/// send a request that depends on it, so their calls report no paths.
 pub(super) fn footprint(
     session: &Session,
     request: &ExtendedRequest,
@@ -39,7 +39,7 @@ pub(super) fn footprint(
     })
 }
 
-/// Maximum number of bytes of the answer.
+/// Maximum number of bytes of the answer to a request.
 pub(super) fn cost(request: &ExtendedRequest) -> usize {
     match request {
         ExtendedRequest::Call(call) => calls::cost(call),

@@ -1,5 +1,5 @@
-//! Limits the memory of requests until their answers are sent, for each channel and for all
-//! channels of a connection together.
+//! Limits the memory of requests and their answers, for each channel and for all channels of a
+//! connection together.
 //!
 //! If a channel has only one request, this request does not use the shared budget. Otherwise
 //! channels whose client does not read would block channels whose client reads.
@@ -15,7 +15,7 @@ pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
 /// each channel.
 const SHARED: usize = 16 * 1024 * 1024;
 
-/// The shared budget of all channels of a connection.
+/// The number of bytes that all channels of a connection together may use.
 #[derive(Clone, Debug)]
 pub(super) struct SharedBudget(Arc<Semaphore>);
 
@@ -25,7 +25,7 @@ impl Default for SharedBudget {
     }
 }
 
-/// The budget of a channel.
+/// The number of bytes that one channel may use, and that of its connection.
 #[derive(Debug)]
 pub(super) struct Budget {
     own: Arc<Semaphore>,
@@ -48,7 +48,8 @@ impl Budget {
     pub(super) async fn take(&self, bytes: usize) -> Taken {
         let bytes = bytes.min(BUDGET);
         let own = acquire(&self.own, bytes).await;
-        // The whole rest of the budget is available if no other request is running.
+        // All remaining bytes of the channel are available if no other request of the channel is
+        // running. Such a request does not need the shared budget.
         let alone = acquire(&self.own, BUDGET - bytes);
         let shared = tokio::select! {
             biased;
@@ -86,7 +87,7 @@ mod tests {
                 taken.push(piece);
             }
         }
-        // One request of each channel, and the requests in the shared budget.
+        // One request of each channel fits, and those in the shared budget.
         assert_eq!(taken.len(), 20 + SHARED / PIECE);
         // Another channel can continue, with one request at a time.
         let other = Budget::new(&shared_budget);

@@ -17,17 +17,18 @@ use super::{Outcome, Session};
 use crate::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply, RemoteReadReply};
 use crate::wire::{self, WireCodec};
 
-/// Number of bytes of an answer that are sent in one packet. The client requests the rest.
+/// Number of bytes of a long answer that are sent in one packet. The client requests the next ones
+/// with another call.
 const PART: usize = 1024 * 1024;
-/// Maximum number of scopes of one channel whose handles are cached.
+/// Maximum number of scopes for which a channel caches handles.
 const MAX_SCOPES: usize = 64;
-/// The highest limits that a search can request.
+/// The highest limits that a client can set for a search.
 const MOST: SearchLimits =
     SearchLimits { matches: 1_000_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(120) };
 
 type Done = Result<Outcome, Refusal>;
 
-/// Maximum number of bytes of the answer.
+/// Maximum number of bytes of the answer to a call.
 pub(super) fn cost(call: &RemoteCall) -> usize {
     match call {
         RemoteCall::List { .. }
@@ -153,8 +154,8 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
     }
 }
 
-/// Introduces the client. From now on it receives complete errors, and its calls are entered in the
-/// ledger.
+/// Handles the first call of an agent-backend client, which contains the number of its connection.
+/// From now on the client receives complete errors, and its calls are recorded.
 fn hello(session: &Session, connection: u128) -> Done {
     let Some(seat) = session.ledger.introduce(&session.caller, connection) else {
         return Err(Refusal::new(FAILURE, "the number in this hello is not this connection's"));
@@ -167,7 +168,8 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&RemoteHelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
-/// Returns a handle with the scope roots and rules of a path, and the rest of the path below it.
+/// Returns a handle that has the scope roots and access rules of a path, and the path relative to
+/// this handle.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
     let confined = path.split_at_scope_roots();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
@@ -187,7 +189,8 @@ fn places(
         let parts: Vec<&str> = scope_roots.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    // A single handle could not apply rules behind a scope root that only one of the paths has.
+    // A single handle could not apply access rules inside a scope root that only one of the paths
+    // has.
     let apart = one.scopes.len() != common || other.scopes.len() != common;
     if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
@@ -200,8 +203,8 @@ fn or_root(path: &str) -> String {
     if path.is_empty() { ".".to_owned() } else { path.to_owned() }
 }
 
-/// Returns a handle for the workspace behind these scope roots and rules. Handles are cached,
-/// because each of them remembers that its directory exists.
+/// Returns a handle on the workspace inside these scope roots, with the access rules of the path.
+/// Handles are cached, because each of them remembers that its directory exists.
 fn within(
     session: &Session,
     path: &WsPath,
@@ -219,7 +222,7 @@ fn within(
             path.access_rules_if_path_is_scope_root()
         );
     }
-    // Rules that begin at the end of the path apply relative to the scope root.
+    // Access rules whose prefix is the whole path apply relative to the scope root.
     let at_end = path
         .access_rules_if_path_is_scope_root()
         .iter()
@@ -268,7 +271,8 @@ fn bounded(query: SearchQuery) -> SearchQuery {
     SearchQuery { limits, ..query }
 }
 
-/// Returns short content directly. Opens a long file, which the client then reads in pieces.
+/// Returns short content in the answer. For long content, opens the file, which the client then
+/// reads in pieces.
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {
@@ -306,7 +310,7 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }
 
-/// Returns an answer that may need several packets.
+/// Returns an answer. If it is too long for one packet, the client requests the rest.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
         return answered(&RemoteCallReplyPart { next_part: None, bytes });

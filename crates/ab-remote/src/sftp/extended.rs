@@ -8,7 +8,7 @@ use super::packet::{SshFieldReader, TruncatedField};
 use crate::wire::call::{self, RemoteCall};
 use crate::wire::{self, WireCodec};
 
-/// An extended request.
+/// An extended request of SFTP, which has a name instead of a number.
 #[derive(Clone, Debug)]
 pub enum ExtendedRequest {
     PosixRename { from: Bytes, to: Bytes },

@@ -1,4 +1,4 @@
-//! Performs the file requests.
+//! Performs the standard requests of SFTP on files and directories.
 
 use std::time::SystemTime;
 
@@ -287,7 +287,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     }
 }
 
-/// The names that are not UTF-8. Invalid bytes are replaced.
+/// The names that are not UTF-8, with invalid bytes replaced. A listing reports them as problems.
 fn strangers(problems: &[WalkProblem]) -> Vec<String> {
     let unnamed = problems.iter().filter(|problem| problem.error.kind() == ErrorKind::InvalidPath);
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();

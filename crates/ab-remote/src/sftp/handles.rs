@@ -28,7 +28,8 @@ const MAX_LISTINGS: usize = 2;
 /// Maximum number of concurrent searches of one connection, for the same reason.
 const MAX_SEARCHES: usize = 4;
 
-/// What all channels of a connection may still use of the limits.
+/// What all channels of a connection together may still open, list and request before a limit is
+/// reached.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     handles: AtomicUsize,
@@ -37,7 +38,8 @@ pub(crate) struct Allowance {
     listings: Semaphore,
     searches: Semaphore,
     shared_budget: SharedBudget,
-    /// The connection's share of the memory for staged content.
+    /// The memory that this connection may use for content of files that arrives in several
+    /// packets.
     pub(super) staging: StagingShare,
 }
 
@@ -50,7 +52,8 @@ impl Default for Allowance {
     }
 }
 
-/// A part that was taken from an allowance. It is returned when this value is dropped.
+/// An amount that counts towards a limit of a connection. It no longer counts when this value is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     allowance: Arc<Allowance>,
@@ -83,19 +86,19 @@ impl Allowance {
         Some(Share { allowance: self.clone(), what, amount })
     }
 
-    /// The budget that the requests of all channels share.
+    /// The number of bytes that the requests of all channels of the connection together may use.
     pub(super) fn shared_budget(&self) -> &SharedBudget {
         &self.shared_budget
     }
 
-    /// Waits for a permit to list a directory. It is held until the size of the listing has been
-    /// taken from the allowance.
+    /// Waits for a permit to list a directory. The caller holds it until the size of the listing
+    /// counts towards the limit.
     pub(super) async fn listing(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.listings).await
     }
 
-    /// Waits for a permit to search. It is held until the size of the result has been taken from
-    /// the allowance.
+    /// Waits for a permit to search. The caller holds it until the size of the result counts
+    /// towards the limit.
     pub(super) async fn search(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.searches).await
     }
@@ -131,7 +134,7 @@ impl Drop for Share {
     }
 }
 
-/// An open handle.
+/// What a client has open: a file, a directory, or bytes that are sent in several packets.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) path: WsPath,
@@ -146,9 +149,9 @@ pub(super) enum Open {
         appends: bool,
     },
     Directory(AsyncMutex<Directory>),
-    /// Content that has been staged for a write.
+    /// The content of a file that arrives in several packets, before it is written.
     Staged(Stage),
-    /// The remaining bytes of an answer.
+    /// The bytes of a long answer that the client has not requested yet.
     Answer(Mutex<Bytes>),
 }
 
@@ -198,7 +201,7 @@ impl Handles {
     }
 }
 
-/// The number of a handle in its form in a packet.
+/// Decodes the number of a handle from a packet.
 pub(super) fn number(handle: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(handle.try_into().ok()?))
 }

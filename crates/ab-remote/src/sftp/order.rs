@@ -23,14 +23,14 @@ pub(super) enum Touch {
     Change,
 }
 
-/// The paths that a request uses.
+/// The paths that a request reads and changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Footprint {
     places: Vec<(WsPath, Touch)>,
 }
 
 impl Footprint {
-    /// The footprint of a request that conflicts with no other request.
+    /// Returns the footprint of a request that conflicts with no other request.
     pub(super) fn none() -> Self {
         Self::default()
     }
@@ -60,7 +60,8 @@ fn collide(one: &(WsPath, Touch), two: &(WsPath, Touch)) -> bool {
     !together && (one.0.starts_with(&two.0) || two.0.starts_with(&one.0))
 }
 
-/// The running requests, and the answers that wait for earlier answers.
+/// The running requests, and answers that must wait for the answers of earlier requests about the
+/// same handle.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     under_way: Vec<(u64, Footprint)>,
@@ -83,7 +84,8 @@ impl<T> Flights<T> {
         !self.under_way.iter().any(|(_, other)| footprint.meets(other))
     }
 
-    /// Starts a request. If it is in a lane, its answer keeps its position in the lane.
+    /// Starts a request, and returns its number. `lane` is the handle that it uses: its answer
+    /// keeps its position among the answers about this handle.
     pub(super) fn start(&mut self, footprint: Footprint, lane: Option<u32>) -> u64 {
         self.next += 1;
         self.under_way.push((self.next, footprint));
@@ -93,7 +95,7 @@ impl<T> Flights<T> {
         self.next
     }
 
-    /// Finishes a request. Returns the answers that can be sent now.
+    /// Ends a request. Returns the answers that can now be sent.
     pub(super) fn land(&mut self, flight: u64, lane: Option<u32>, answer: T) -> Vec<T> {
         self.under_way.retain(|(each, _)| *each != flight);
         let Some(number) = lane else { return vec![answer] };

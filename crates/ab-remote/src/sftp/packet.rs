@@ -282,12 +282,12 @@ impl SftpRequest {
     }
 }
 
-/// The first packet that a client sends.
+/// Encodes the first packet that a client sends, with its version.
 pub(crate) fn encode_init() -> Bytes {
     SshFieldWriter::new(kind::INIT).finish(SFTP_VERSION)
 }
 
-/// An extended request whose body is a single value.
+/// Encodes an extended request whose body is a single value.
 pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::WireCodec) -> Bytes {
     let mut out = SshFieldWriter::new(kind::EXTENDED);
     out.write_string(name.as_bytes());

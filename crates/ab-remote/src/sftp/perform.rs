@@ -1,5 +1,5 @@
-//! Converts a request to a job, which contains the paths that the request uses, its cost, and its
-//! work.
+//! Converts a request to a job: what must be done, the paths that it reads and changes, and how
+//! many bytes it may use.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Job {
     act: Act,
     footprint: Footprint,
     cost: usize,
-    /// The handle that the request uses. Answers in the same lane are sent in order.
+    /// The handle that the request uses. Answers about the same handle are sent in order.
     lane: Option<u32>,
 }
 
@@ -52,7 +52,8 @@ impl Job {
         Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
     }
 
-    /// Whether the job may change the workspace. Only for requests of agent-backend clients.
+    /// Whether the job is a request of an agent-backend client that may change the workspace. The
+    /// effects of other requests are not recorded.
     pub(super) fn modifies(&self) -> bool {
         match &self.act {
             Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {
@@ -63,8 +64,8 @@ impl Job {
         }
     }
 
-    /// Whether a failure of the job means that nothing was changed, provided that the error shows a
-    /// cause that is found before any change.
+    /// Whether the job has changed nothing if it fails with an error that is detected before any
+    /// change.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {
@@ -193,7 +194,7 @@ impl Job {
         self.lane
     }
 
-    /// Maximum number of bytes that the job uses, in addition to its packet.
+    /// Maximum number of bytes that the job uses for its answer, in addition to its packet.
     pub(super) fn cost(&self) -> usize {
         self.cost
     }

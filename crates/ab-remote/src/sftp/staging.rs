@@ -1,7 +1,7 @@
-//! Memory for content that arrives in several packets and is then written as a whole.
+//! Memory for the content of files that arrives in several packets and is then written as a whole.
 //!
 //! The total size is limited for all clients of a server together, and one connection may use half
-//! of it. If there is not enough room, a request waits for some time.
+//! of it. If the limit is reached, a request waits for some time until other content is written.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::status::{FAILURE, Refusal};
 
 /// Maximum number of bytes of content that is written as a whole.
 pub const MAX_STAGED_WRITE_BYTES: u64 = 256 * 1024 * 1024;
-/// Total number of bytes for all connections of a server.
+/// Maximum number of bytes of such content for all connections of a server together.
 const ROOM: usize = 512 * 1024 * 1024;
-/// Number of bytes for one connection. One content of the maximum length fits.
+/// Maximum number of bytes for one connection. Content of the maximum length fits.
 const SHARE: usize = ROOM / 2;
-/// How long to wait for room.
+/// How long a request waits for free memory.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of bytes in one unit of the semaphores.
 const UNIT: u64 = 4096;
 
-/// The memory of a server for staged content.
+/// Limits the memory for staged content of all connections of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     room: Arc<Semaphore>,
@@ -36,7 +36,7 @@ impl Default for Staging {
     }
 }
 
-/// The share of one connection.
+/// Limits the memory for staged content of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct StagingShare(Arc<Semaphore>);
 
@@ -46,7 +46,7 @@ impl Default for StagingShare {
     }
 }
 
-/// Content that is being received.
+/// The content of one file, of which some packets may not have arrived yet.
 #[derive(Debug)]
 pub(super) struct Stage {
     bytes: Mutex<BytesMut>,
@@ -64,8 +64,8 @@ impl Staging {
         }
         let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let room = async {
-            // Take the connection's own share first, because waiting for it does not block other
-            // connections.
+            // Take the memory of this connection's limit first, because waiting for it does not
+            // block other connections.
             let own = share.0.clone().acquire_many_owned(units).await?;
             Ok([own, self.room.clone().acquire_many_owned(units).await?])
         };
@@ -96,7 +96,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Returns the complete content and empties the stage.
+    /// Takes the complete content out of this value.
     pub(super) fn take(&self) -> Bytes {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *bytes).freeze()

@@ -14,12 +14,13 @@ pub(crate) const UNSUPPORTED: u32 = 8;
 /// can be long.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// A refusal of a request, with its reason.
+/// The refusal of a request, which is sent to the client as a status.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: u32,
     pub(super) message: String,
-    /// The complete error, for clients that have requested complete errors.
+    /// The complete error, for agent-backend clients. Other clients get only the code and the
+    /// message.
     pub(super) error: Option<Error>,
 }
 

@@ -1,11 +1,12 @@
-//! The heads of frames and the masks of payloads, as defined in RFC 6455. Does no I/O.
+//! Encodes and decodes the headers of WebSocket frames, and masks payloads, as defined in RFC 6455.
+//! Does no I/O.
 
-/// Maximum length of a head: two bytes, eight bytes of length, and four bytes of mask.
+/// Maximum length of a frame header: two bytes, eight bytes of length, and four bytes of mask.
 pub(super) const LONGEST_HEAD: usize = 14;
 /// Maximum length of the payload of a control frame.
 pub(super) const LONGEST_CONTROL: usize = 125;
 
-/// A protocol violation.
+/// The error for bytes that violate the WebSocket protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) &'static str);
 
@@ -54,8 +55,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Parses the head at the start of `bytes`, and returns it with its length. `None` if it is
-    /// incomplete.
+    /// Parses the frame header at the start of `bytes`, and returns it with its length. `None` if
+    /// it is incomplete.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Broken> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         if first & 0x70 != 0 {
@@ -111,7 +112,7 @@ impl Head {
     }
 }
 
-/// A masking key. It continues at the position at which the last call stopped.
+/// A masking key. Each call continues at the byte of the key at which the last call stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mask(pub(super) [u8; 4]);
 

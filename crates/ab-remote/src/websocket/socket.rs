@@ -15,15 +15,16 @@ use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 /// fewer and longer messages are cheaper.
 pub const MAX_SENT_WEBSOCKET_MESSAGE_BYTES: usize = 128 * 1024;
 
-/// Number of bytes that are read from the stream at a time to find heads. Larger payloads are read
-/// directly into the buffer of the reader.
+/// Number of bytes that are read from the stream at a time to find frame headers. Larger payloads
+/// are read directly into the buffer of the reader.
 const AHEAD: usize = 16 * 1024;
-/// Payloads that are smaller than this are copied behind their head and sent together with it.
+/// Payloads that are smaller than this are copied behind their frame header and sent together with
+/// it.
 const SMALL: usize = 4 * 1024;
 /// Number of bytes that are copied and masked at a time, while they are in the processor's cache.
 const BLOCK: usize = 4 * 1024;
 
-/// Close codes.
+/// The close codes of RFC 6455 that are sent here.
 const NORMAL: u16 = 1000;
 const BROKEN: u16 = 1002;
 const FOREIGN: u16 = 1003;
@@ -45,7 +46,7 @@ pub struct CloseFrame {
 /// A WebSocket as a byte stream.
 ///
 /// If a write was partial or pending, the next write must continue with the same bytes, as
-/// `write_all` does. It continues the frame that was begun.
+/// `write_all` does, because it continues the frame whose header was already sent.
 pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,
@@ -61,9 +62,10 @@ pub struct WebSocketByteStream<S> {
     /// The close frame that the peer has sent.
     heard: Option<CloseFrame>,
 
-    /// Bytes that must be sent before all others.
+    /// Encoded frames that must be sent before anything else.
     waiting: BytesMut,
-    /// The number of payload bytes that were announced in the last head and have not been sent yet.
+    /// The number of payload bytes that the last frame header has announced and that have not been
+    /// sent yet.
     promised: usize,
     /// The payload of the last ping. It is answered between two frames.
     ping: Option<Vec<u8>>,
@@ -137,8 +139,8 @@ impl<S> WebSocketByteStream<S> {
         io::Error::new(io::ErrorKind::InvalidData, what)
     }
 
-    /// Takes the next head or the next complete control frame from the buffered bytes. Returns
-    /// `false` if it is incomplete.
+    /// Takes the next frame header or the next complete control frame from the buffered bytes.
+    /// Returns `false` if it is incomplete.
     fn next_frame(&mut self) -> io::Result<bool> {
         let (head, length) = match Head::read(&self.ahead) {
             Ok(Some(found)) => found,
@@ -202,7 +204,7 @@ impl<S> WebSocketByteStream<S> {
         }
     }
 
-    /// Appends a frame to the bytes that are waiting to be sent.
+    /// Appends a complete frame to the bytes that are waiting to be sent.
     fn frame(&mut self, kind: Kind, payload: &[u8]) {
         let mut mask = (self.side == Side::Client).then(fresh_mask);
         let mut head = Vec::with_capacity(LONGEST_HEAD);
@@ -246,7 +248,8 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Reads more bytes. If the stream ends or fails without a close frame, this counts as EOF.
+    /// Reads more bytes into the buffer. If the stream ends or fails without a close frame, this
+    /// counts as EOF.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.ahead.reserve(AHEAD.saturating_sub(self.ahead.len()).max(1));
         let read = {
@@ -278,8 +281,8 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
         let start = buf.filled().len();
         if self.ahead.is_empty() {
-            // This usually costs nothing, because readers pass buffers that are already
-            // initialized.
+            // Initializing the buffer usually costs nothing, because most readers pass buffers that
+            // are already initialized.
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted));
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part));
             let length = part.filled().len();
@@ -335,7 +338,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Sends a head and as much of the payload as the stream accepts.
+    /// Sends a frame header and as much of its payload as the stream accepts.
     fn poll_begin(&mut self, cx: &mut Context<'_>, payload: &[u8]) -> Poll<io::Result<usize>> {
         let mut head = Vec::with_capacity(LONGEST_HEAD);
         let length = payload.len();
@@ -349,7 +352,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Continues the frame that was begun.
+    /// Sends more payload of the frame whose header was sent before.
     fn poll_promised(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let bytes = &bytes[..bytes.len().min(self.promised)];
         let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
@@ -369,7 +372,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
-    /// Sends waiting bytes during a read, and wakes the writer that waits for that.
+    /// Sends waiting bytes during a read. When all are sent, wakes the writer that waits for this.
     fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
         // Reading continues even if the write is pending, in which case the waker is set. Errors
         // are reported to the writer.
@@ -396,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
             let bytes = &bytes[..bytes.len().min(MAX_SENT_WEBSOCKET_MESSAGE_BYTES)];
             if self.side == Side::Client || bytes.len() < SMALL {
                 self.frame(Kind::Binary, bytes);
-                // Bytes that the stream does not accept now remain in the buffer.
+                // Bytes that the stream does not accept now are sent by later calls.
                 return match self.poll_waiting(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                     _ => Poll::Ready(Ok(bytes.len())),
@@ -409,7 +412,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Stores the waker of a pending write.
+    /// If a write is pending, stores the waker of its task.
     fn awaited<T>(&mut self, cx: &Context<'_>, poll: Poll<T>) -> Poll<T> {
         self.writer = poll.is_pending().then(|| cx.waker().clone());
         poll

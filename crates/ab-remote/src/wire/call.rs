@@ -1,5 +1,5 @@
-//! The calls of agent-backend clients in addition to SFTP. Each operation on a workspace is one
-//! call, which takes one round trip and has an exact answer.
+//! The calls that agent-backend clients make in addition to SFTP. Each operation on a workspace is
+//! one call, which takes one round trip and returns the complete error if it fails.
 //!
 //! Calls are extended requests with the name [`REMOTE_CALL_EXTENSION_NAME`]. The answer is an
 //! extended reply, or a status that refuses the call. After a [`RemoteCall::Hello`], such a status
@@ -29,7 +29,8 @@ pub const REMOTE_CALL_EXTENSION_VERSION: &str = "1";
 pub(crate) const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
 /// Maximum number of bytes of one entry of a listing: a path and its attributes.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
-/// Maximum number of bytes of an answer in addition to its entries, such as the problems of a walk.
+/// Maximum number of bytes of a listing's answer in addition to its entries, such as the problems
+/// that were found.
 const BESIDE: usize = 8 * 1024 * 1024;
 
 /// The number of an SFTP handle.
@@ -73,8 +74,8 @@ impl WireCodec for RemoteCallId {
 
 #[derive(Clone, Debug)]
 pub enum RemoteCall {
-    /// Introduces the client with the number of its connection. The answer is a
-    /// [`RemoteHelloReply`].
+    /// The first call of a client. It contains the number that the client has chosen for its
+    /// connection. The answer is a [`RemoteHelloReply`].
     Hello {
         connection: u128,
     },
@@ -153,8 +154,8 @@ pub enum RemoteCall {
     Cancel {
         request: u32,
     },
-    /// Requests the effect of a call on a lost connection. If that connection is still open, it is
-    /// ended.
+    /// Requests the effect of a call on an earlier connection. If that connection is still open,
+    /// the server ends it first.
     Outcome(RemoteCallId),
 }
 

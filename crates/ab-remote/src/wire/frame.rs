@@ -3,9 +3,9 @@
 //! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each frame has a length prefix. The first
 //! frame of the client starts a command or attaches to a process, and grants a window for output.
 //! The server sends no more output than the window allows, until the client extends it. A slow
-//! reader therefore blocks only its own process. If a server exceeds the window, the client treats
-//! the process as lost. A command belongs only to the connection of its channel. Closing the
-//! channel releases the process: a process that is owned by the channel then ends.
+//! reader therefore blocks only its own process. If a server exceeds the window, the client stops
+//! accepting output and reports the process as lost. A process that the channel has started and
+//! that is not detached ends when the channel is closed.
 
 use ab_core::Error;
 use ab_core::process::{ExecRequest, OutputChunk, ProcessControlMessage, ProcessExit, ProcessId};
@@ -37,12 +37,12 @@ pub enum ProcessClientFrame {
         room: u64,
     },
     Input(Bytes),
-    /// The caller closed standard input, and no more input will follow.
+    /// The caller dropped its sender of standard input, so no more input will follow.
     InputDropped,
     Control(ProcessControlMessage),
     /// Extends the output window by this many bytes.
     Window(u64),
-    /// The last frame: the caller dropped the process. Frames that were sent earlier still take
+    /// The last frame: the caller gives the process up. Frames that were sent earlier still take
     /// effect.
     Release,
 }

@@ -95,7 +95,8 @@ impl WireCodec for PathRestrictions {
 }
 
 impl WireCodec for ExecRequest {
-    /// Mounts are not encoded, because they exist only on the machine of the caller that made them.
+    /// Mounted workspaces are not encoded, because they are directories of the machine on which the
+    /// request was made.
     fn encode_to(&self, out: &mut BytesMut) {
         self.command.encode_to(out);
         self.cwd.encode_to(out);

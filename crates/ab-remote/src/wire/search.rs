@@ -1,4 +1,4 @@
-//! The encoding of searches.
+//! The encoding of search queries and their results.
 
 use ab_core::search::{
     IgnoredEntryCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget,

@@ -1,5 +1,5 @@
 //! The russh handler of the client. It checks the host key, refuses channels that the server opens,
-//! and reports once when the connection ends.
+//! and reports the end of the connection once.
 
 use std::sync::Arc;
 
@@ -20,9 +20,10 @@ pub(crate) struct Client {
     /// How to check the host key. `None` if the endpoint has no host name for the check.
     check: Option<(HostKeyCheck, HostPort)>,
     who: String,
-    /// Sends the end of the connection. The first code path that notices the end takes it.
+    /// Reports the end of the connection. Taken by the first function that notices the end, so that
+    /// only one report is sent.
     over: Option<oneshot::Sender<Gone>>,
-    /// Receives the data of each channel.
+    /// Passes the data of each channel to its receiver.
     lines: Arc<Lines>,
 }
 
@@ -254,7 +255,7 @@ impl Handler for Client {
     }
 }
 
-/// Runs a task on a blocking thread, because it may wait for the disk.
+/// Runs `task` on a thread that may block, because it may wait for the disk.
 pub(super) async fn apart<T: Send + 'static>(
     task: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -20,24 +20,24 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// The connection was refused or lost. A retry may succeed.
+    /// The error if the connection was refused or lost. A retry may succeed.
     pub(super) fn lost(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).into()
     }
 
-    /// A step was not complete within the time limit.
+    /// The error if a step was not complete within the time limit.
     fn late(act: &str, who: &str, time_left: Duration) -> Self {
         let message = format!("cannot {act} {who}: no answer within {time_left:?}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
     }
 
-    /// The host or the user failed authentication.
+    /// The error if the identity of the host or of the user was not accepted.
     pub(super) fn denied(message: impl Into<String>) -> Self {
         Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
     }
 
-    /// The two sides have no protocol or algorithm in common.
+    /// The error if the two sides have no protocol or algorithm in common.
     pub(super) fn foreign(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message).into()
@@ -84,7 +84,7 @@ impl StdError for ConnectError {
     }
 }
 
-/// The time that remains for all steps of an attempt together.
+/// The time limit for all steps of an attempt together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLeft {
     whole: Duration,
@@ -96,7 +96,7 @@ impl TimeLeft {
         Self { whole, end: later(Instant::now(), whole) }
     }
 
-    /// Runs one step within the remaining time.
+    /// Runs one step of the attempt. Fails if the time limit of the attempt is exceeded.
     pub(super) async fn spend<T>(
         self,
         act: &str,

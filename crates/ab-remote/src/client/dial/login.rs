@@ -17,8 +17,9 @@ use crate::client::secret::SecretText;
 /// Maximum number of rounds of prompts that a server may send before it accepts a password.
 const MAX_QUESTIONS: usize = 8;
 
-/// Logs in if something in front of the server has already authenticated the client. First tries
-/// without credentials, and then with the token, for servers that require one.
+/// Logs in to a server that accepts any user name, because the stream to it has already
+/// authenticated the client. First tries without credentials, and then with the token, for servers
+/// that require one.
 pub(super) async fn without_name(
     dialled: &mut Dialled,
     who: &str,
@@ -51,7 +52,7 @@ pub(super) async fn with_credentials(
 ) -> Result<(), ConnectError> {
     let mut login = Login::new(dialled, who, user);
     let trying = async {
-        // The answer also lists the methods that the server accepts.
+        // The answer to a login without credentials also lists the methods that the server accepts.
         if login.without().await? {
             return Ok(());
         }
@@ -80,7 +81,7 @@ struct Login<'a> {
     methods: MethodSet,
     /// The attempts so far, for the error message.
     tried: Vec<String>,
-    /// Why the SSH agent could not be used.
+    /// Why the SSH agent of the user could not be used.
     silent: Option<Error>,
 }
 
@@ -164,7 +165,7 @@ impl<'a> Login<'a> {
         let asking = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
             if let Some(binding) = binding {
-                // Older SSH agents do not support session binding.
+                // Ignore an error, because older SSH agents do not support session binding.
                 let _ = agent.bind_session(binding, false).await;
             }
             let identities = agent.request_identities().await?;

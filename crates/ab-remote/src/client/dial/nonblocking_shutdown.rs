@@ -37,7 +37,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for NonblockingShutdown<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // It does not matter whether the peer could still receive the data.
+        // Ignore whether the shutdown is complete. Data that the peer does not accept now is lost.
         let _ = Pin::new(&mut self.0).poll_shutdown(cx);
         Poll::Ready(Ok(()))
     }

@@ -64,8 +64,8 @@ fn request(proxy: &Proxy, host: &HostPort) -> String {
     request
 }
 
-/// Reads the head of the response. Bytes after it come from the host, which sends nothing before
-/// the client sends something.
+/// Reads the head of the proxy's response. Bytes after it would come from the host, which sends
+/// nothing before the client does.
 async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::with_capacity(256);
     while !answer.ends_with(b"\r\n\r\n") {
@@ -85,7 +85,7 @@ async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Reads the start of a refusal's body, with a short timeout.
+/// Reads the start of the body of a refusal, with a short timeout.
 async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
     let length = header(head, "content-length").and_then(|length| length.parse().ok());
     let most = length.map_or(LOOKED_AT, |length: usize| length.min(LOOKED_AT));
@@ -94,7 +94,7 @@ async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
         let mut rest = stream.take(most as u64);
         while let Ok(1..) = rest.read_buf(&mut body).await {}
     };
-    // After a timeout, the part that has arrived is quoted.
+    // After a timeout, the bytes that have arrived are used.
     let _ = timeout(PAGE_TIME, reading).await;
     body
 }

@@ -27,9 +27,8 @@ const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
 /// The receive window of a channel: the number of bytes that a server may send before they are
 /// acknowledged.
 const WINDOW: u32 = 16 * 1024 * 1024;
-/// Number of bytes that are buffered for a server that reads slowly. The value is the sum of the
-/// windows of eight channels. A server stops reading while its own output is blocked, so this end
-/// must keep reading.
+/// Number of bytes that are buffered for a server that reads slowly: the windows of eight channels.
+/// A server stops reading while it waits to send its own output, so this end must keep reading.
 const BACKLOG: usize = 8 * crate::inbox::WINDOW as usize;
 /// Maximum packet size. russh does not accept larger packets.
 const PACKET: u32 = 65_535;
@@ -107,7 +106,7 @@ fn ungreeted(who: &str, error: russh::Error) -> ConnectError {
     failure.with_source(error)
 }
 
-/// Reads which types of keys are known for the host, on a blocking thread.
+/// Reads which types of keys are known for the host, on a thread that may block.
 async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>> {
     let (check, host) = (check.clone(), host.clone());
     apart(move || check.algorithms(&host)).await

@@ -1,4 +1,4 @@
-//! Tests of the end of connections. They need access to private types.
+//! Tests of how connections end. They need access to private types.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{HostKey, SshAccess, SshServer};
 /// Time limit of a step. If it is exceeded, the test fails.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connector that serves every stream in this process.
+/// A connector whose server runs in this process.
 #[derive(Debug)]
 struct InProcess(SshServer);
 
@@ -83,7 +83,7 @@ async fn a_goodbye_is_passed_on() {
     drop((handle, cut));
 }
 
-/// A stream to a server that can be stalled. While it is stalled, no bytes pass in either
+/// A connector whose streams can be stalled. While they are stalled, no bytes pass in either
 /// direction.
 #[derive(Debug)]
 struct Stalling(SshServer, watch::Receiver<bool>);
@@ -150,7 +150,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
     }
 }
 
-/// A stream to a server that is cut after a number of bytes in each direction.
+/// A connector whose streams are cut after a number of bytes in each direction.
 #[derive(Debug)]
 struct Cutting {
     server: SshServer,

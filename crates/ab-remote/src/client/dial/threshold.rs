@@ -1,7 +1,8 @@
-//! A stream that returns only the head of the response that opens a WebSocket.
+//! A stream for a WebSocket handshake that returns only the head of the HTTP response.
 //!
-//! The code for the handshake reads all bytes that are available and keeps them. The first frames
-//! may directly follow the head and must not be lost, so this stream holds them back.
+//! The code for the handshake reads all bytes that are available and does not return those after
+//! the head. The first WebSocket frames may directly follow the head and must not be lost, so this
+//! stream holds them back.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ const SWITCHING: &[u8] = b"HTTP/1.1 101";
 #[derive(Debug)]
 pub(super) struct Threshold<S> {
     stream: S,
-    /// The part of the head that has been received.
+    /// The bytes of the head that have been received.
     head: Vec<u8>,
     /// Bytes received after the head.
     beyond: Vec<u8>,
@@ -31,7 +32,7 @@ impl<S> Threshold<S> {
         (self.stream, self.beyond)
     }
 
-    /// The number of the newly received `bytes` that belong to the head.
+    /// Adds newly received bytes. Returns how many of them belong to the head.
     fn shown(&mut self, bytes: &[u8]) -> usize {
         self.head.extend_from_slice(bytes);
         let Some(end) = end(&self.head) else { return bytes.len() };
@@ -40,9 +41,9 @@ impl<S> Threshold<S> {
     }
 }
 
-/// The end of a head that opens a WebSocket, which is after its first empty line. Empty lines
-/// before the status line are skipped. Lines may end without a carriage return, as HTTP parsers
-/// allow.
+/// The position after a head that accepts a WebSocket, which ends with the first empty line. Empty
+/// lines before the status line are skipped. Lines may end without a carriage return, as HTTP
+/// parsers allow.
 fn end(answer: &[u8]) -> Option<usize> {
     let blank = answer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let head = &answer[blank..];
@@ -97,7 +98,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Threshold<S> {
 mod tests {
     use super::*;
 
-    /// Feeds these pieces, and returns the bytes that are shown and those that are held back.
+    /// Feeds these pieces. Returns the bytes that a reader gets and those that are held back.
     fn shown(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
         let mut threshold = Threshold::new(());
         let mut shown = Vec::new();

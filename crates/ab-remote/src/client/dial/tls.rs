@@ -25,7 +25,7 @@ pub(super) async fn wrap(
     let name = ServerName::try_from(host.host().to_owned())
         .map_err(|_| invalid(format!("'{}' cannot be the name in a certificate", host.host())))?;
     let roots = roots.clone();
-    // Read the certificates of the system on a blocking thread, because this is slow.
+    // Read the certificates of the system on a thread that may block, because this is slow.
     let made = tokio::task::spawn_blocking(move || config(&roots));
     let config = time_left.spend("trust", &who, made).await?;
     let config = config.map_err(|error| ConnectError::lost("trust", &who, error))??;
@@ -135,7 +135,7 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
     }
 }
 
-/// Splits the name of a library's error into words, such as `BadDerTime`. Other text is not
+/// Splits the name of a library's error, such as `BadDerTime`, into words. Other text is not
 /// changed.
 fn spelled(text: &str) -> String {
     if !text.chars().all(|letter| letter.is_ascii_alphanumeric()) {

@@ -1,4 +1,4 @@
-//! Opens the WebSocket of a daemon and checks that an SSH server answers on it.
+//! Opens the WebSocket of an agent-backend daemon and checks that an SSH server answers on it.
 
 use ab_core::ErrorCause;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -53,7 +53,7 @@ pub(super) async fn open(
     })
 }
 
-/// Opens the byte stream below the WebSocket, which leads to the HTTP server.
+/// Opens the byte stream to the HTTP server, over which the WebSocket handshake is made.
 pub(super) async fn reach(
     endpoint: &WebSocketEndpoint,
     time_left: TimeLeft,
@@ -122,8 +122,8 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Conn
     }
 }
 
-/// The error for an HTTP response that is not an upgrade. Only the part of the body that arrived
-/// together with the head is known.
+/// The error for an HTTP response that does not accept the WebSocket. It quotes only the bytes of
+/// the body that arrived together with the head.
 fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> ConnectError {
     let status = response.status();
     let page = Page {
@@ -145,7 +145,7 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Co
     ConnectError::lost("open", who, why).with_hint(hint)
 }
 
-/// The secrets in the request. They are needed so that a quoted page does not contain them.
+/// The secrets in the request. The quote of a response must not contain them.
 fn secrets(endpoint: &WebSocketEndpoint) -> impl Iterator<Item = &str> {
     let token = endpoint.token.iter().map(SecretText::reveal);
     let headers = endpoint.headers.as_header_map().values().filter_map(|value| value.to_str().ok());

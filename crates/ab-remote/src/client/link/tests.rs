@@ -1,4 +1,5 @@
-//! Tests of the link: a table of input sequences, then random inputs on a simulated clock.
+//! Tests of the state machine of the link: a table of input sequences, then random inputs on a
+//! simulated clock.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ const CONNECT: [(Input, &[Effect]); 2] = [
     (AttemptSucceeded(Generation(1)), &[Report(Connected), AdmitWaiting]),
 ];
 
-/// The loss of a connection, and the first wait.
+/// The loss of a connection, and the effects that it must have.
 const LOSE: (Input, &[Effect]) = (
     Lost(Generation(1)),
     &[
@@ -130,7 +131,7 @@ fn waits_grow_and_end() {
             (TimerFired, &[StartAttempt(of(6))]),
             (failed(6), &[Report(Disconnected), FailWaiting]),
             (TimerFired, &[]),
-            // The next call that needs the link starts an attempt.
+            // The next call that needs a connection starts an attempt.
             (Wanted, &[Report(Connecting), StartAttempt(of(7))]),
             (AttemptSucceeded(of(7)), &[Report(Connected), AdmitWaiting]),
             (Lost(of(7)), LOSE.1),
@@ -190,7 +191,7 @@ enum Step {
         retryable: bool,
     },
     Lose,
-    /// An input about a generation that is outdated or never existed.
+    /// An input about an attempt or connection that is outdated or never existed.
     Stale {
         which: u8,
         what: u8,
@@ -224,7 +225,7 @@ fn reconnection() -> impl Strategy<Value = ReconnectPolicy> {
     )
 }
 
-/// Performs the effects of the link, and checks that each effect is allowed.
+/// Performs the effects of the state machine, and checks that each effect is allowed.
 #[derive(Debug)]
 struct World {
     link: Link,
@@ -235,9 +236,9 @@ struct World {
     connection: Option<Generation>,
     timer: Option<Duration>,
     waiting: usize,
-    /// The number of attempts since the last success, counted independently of the link.
+    /// The number of attempts since the last success, counted independently of the state machine.
     retries: u32,
-    /// Whether the last failure must not be retried.
+    /// Whether the last failure can be fixed only by the user.
     hopeless: bool,
 }
 
@@ -286,7 +287,7 @@ impl World {
                 if let Some(generation) = self.connection {
                     self.tell(Lost(generation));
                     assert_eq!(self.connection, None);
-                    // A second layer reports the same loss.
+                    // A second layer reports the same loss. It has no effect.
                     self.silent(Lost(generation));
                 }
             }

@@ -1,4 +1,5 @@
-//! One call on one path: its requests, and the errors for refusals by the server.
+//! One call on one path of a plain SSH server: sends its requests, and makes the errors for
+//! refusals.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::FileKind;
@@ -31,7 +32,8 @@ impl<'a> Act<'a> {
         Self { path, ..self }
     }
 
-    /// The same call, for requests whose changes are not visible in the workspace.
+    /// The same call. Requests are not recorded, because their changes are not visible in the
+    /// workspace.
     pub(super) fn aside(self) -> Self {
         Self { context: self.context.without_recording(), ..self }
     }
@@ -64,7 +66,7 @@ impl<'a> Act<'a> {
         error.with_verb(self.verb).with_path(self.path.to_string())
     }
 
-    /// The error for a status of the server.
+    /// The error for a status with which the server refuses a request, with the verb and the path.
     pub(super) fn refused(&self, status: &Status) -> Error {
         self.named(refusal(self.verb, status.code, &status.message))
     }
@@ -146,7 +148,7 @@ impl<'a> Act<'a> {
     }
 }
 
-/// The error for a status. Makes no further requests.
+/// The error for a status with which the server refuses a request. Makes no further requests.
 pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
     let (kind, words) = match code {
         status::NO_SUCH_FILE => (ErrorKind::NotFound, "no such file or directory".to_owned()),

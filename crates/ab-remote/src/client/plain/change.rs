@@ -1,4 +1,4 @@
-//! Small changes: attributes, links, directories.
+//! Sets attributes, and creates links and directories on a plain SSH server.
 
 use std::time::SystemTime;
 
@@ -78,8 +78,8 @@ impl Plain {
         }
     }
 
-    /// Whether the target text of a link stays inside the workspace. Where the link really leads is
-    /// checked each time it is used.
+    /// Whether the target text of a link leads to a path inside the workspace. Each use of the link
+    /// checks again where it really leads.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
             let below = self.inside(target, path.innermost_scope_root().as_str());

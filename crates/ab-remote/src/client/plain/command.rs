@@ -1,5 +1,5 @@
-//! Commands on a plain server. Each command runs on its own channel, in a wrapper that reports its
-//! process id and its exit status. See [`super::line`].
+//! Commands on a plain SSH server. Each command runs on its own channel, in shell code that reports
+//! its process id and its exit status. See [`super::line`].
 //!
 //! If the caller drops the process, its process group is killed through another channel. If the
 //! connection is lost, the command cannot be killed. It then ends only when it reads or writes.
@@ -31,7 +31,8 @@ use crate::client::context::CallContext;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
-/// Number of retries after the server refused a channel. It may still be closing another one.
+/// How often a channel is requested again after the server has refused it. The server may still be
+/// closing another one.
 const OPEN_AGAIN: usize = 10;
 const OPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -143,7 +144,7 @@ struct Running {
     output_buffer: Arc<OutputBuffer>,
     stdout: Markers,
     stderr: Markers,
-    /// Output that arrived before the start was reported.
+    /// Output that arrived before the command was reported as started.
     early: VecDeque<(OutputChannel, Event)>,
     identity: Identity,
     terminal: bool,
@@ -160,7 +161,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a command and handles it until it ends, even if the caller drops its future.
+/// Starts a command and handles it until it ends, even if the caller stops waiting.
 async fn run(
     begin: Begin,
     destroyed: impl Future<Output = ()>,
@@ -223,7 +224,7 @@ impl Begin {
     }
 }
 
-/// What is known about the effect of a command if its answer is missing.
+/// What is known about the effect of a command whose start was not confirmed.
 fn effect(asked: bool) -> LostCallEffect {
     if asked { LostCallEffect::Unknown } else { LostCallEffect::NotApplied }
 }
@@ -239,7 +240,7 @@ pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
     }
 }
 
-/// Opens a channel for a command, with retries.
+/// Opens a channel for a command. If the server refuses, tries again after a pause.
 pub(super) async fn open(session: &Session) -> Result<HalfChannel, Unopened> {
     let mut tries = 0;
     loop {
@@ -254,7 +255,7 @@ pub(super) async fn open(session: &Session) -> Result<HalfChannel, Unopened> {
 }
 
 impl Running {
-    /// Waits until the wrapper reports that the command has started.
+    /// Waits until the shell code around the command reports that the command has started.
     async fn begun(&mut self) -> Result<()> {
         while self.identity.group == 0 {
             let (channel, bytes) = match self.output_buffer.next().await {
@@ -283,7 +284,7 @@ impl Running {
             OutputChannel::Stdout => self.stdout.hear(bytes),
             OutputChannel::Stderr => self.stderr.hear(bytes),
         };
-        // Bytes that are not passed on to the reader do not count as unread.
+        // Bytes that are not part of the command's output do not count as unread.
         let passed: usize = events.iter().map(Event::len).sum();
         self.output_buffer.taken(length.saturating_sub(passed));
         events
@@ -306,7 +307,7 @@ impl Running {
     }
 }
 
-/// A random word that marks the messages of the wrapper.
+/// A random word that distinguishes the markers in the output from text that the command prints.
 fn word() -> String {
     let mut chance = [0; 16];
     // If this fails, the word is predictable, and a command could imitate its own end. This would

@@ -1,5 +1,5 @@
-//! An open file on a plain server. The access mode is checked here, because the server's error for
-//! a forbidden operation is ambiguous.
+//! An open file on a plain SSH server. The access mode is checked here, because the server's error
+//! for a forbidden operation is ambiguous.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct PlainFile {
     session: Arc<Session>,
     file: RemoteFile,
     path: WsPath,
-    /// The current path of the file, on which its version depends.
+    /// The current path of the file. The version of the file depends on it.
     open_file_path: Arc<OpenFilePath>,
     access: FileAccess,
 }
@@ -59,7 +59,7 @@ impl PlainFile {
         Error::for_path(verb, &self.path, ErrorKind::PermissionDenied, message)
     }
 
-    /// Performs a change of the file. The file gets a new version before and after the change.
+    /// Performs a change of the file, which gets a new version before and after the change.
     async fn changing<T>(
         &self,
         act: Act<'_>,

@@ -1,4 +1,5 @@
-//! The first requests to a plain server. They determine its extensions and the path of the root.
+//! The first requests to a plain SSH server. They determine its extensions and the path of the
+//! root.
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 

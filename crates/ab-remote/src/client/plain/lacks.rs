@@ -1,12 +1,12 @@
-//! Errors for operations that a plain server does not support, with hints.
+//! Errors for operations that a plain SSH server does not support, with hints.
 
 use ab_core::driver::BackendKind;
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 const HINT: &str = "run `agent-backend daemon` on that machine and connect to it";
 
-/// The error for detached processes. On a plain server, every process ends when its handle is
-/// dropped.
+/// The error for detached processes. On a plain SSH server, every process ends when the caller
+/// drops it.
 pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
     let message =
         format!("{who} is a plain SSH server: background commands need an agent-backend daemon");

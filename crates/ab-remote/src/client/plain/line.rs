@@ -1,7 +1,7 @@
 //! Builds the line that the login shell of the server runs for a command. It contains the
-//! directory, the environment and a wrapper. The wrapper reports the start, the process id and the
-//! exit status of the command, and kills the remaining processes of its process group. The
-//! functions here convert a request to text, without I/O.
+//! directory, the environment, and shell code around the command (the wrapper). The wrapper reports
+//! the start, the process id and the exit status of the command, and kills the remaining processes
+//! of its process group. The functions here convert a request to text, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 /// Maximum length in bytes of a line for a login shell. Linux limits one argument to 128 KiB.
 const LONGEST: usize = 120 * 1024;
-/// Maximum length of a command in bytes. A command that does not fit in an argument is read from
-/// the channel, byte by byte.
+/// Maximum length of a command in bytes. A command that is too long for the line is sent as input,
+/// and the shell reads it byte by byte.
 pub(super) const LONGEST_COMMAND: usize = 4 * 1024 * 1024;
 
 const TERMINAL: &str = "xterm-256color";
@@ -22,7 +22,7 @@ const TERMINAL: &str = "xterm-256color";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) text: String,
-    /// A script that is sent before any input.
+    /// A script that the shell reads from its input. It is sent before the input of the command.
     pub(super) script: Bytes,
 }
 
@@ -33,7 +33,8 @@ pub(super) struct Scene<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) terminal: bool,
     pub(super) stderr: StderrMode,
-    /// The random word that marks the messages of the wrapper.
+    /// The random word that marks the messages of the wrapper, which is the shell code around the
+    /// command.
     pub(super) word: &'a str,
 }
 
@@ -66,7 +67,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         StderrMode::Separate => "",
         StderrMode::Merged => " 2>&1",
     };
-    // Prints its own process id, and then replaces itself by the command.
+    // The inner shell prints its own process id, and then replaces itself by the command.
     let inner = format!("{}{run}{merged}", marker(scene, "+", "\"$0,$$\"", 2));
     let run = format!("/bin/sh -c {} $$ \"$@\"", quoted(&inner));
     let text = assembled(scene, check, &run, &words);
@@ -102,10 +103,12 @@ const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
     *) for d in $PATH; do [ -f \"${d:-.}/$1\" ] && [ -x \"${d:-.}/$1\" ] && exit 0; done; exit 1;; \
     esac) || { printf '\\036WORD?;'; exit 127; }; ";
 
-/// Signals that are sent to the whole group. The wrapper ignores them.
+/// Signals that may be sent to the whole process group. The wrapper ignores them, so that it can
+/// still report the end of the command.
 const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 
-/// Writes a marker to both output channels, so that the end of the output is known for each.
+/// Shell code that writes a marker to both output channels, so that the end of the output is known
+/// for each.
 fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
     let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
     if scene.terminal { first } else { format!("{first}printf '\\036WORD{sign};' >&{stderr}; ") }

@@ -1,4 +1,5 @@
-//! Lists directories in path order. Several directories are read ahead.
+//! Lists directories of a plain SSH server in path order. Several directories are requested in
+//! advance.
 
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ pub(super) type Names = Vec<Name>;
 
 /// Number of directories that are read at the same time.
 const DIRECTORIES: usize = 8;
-/// How many entries of the stack are searched for directories to read ahead.
+/// How many of the next entries are searched for directories that are requested in advance.
 const AHEAD: usize = 256;
 /// Number of READDIR requests for one directory that are in flight at the same time.
 const PIECES: usize = 4;
@@ -31,7 +32,7 @@ const PIECES: usize = 4;
 /// bytes.
 const MOST_NAMES: usize = DEFAULT_MAX_LIST_ENTRIES;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum number of answers without a name that are accepted for one directory.
+/// Maximum number of empty answers that are accepted for one directory.
 const MOST_EMPTY: usize = 8;
 
 impl Plain {
@@ -64,7 +65,7 @@ impl Plain {
 struct Directory {
     path: WsPath,
     real: String,
-    /// The real path, with the access rules that apply there.
+    /// The path after links are resolved, with the access rules that apply to it.
     place: WsPath,
     depth: usize,
 }
@@ -132,7 +133,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Pushes the entries of a directory, so that they come before the rest of the stack.
+    /// Adds the entries of a directory to the stack, so that they come before the rest of the
+    /// stack.
     fn push(&mut self, directory: &Directory, mut names: Names) {
         names.sort_by(|one, other| other.name.cmp(&one.name));
         for Name { name, attributes } in names {
@@ -181,8 +183,8 @@ impl Walk<'_> {
             let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
             self.stack.push(Item { entry: DirEntry { path, kind, stat }, inner });
         }
-        // Each item results in at least one entry. One item beyond the limit is enough to report
-        // that the listing is truncated.
+        // Each item results in at least one entry. Keep one item beyond the limit, so that the
+        // listing is reported as truncated.
         let room = self.options.limit.saturating_sub(self.listing.entries.len());
         let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
         self.stack.drain(..beyond);

@@ -1,4 +1,4 @@
-//! Describes files, links and free disk space.
+//! Describes files, links and free disk space on a plain SSH server.
 
 use std::time::{Duration, SystemTime};
 

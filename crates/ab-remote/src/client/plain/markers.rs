@@ -1,5 +1,5 @@
-//! Parses the markers that the wrapper prints in the output of a command. They report that the
-//! command has started, its process id, and its exit status.
+//! Parses the markers in the output of a command. The shell code around the command prints them to
+//! report its start, its process id and its exit status.
 //!
 //! A marker begins with a special byte and a random word that the command cannot know. Output
 //! before the first marker comes from the login shell. The parser converts bytes to events and does
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 pub(super) const FIRST: u8 = 0x1e;
 /// Maximum length in bytes of the text of a marker after its word.
 const LONGEST: usize = 24;
-/// Number of bytes of the login shell's output that are kept for error messages.
+/// Number of bytes of the login shell's own output that are kept for error messages.
 const NOISE: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Markers {
         Self { key, began: false, held: BytesMut::new(), noise: Vec::new() }
     }
 
-    /// The output before the command started.
+    /// The output of the login shell before the command started.
     pub(super) fn noise(&self) -> String {
         String::from_utf8_lossy(&self.noise).into_owned()
     }
@@ -133,8 +133,8 @@ impl Markers {
     }
 }
 
-/// The position of a key, or of an incomplete key at the end of the text. Also returns whether the
-/// key is complete.
+/// The position of `key` in `text`, or of the start of an incomplete key at its end. Also returns
+/// whether the key is complete.
 fn find(text: &[u8], key: &[u8]) -> (usize, bool) {
     let mut start = 0;
     while let Some(found) = text[start..].iter().position(|byte| *byte == FIRST) {

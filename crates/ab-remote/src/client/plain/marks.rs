@@ -1,10 +1,10 @@
 //! File versions for a server that has no versions.
 //!
 //! SFTP reports sizes, and times in whole seconds. These do not distinguish two writes in the same
-//! second. Therefore every change that is made through this connection sets a mark for its path. A
-//! version is a digest of the size, the time and the marks of all directories from the root down.
-//! Changes by others are detected unless size and second are the same as before. Versions are valid
-//! for one connection only: on the next connection every file has a new version.
+//! second. Therefore every change that is made through this connection stores a new number (a mark)
+//! for its path. A version is a digest of the size, the time and the marks of all directories from
+//! the root down. Changes by others are detected unless size and second are the same as before.
+//! Versions are valid for one connection only: on the next connection every file has a new version.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,8 @@ pub(super) struct Marks {
 
 #[derive(Debug)]
 struct State {
-    /// Distinguishes the versions of this connection and this set of marks from all others.
+    /// A random value that is part of each version, so that versions of other connections, or from
+    /// before the marks were cleared, are different.
     epoch: [u8; 16],
     next: u64,
     of: HashMap<String, u64>,
@@ -87,7 +88,8 @@ impl Marks {
 fn epoch(mark: u64) -> [u8; 16] {
     let mut epoch = [0; 16];
     if getrandom::fill(&mut epoch).is_err() {
-        // Even if no random numbers are available, the counter distinguishes sets of marks.
+        // Even if no random numbers are available, `mark` distinguishes this value from earlier
+        // ones.
         epoch[..8].copy_from_slice(&mark.to_be_bytes());
     }
     epoch

@@ -1,4 +1,5 @@
-//! Opens a file for reading and writing at offsets. Creates the file if requested.
+//! Opens a file on a plain SSH server for reading and writing at offsets. Creates the file if
+//! requested.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Buffers the output of a command until the reader takes it.
+//! Buffers the output of a command on a plain SSH server until the reader takes it.
 //!
 //! russh accepts everything that a server sends, even if it is not read. Therefore unread bytes are
 //! counted here, and a command that exceeds the limit is ended.
@@ -24,7 +24,7 @@ pub(super) struct OutputBuffer {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<(OutputChannel, Bytes)>,
-    /// Number of bytes that have arrived and have not reached the reader.
+    /// Number of bytes that have arrived and that the reader has not taken.
     unread: usize,
     exited: Option<Exited>,
     ended: Option<EndOfOutput>,
@@ -42,7 +42,7 @@ pub(super) enum EndOfOutput {
 }
 
 impl OutputBuffer {
-    /// The next piece of output. If there is none, the reason.
+    /// Returns the next piece of output. If there will be none, returns the reason.
     pub(super) async fn next(&self) -> Result<(OutputChannel, Bytes), EndOfOutput> {
         loop {
             {
@@ -61,7 +61,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Records that `bytes` bytes have reached the reader or were discarded.
+    /// Records that the reader has taken `bytes` bytes, or that they were discarded.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.unread = state.unread.saturating_sub(bytes);

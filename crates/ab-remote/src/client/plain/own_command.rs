@@ -1,5 +1,5 @@
-//! Short commands that the client itself runs, each on its own channel: a test whether the server
-//! can run commands, and signals, which few servers support directly.
+//! Short commands that the client itself runs on a plain SSH server, each on its own channel: a
+//! test whether the server can run commands, and signals, which few servers support directly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::client::session::{Later, Session, Speech};
 /// Time limit for sending a signal.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A command that tests whether the server runs commands. Its text does not contain the answer, so
-/// an echo of the line is not mistaken for it.
+/// a server that only repeats the line does not pass the test.
 const QUESTION: &str = "printf 'agent-%s' backend";
 const ANSWER: &[u8] = b"agent-backend";
 /// Maximum number of bytes that the login shell may print before the answer.
 const MOST_NOISE: usize = 1024 * 1024;
 
-/// Whether the server runs the command that the client requests, and not always the same other
-/// program. Fails if the connection was lost or no channel could be opened.
+/// Whether the server runs the command that the client requests, and not a fixed program. Fails if
+/// the connection was lost or no channel could be opened.
 pub(super) async fn can_run(session: &Session) -> Result<bool> {
     let unasked = |why: Unopened| command::unopened(session, &why);
     let half = command::open(session).await.map_err(unasked)?;
@@ -76,8 +76,8 @@ pub(super) async fn end_group(session: &Session, group: u32) {
     alone(session, &line).await;
 }
 
-/// Runs one line at a time, because servers offer only a few channels. Does nothing if the process
-/// has ended.
+/// Runs a line while no other such line runs, because servers offer only a few channels. Does
+/// nothing on an agent-backend server.
 async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
     let _turn = plain.own_commands.acquire().await;
@@ -95,7 +95,7 @@ async fn run(session: &Session, line: &str) {
     }
 }
 
-/// A channel that is closed on drop.
+/// A channel for one line. Dropping it closes the channel.
 struct Open<'a> {
     session: &'a Session,
     half: Option<HalfChannel>,

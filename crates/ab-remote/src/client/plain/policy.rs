@@ -1,4 +1,4 @@
-//! The effective policy for commands on a plain server. Almost nothing is enforced.
+//! The effective policy for commands on a plain SSH server. Almost nothing is enforced.
 
 use ab_core::effective_policy::{
     EffectivePolicy, EffectivePolicyControl, Isolation, PolicyControlKind, PolicyControlStrength,

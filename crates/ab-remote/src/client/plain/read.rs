@@ -1,5 +1,5 @@
-//! Reads a file or a range of it. The content is consistent as far as the server's metadata allows
-//! to detect changes.
+//! Reads a file or a range of it from a plain SSH server. If the file changes during the read, it
+//! is read again. Not every change can be detected.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file is changed repeatedly"))
     }
 
-    /// Reads the file once. Returns `None` if it has changed in the meantime.
+    /// Reads the file once. Returns `None` if it changes during the read.
     async fn read_once(
         &self,
         session: &Arc<Session>,

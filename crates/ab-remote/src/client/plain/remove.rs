@@ -1,4 +1,4 @@
-//! Removes files and directories without following links.
+//! Removes files and directories on a plain SSH server without following links.
 
 use ab_core::metadata::{FileKind, RemoveOutcome};
 use ab_core::options::{OnMissingTarget, RemoveDepth, RemoveOptions};
@@ -18,7 +18,7 @@ use crate::sftp::status;
 
 /// Number of files that are removed at the same time.
 const TOGETHER: usize = 32;
-/// How often a directory is emptied again if new entries appear in it.
+/// How often a directory is emptied again if other clients add entries to it.
 const REFILLS: usize = 8;
 
 impl Plain {

@@ -1,7 +1,7 @@
-//! Renames a file or a directory.
+//! Renames a file or a directory on a plain SSH server.
 //!
 //! The standard rename of SFTP refuses an existing target. An extension of OpenSSH replaces the
-//! target in one step. Other conditions are checked before the rename.
+//! target in one step. All other conditions are checked before the rename.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::{FileKind, RenameOutcome};
@@ -126,8 +126,8 @@ enum Moved {
 
 impl Act<'_> {
     /// Replaces a file on a server whose rename refuses an existing target. The old file is moved
-    /// aside first. If the new file cannot take its place, the old file is moved back. Both files
-    /// have a name at any time.
+    /// to a temporary name first. If the new file cannot get the name, the old file is moved back.
+    /// Both files have a name at any time.
     pub(super) async fn put_over(&self, from: &str, place: &Spot) -> Result<Status> {
         let to = self.plain.at(&place.real);
         let aside = self.plain.at(&beside(place));
@@ -156,7 +156,8 @@ impl Act<'_> {
         }
     }
 
-    /// The error if both contents still exist, but only under temporary names that are not listed.
+    /// The error if the old and the new file both exist, but only under temporary names that
+    /// listings omit.
     fn kept(&self, error: &Error, aside: &str, from: &str) -> Error {
         let message = format!(
             "{}; what was there may now be at '{}', and what was to replace it at '{}'",
@@ -191,7 +192,7 @@ impl Act<'_> {
         }
     }
 
-    /// The likely reason of a refusal, which is determined by looking at the files afterwards.
+    /// Why the server has probably refused the rename. The files are looked at again to find out.
     async fn why_not(
         &self,
         target: Act<'_>,

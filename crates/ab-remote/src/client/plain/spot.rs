@@ -1,9 +1,11 @@
-//! Resolves a path: looks up every name on the server, and follows links on the client.
+//! Resolves a path on a plain SSH server: looks up every name on the server, and follows links on
+//! the client.
 //!
 //! All names of a path are requested at the same time, so most paths take one round trip. Links
 //! must not lead out of the workspace or out of the path's scope roots. Files on the server may
 //! change between this lookup and the operation that follows. The check therefore protects against
-//! mistakes but not against attacks. The same is true for the paths that the rules hide or protect.
+//! mistakes but not against attacks. The same is true for the paths that access rules hide or
+//! protect.
 
 use std::collections::VecDeque;
 
@@ -31,18 +33,18 @@ pub(super) enum Final {
     Keep,
 }
 
-/// The place that a path leads to.
+/// The file or directory to which a path leads.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
     /// The path from the root, without links. Empty for the root.
     pub(super) real: String,
-    /// The attributes of the file at this place. `None` if there is no file.
+    /// The attributes of the file or directory. `None` if it does not exist.
     pub(super) found: Option<SftpAttributes>,
-    /// The same place as a path with the access rules.
+    /// The path from the root, without links, and with the access rules of the call.
     pub(super) place: WsPath,
     /// How many names at the end of the path do not exist.
     missing: usize,
-    /// The target of a dangling link, if the path ends in one.
+    /// The target of the link in which the path ends, if the target does not exist.
     dangling: Option<String>,
 }
 
@@ -86,7 +88,7 @@ impl Act<'_> {
         Ok(Spot { real, found, place, missing, dangling })
     }
 
-    /// Checks that the access rules of a place allow the call.
+    /// Fails if the access rules forbid the call at this path.
     fn judge(&self, place: &WsPath) -> Result<()> {
         let changes = match self.verb {
             Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
@@ -201,7 +203,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Looks up the following names, up to the first that is not a directory.
+    /// Looks up the next names, up to the first that is missing or not a directory.
     async fn stretch(
         &self,
         trail: &mut Trail,
@@ -242,7 +244,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Replaces the link at the end of the trail by the names in its target.
+    /// Replaces the last name of the trail, which is a link, by the names in the link's target.
     async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
         trail.links += 1;
         if trail.links > MAX_LINKS {
@@ -288,7 +290,7 @@ impl super::Plain {
     }
 }
 
-/// The rest of `text` below `base`, with its leading slash.
+/// The part of `text` below `base`, with its leading slash. `None` if `text` is not below `base`.
 fn beneath<'t>(text: &'t str, base: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(base)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -298,17 +300,18 @@ fn names(text: &str) -> impl Iterator<Item = String> {
     text.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
 }
 
-/// The progress of a resolution.
+/// The state of a resolution: the names that have been resolved.
 #[derive(Default)]
 struct Trail {
     names: Vec<String>,
-    /// The number of names above which `..` must not lead.
+    /// The number of names that lead to the scope root. `..` must not lead above it.
     base: usize,
-    /// The attributes of the file at `names`. `None` for a directory that was not looked up.
+    /// The attributes of the file that `names` leads to. `None` for a directory that was not looked
+    /// up.
     found: Option<SftpAttributes>,
     missing: usize,
     links: usize,
-    /// The target of the last link, and how many of the following names come from it.
+    /// The target of the last link, and how many of the next names come from it.
     link: Option<String>,
     linked: usize,
     dangling: Option<String>,

@@ -1,11 +1,11 @@
-//! Locks for paths. An operation that checks a path and then changes it holds the lock for the
-//! path. Two callers of one connection therefore never act on the same check.
+//! Locks for paths on a plain SSH server. An operation that checks a path and then changes it holds
+//! the lock of the path, so that no other call on this connection changes the path in between.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Number of locks. Paths that use the same lock also wait for each other.
+/// Number of locks. Several paths share one lock, so unrelated calls may wait for each other.
 const LANES: usize = 64;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Replaces a file in one step: writes a temporary file next to it, and renames the temporary file
-//! to the final path.
+//! Replaces a file on a plain SSH server: writes a temporary file next to it (a draft), and renames
+//! the draft to the final path.
 //!
 //! If the server supports a rename onto an existing file, readers see either the old bytes or the
 //! new ones. An expected version is checked immediately before the rename. Callers of this
@@ -71,7 +71,7 @@ impl Plain {
         written
     }
 
-    /// Writes the content to a draft and moves the draft to its final path.
+    /// Writes the content to the draft and renames the draft to the final path.
     async fn settle(
         &self,
         draft: &mut Draft<'_>,
@@ -81,8 +81,8 @@ impl Plain {
     ) -> Result<Stat> {
         let act = draft.act;
         let attributes = draft.fill(content, options.durability).await?;
-        // Set the mark before and after the change, because a concurrent reader may see either
-        // state.
+        // Change the version before and after the write, because a concurrent reader may see either
+        // state of the file.
         self.marks.change(&spot.real);
         let placed = draft.place(spot, options).await;
         self.marks.change(&spot.real);
@@ -111,18 +111,18 @@ enum Placed {
     Taken,
 }
 
-/// How long to wait for the removal of a draft.
+/// How long to wait until the server has removed a draft.
 const DISCARD: Duration = Duration::from_secs(2);
 
-/// A temporary file that is removed unless it was moved to its final path.
+/// A temporary file. It is removed unless it was renamed to its final path.
 struct Draft<'a> {
     act: Act<'a>,
     at: String,
     file: Option<RemoteFile>,
     /// The permission bits of the final file.
     mode: Option<u32>,
-    /// Whether to keep the file: it was moved to its final path, or it may be the only copy of the
-    /// content.
+    /// Whether to keep the draft: it was renamed to its final path, or it may be the only copy of
+    /// the content.
     stays: bool,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// Writes the content, and returns the attributes of the draft afterwards.
+    /// Writes the content, and returns the attributes that the draft then has.
     async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<SftpAttributes> {
         let act = self.act.aside();
         let Some(file) = &self.file else { return Err(act.nonsense()) };
@@ -220,8 +220,8 @@ impl<'a> Draft<'a> {
         }
         self.stays = true;
         if options.durability == Durability::Power {
-            // SFTP cannot sync a directory, so sync the file again. A journal that contains the
-            // last change of the file also contains the rename before it.
+            // SFTP cannot sync a directory, so sync the file again. A file system journal that
+            // contains the last change of the file also contains the rename before it.
             self.sync(self.act).await?;
         }
         Ok(Placed::Done)
@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
 
 impl Draft<'_> {
     /// Removes the draft unless it must be kept. This is done before the error is returned, because
-    /// afterwards the caller may drop the connection.
+    /// the caller may drop the connection afterwards.
     async fn discard(mut self) {
         let session = self.act.session;
         if self.stays || session.is_over() {
@@ -277,7 +277,7 @@ impl Act<'_> {
     }
 }
 
-/// A temporary path next to a file. Listings hide it.
+/// A path for a temporary file in the same directory. Listings omit it.
 pub(super) fn beside(spot: &Spot) -> String {
     let mut chance = [0; 12];
     // If this fails, two writers may get the same name. The second one is then refused.

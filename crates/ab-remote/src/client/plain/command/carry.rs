@@ -1,5 +1,5 @@
-//! Handles the output, the input and the end of a command, until the command has ended or the
-//! caller drops it.
+//! Handles the output, the input and the end of a command on a plain SSH server, until the command
+//! has ended or the caller drops it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -66,7 +66,8 @@ pub(super) async fn carry(
     match lived {
         Some((heard, cause)) => {
             if heard.code.is_none() && cause == ExitCause::Itself {
-                // The wrapper was killed, so it has not killed the rest of the process group.
+                // The shell code around the command was killed, so it has not killed the rest of
+                // the process group.
                 own_command::end_group(&session, group).await;
             }
             match heard.exit(&output_buffer, cause) {
@@ -78,7 +79,7 @@ pub(super) async fn carry(
                             .with_lost_call_effect(LostCallEffect::Unknown, None),
                     );
                 }
-                // Dropping the sender reports that the process was lost.
+                // Dropping the sender reports that the exit of the process is unknown.
                 None => drop(ending),
             }
             tokio::select! {
@@ -93,7 +94,7 @@ pub(super) async fn carry(
             own_command::end_group(&session, group).await;
         }
     }
-    // The server can use the channel again only when it has closed it.
+    // The server offers only a few channels. Wait until it has closed this one.
     let _ = timeout(GRACE, async { while output_buffer.next().await.is_ok() {} }).await;
     running.half = Some(half);
 }
@@ -192,7 +193,7 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
     tail.extend_from_slice(new);
 }
 
-/// Passes output on at the speed of the reader.
+/// Passes output on as fast as the reader takes it.
 async fn deliver(
     output_buffer: &OutputBuffer,
     output: mpsc::Sender<OutputChunk>,
