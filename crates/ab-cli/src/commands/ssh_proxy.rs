@@ -107,12 +107,11 @@ fn unavailable(failure: ConnectError) -> Failure {
         (ErrorKind::Denied, None) => Failure::from(error)
             .with_hint("pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"),
         (ErrorKind::Disconnected | ErrorKind::Timeout, hint) => {
-            let message = format!("cannot reach the daemon: {error}");
-            let failure = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
-            match hint {
-                Some(hint) => failure.with_hint(hint).into(),
-                None => failure.into(),
-            }
+            let hint =
+                hint.unwrap_or("check the host and port of the URL, and that a daemon runs there");
+            Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, error.to_string())
+                .with_hint(hint)
+                .into()
         }
         _ => error.into(),
     }
