@@ -99,7 +99,11 @@ fn a_draft_becomes_a_task() {
     let listed = client(&stage, &["draft", "list"]).text();
     assert!(listed.starts_with("DRAFT") && listed.contains("Look around"), "{listed}");
     let incomplete = client(&stage, &["draft", "start", &id]);
-    assert!(incomplete.code != 0 && incomplete.err.contains("agent.type"), "{}", incomplete.err);
+    assert!(
+        incomplete.code != 0 && incomplete.err.contains("--agent is required"),
+        "{}",
+        incomplete.err
+    );
     let file = stage.outside("task.json");
     fs::write(&file, r#"{"labels":{"team":"a"},"promt":"x"}"#).unwrap();
     let update = ["draft", "update", &id, "--agent", "scripted", "--file", file.to_str().unwrap()];

@@ -92,7 +92,7 @@ pub(crate) struct TaskCommand {
     /// Agent for the task; scripted is built in and uses no model
     ///
     /// The scripted agent plays a script, to try out a server without a model. `agent-backend agent list` lists all agents.
-    /// The flag can be repeated, for one session each.
+    /// Repeat the flag to create a session for each agent.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
 
