@@ -169,7 +169,7 @@ impl ReadinessProblem {
     fn write(&self, f: &mut fmt::Formatter<'_>, flags: &str) -> fmt::Result {
         match self {
             ReadinessProblem::UnknownAgent { name, known } => {
-                write!(f, "unknown agent {name:?}; known: {}", known.join(", "))
+                write!(f, "unknown agent {name:?}; known agents: {}", known.join(", "))
             }
             ReadinessProblem::UnsupportedPlatform { id, platform } => {
                 write!(f, "agent {id:?} is not published for {platform}")
@@ -188,7 +188,10 @@ impl ReadinessProblem {
                 node.display()
             ),
             ReadinessProblem::ProgramNotFound { id, program, get } => {
-                write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
+                write!(
+                    f,
+                    "agent {id:?}: the program {program:?} was not found; to install it: {get}"
+                )
             }
             ReadinessProblem::ProgramNotVisibleInSandbox { id, program, toolchain } => write!(
                 f,
@@ -483,11 +486,17 @@ mod tests {
             resolve_agent(&catalog(), name, &directory, &host).unwrap_err().to_string()
         };
         let unknown = why("nobody");
-        assert!(unknown.contains("unknown agent \"nobody\"; known: scripted, claude"), "{unknown}");
+        assert!(
+            unknown.contains("unknown agent \"nobody\"; known agents: scripted, claude"),
+            "{unknown}"
+        );
         let absent = why("gemini");
         assert!(absent.contains("run `agent-backend agent install gemini`"), "{absent}");
         let program = why("pi");
-        assert!(program.contains("\"pi-acp\" was not found; it needs npm install"), "{program}");
+        assert!(
+            program.contains("\"pi-acp\" was not found; to install it: npm install"),
+            "{program}"
+        );
     }
     #[test]
     fn program_that_sandboxes_do_not_show_is_not_ready() {

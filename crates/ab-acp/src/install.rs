@@ -136,7 +136,7 @@ impl std::fmt::Display for InstallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             InstallError::NoPackage { id, get: Some(get) } => {
-                write!(f, "agent {id:?} cannot be installed by agent-backend; it needs {get}")
+                write!(f, "agent {id:?} cannot be installed by agent-backend; to install it: {get}")
             }
             InstallError::NoPackage { id, get: None } => {
                 write!(f, "agent {id:?} needs no installation")

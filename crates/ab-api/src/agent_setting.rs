@@ -114,7 +114,7 @@ pub(crate) fn check_settings(
             None if known.is_empty() => Some("is unknown: this agent has no settings".to_owned()),
             None => {
                 let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
-                Some(format!("is unknown: this agent has {}", names.join(", ")))
+                Some(format!("is unknown: the settings of this agent are {}", names.join(", ")))
             }
         };
         let Some(problem) = problem else {

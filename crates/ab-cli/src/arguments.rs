@@ -82,6 +82,8 @@ fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: clap::Error,
+    /// The command that the arguments name, such as `agent-backend fs mv`.
+    command: String,
     format: Format,
     exit: Exit,
 }
@@ -92,6 +94,7 @@ pub(crate) fn parse(
     let arguments = completed(arguments.collect());
     let refuse = |error| Refusal {
         error: explained(error, &arguments),
+        command: named_command(&arguments).1,
         format: wanted_format(&arguments),
         exit: usage_exit(&arguments),
     };
@@ -265,15 +268,23 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
         return with_other_name(error, arguments);
     }
     error.remove(ContextKind::Suggested);
-    let mut command = definition();
-    command.build();
-    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
-        let Some(next) = command.find_subcommand(word).cloned() else { break };
-        command = next;
-    }
+    let (mut command, _) = named_command(arguments);
     with_other_flag(&mut error, &command);
     error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     error
+}
+
+/// The command that the arguments name, and its name with those of the commands above it.
+fn named_command(arguments: &[OsString]) -> (clap::Command, String) {
+    let mut command = definition();
+    command.build();
+    let mut path = command.get_name().to_owned();
+    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+        let Some(next) = command.find_subcommand(word).cloned() else { break };
+        command = next;
+        path = format!("{path} {}", command.get_name());
+    }
+    (command, path)
 }
 
 /// Adds `daemon --local-only` if the first argument is `--backend`. Clients that use a workspace in
@@ -319,8 +330,9 @@ impl Refusal {
         let message = text.lines().next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(message);
         let tip = text.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
-        let failure = Failure::usage(message).with_hint(tip.unwrap_or("see agent-backend help"));
-        json!({ "error": failure.error().map(json::error) })
+        let hint =
+            tip.map_or_else(|| format!("show the usage: {} --help", self.command), str::to_owned);
+        json!({ "error": Failure::usage(message).with_hint(hint).error().map(json::error) })
     }
 }
 
@@ -367,6 +379,7 @@ mod tests {
         assert_eq!(value["error"]["code"], "INVALID_CONFIGURATION");
         let message = value["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains("required arguments"), "{message}");
+        assert_eq!(value["error"]["hint"], "show the usage: agent-backend fs mv --help");
     }
 
     #[test]

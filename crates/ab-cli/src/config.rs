@@ -140,7 +140,7 @@ pub(crate) struct SessionFlags {
     #[arg(long, value_name = "NETWORK", value_parser = session_network)]
     network: Option<NetworkAccess>,
 
-    /// Directory of a toolchain that agents can read; auto: the ones that you installed [default: auto]
+    /// Directory of a toolchain that agents can read; auto: toolchains that you installed [default: auto]
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<String>,
 

@@ -80,7 +80,7 @@ pub(crate) fn made_browser_key(directory: &Path) -> Result<String, Failure> {
 }
 
 fn made_secret(path: &Path) -> Result<String, Failure> {
-    let fails = |error| Failure::input(format!("make {}", path.display()), error);
+    let fails = |error| Failure::input(format!("create {}", path.display()), error);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(PRIVATE_FILE);
     match options.open(path) {

@@ -29,7 +29,8 @@ impl Failure {
         Failure::Usage(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
     }
 
-    /// A failure to read standard input or a file of the host.
+    /// A failure to read standard input or a file of the host. `act` is a verb in its basic form and
+    /// an object, such as `read notes.txt`.
     pub(crate) fn input(act: impl Into<String>, error: io::Error) -> Failure {
         Failure::Call(stream_error(ErrorCode::ReadFailed, act.into(), error))
     }
@@ -131,7 +132,7 @@ impl From<Error> for Failure {
 }
 
 fn stream_error(code: ErrorCode, act: String, error: io::Error) -> Error {
-    Error::new(code, ErrorKind::Io, format!("{act}: {error}")).with_source(error)
+    Error::new(code, ErrorKind::Io, format!("cannot {act}: {error}")).with_source(error)
 }
 
 #[cfg(test)]
@@ -155,7 +156,7 @@ mod tests {
         let failure = Failure::output(io::Error::from_raw_os_error(28));
         assert_eq!(failure.exit(), Exit::Failed);
         let told = failure.error().map(ToString::to_string).unwrap_or_default();
-        assert!(told.starts_with("write to standard output: No space left"), "{told}");
+        assert!(told.starts_with("cannot write to standard output: no space left"), "{told}");
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! Adds hints to errors that have no hint.
 
-use ab_core::{Error, ErrorKind, LostCallEffect};
+use ab_core::{Error, ErrorKind, LostCallEffect, Verb};
 
 /// Returns `error` with its own hint. If it has none, a hint for its kind is added.
 pub(crate) fn added(error: &Error) -> Error {
-    let ours = error.lost_call_effect().map(for_effect).or_else(|| for_kind(error.kind()));
+    // Errors about anything else, such as a session or a program, are not explained by their kind.
+    let is_about_file = error.verb().is_some() || error.path().is_some();
+    let by_kind = || match (error.kind(), error.verb()) {
+        (ErrorKind::IsADirectory, Some(Verb::Write)) => Some("name a file in the directory"),
+        (kind, _) => for_kind(kind).filter(|_| is_about_file),
+    };
+    let ours = error.lost_call_effect().map(for_effect).or_else(by_kind);
     match (error.hint(), ours) {
         (None, Some(hint)) => error.clone().with_hint(hint),
         (Some(_), _) | (None, None) => error.clone(),
@@ -74,7 +80,9 @@ mod tests {
 
     #[test]
     fn a_hint_is_added_only_where_there_is_none() {
-        let error = Error::new(ErrorCode::ReadFailed, ErrorKind::NotFound, "no such file");
+        let error = Error::new(ErrorCode::ExecError, ErrorKind::NotFound, "no such program");
+        assert_eq!(added(&error).hint(), None);
+        let error = error.with_path("a.txt");
         assert_eq!(
             added(&error).hint(),
             Some("list the files: agent-backend fs ls, or agent-backend fs tree")

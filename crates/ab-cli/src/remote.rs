@@ -77,7 +77,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "NAME: VALUE", global = true)]
     header: Vec<String>,
 
-    /// File with such headers, one on each line, which keeps them out of the process list
+    /// File with headers, one on each line; unlike --header, other users cannot see them
     #[arg(long, value_name = "FILE", global = true)]
     header_file: Option<PathBuf>,
 
@@ -329,13 +329,14 @@ fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failu
         Some((name, value)) => {
             config.websocket_header(name.trim(), value.trim()).map_err(senseless)
         }
-        None => Err(Failure::usage("a header without ':'").with_hint("write 'Name: value'")),
+        None => Err(Failure::usage("invalid header: ':' is missing")
+            .with_hint("write --header 'Name: value'; a file has one header on each line")),
     }
 }
 
 /// Converts the failure to read a file to a usage error that names the flag.
 fn named(failure: Failure, flag: &str) -> Failure {
-    failure.into_usage().with_hint(format!("{flag} names it"))
+    failure.into_usage().with_hint(format!("check the path in {flag}"))
 }
 
 /// The URL from the environment, if it is set.

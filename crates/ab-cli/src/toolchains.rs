@@ -20,9 +20,10 @@ const NONE: &str = "none";
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolchainFlags {
-    /// Directory of a toolchain that commands can read; auto: the ones that you installed
+    /// Directory of a toolchain that commands can read; auto: toolchains that you installed
     ///
-    /// auto finds toolchains such as those of rustup, nvm and Go in your home directory. none finds no toolchains.
+    /// auto finds toolchains such as those of rustup, nvm and Go in your home directory. With none, commands can read no
+    /// such toolchains.
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<OsString>,
 }

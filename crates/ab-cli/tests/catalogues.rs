@@ -82,7 +82,7 @@ fn sessions_are_listed_by_label_project_agent_and_repository() {
     let shown = client(&stage, &["session", "get", &first]).text();
     assert!(shown.contains("labels      team=a"), "{shown}");
     let wrong = client(&stage, &["session", "list", "--label", "team"]);
-    assert!(wrong.code != 0 && wrong.err.contains("name=value"), "{}", wrong.err);
+    assert!(wrong.code != 0 && wrong.err.contains("must be NAME=VALUE"), "{}", wrong.err);
     let value: Value = client(&stage, &["session", "list", "--json", "--label", "team=a"]).value();
     assert_eq!(value["items"][0]["labels"]["team"], "a");
 }
@@ -99,7 +99,11 @@ fn a_draft_becomes_a_task() {
     let listed = client(&stage, &["draft", "list"]).text();
     assert!(listed.starts_with("DRAFT") && listed.contains("Look around"), "{listed}");
     let incomplete = client(&stage, &["draft", "start", &id]);
-    assert!(incomplete.code != 0 && incomplete.err.contains("agent.type"), "{}", incomplete.err);
+    assert!(
+        incomplete.code != 0 && incomplete.err.contains("--agent is required"),
+        "{}",
+        incomplete.err
+    );
     let file = stage.outside("task.json");
     fs::write(&file, r#"{"labels":{"team":"a"},"promt":"x"}"#).unwrap();
     let update = ["draft", "update", &id, "--agent", "scripted", "--file", file.to_str().unwrap()];

@@ -144,7 +144,7 @@ fn rm_removes_what_it_is_told() {
     stage.run(&["fs", "rm", "a"]).expect_error(1, "'a'");
     assert_eq!(stage.json(&["fs", "rm", "-f", "a", "--json"]), json!({"path": "a", "removed": 0}));
     let ran = stage.run(&["fs", "rm", "-r", "d"]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, "note: removed 'd': 3 in all\n"));
+    assert_eq!((ran.code, ran.err.as_str()), (0, "note: removed 'd': 3 entries\n"));
     assert!(stage.names(".").is_empty());
 }
 

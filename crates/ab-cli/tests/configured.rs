@@ -104,7 +104,7 @@ fn mistakes_in_the_file_name_the_key_and_the_line() {
         ("[sessions]\nrules = \"none.toml\"", "invalid sessions.rules: "),
         (
             "[sessions]\nrules = \"config.toml\"",
-            "config.toml: read rules: line 1: unknown field `sessions`",
+            "config.toml: cannot read the rules: line 1: unknown field `sessions`",
         ),
         ("[[agents]]\nid = \"mock\"\nargv = [\"a\"]", "is taken by agent \"scripted\""),
     ] {

@@ -228,7 +228,7 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--tls-cert", file]), "--tls-key"),
         (with(&["--tls-cert", file, "--tls-key", file]), "contains no certificate"),
         (with(&["--log-format", "xml"]), "xml"),
-        (with(&["--log-level", "loud"]), "one of error"),
+        (with(&["--log-level", "loud"]), "must be error, warn"),
         (with(&["--max-body", "lots"]), "--max-body"),
         (with(&["--max-body", "0"]), "--max-body"),
         (with(&["--max-body", "1G1"]), "--max-body"),

@@ -450,7 +450,7 @@ fn doctor_and_explain_agree_with_what_happens() {
         };
         assert!(summary.contains(named), "{before}: {summary}");
         // Local sockets are off there.
-        let is_told = summary.contains("MCP over HTTP only");
+        let is_told = summary.contains("MCP servers over HTTP only");
         assert_eq!(is_told, isolation == "landlock", "{before}: {summary}");
         Some(isolation.as_str().unwrap().to_owned())
     };

@@ -225,9 +225,9 @@ fn root_that_does_not_exist_is_an_error_of_the_start() {
     for (flag, path) in [("--root", missing), ("--fs-root", missing), ("--root", "file")] {
         let ran = stage.run(&["server", "--port", "0", flag, path]);
         assert_ne!(ran.code, 0);
-        assert!(ran.err.contains(&format!("open {path}")), "{}", ran.err);
+        assert!(ran.err.contains(&format!("open the directory {path}")), "{}", ran.err);
         assert!(
-            ran.err.contains(&format!("name a directory that exists with {flag}")),
+            ran.err.contains(&format!("name an existing directory with {flag}")),
             "{}",
             ran.err
         );

@@ -45,7 +45,7 @@ fn check_says_the_verdict_and_why() {
     let text = ran.text();
     for line in [
         "deny  privilege.sudo",
-        "instead: run the command without sudo; the workspace is yours already",
+        "instead: run the command without sudo; the current user owns the workspace",
         "  allow  ls",
         "  deny   sudo rm -rf /  [privilege.sudo]",
         "  deny     rm -rf /  [destructive.remove-outside]",
@@ -172,7 +172,7 @@ fn exec_refuses_what_the_policy_refuses() {
         .expect_error(126, "strict.substitution");
     stage
         .run(&["exec", "--isolation", "none", "--", "rm -rf \"$X\""])
-        .expect_error(126, "nobody can be asked");
+        .expect_error(126, "there is no way to ask for it");
 }
 
 #[test]
@@ -282,5 +282,5 @@ fn a_person_at_the_terminal_is_asked() {
     }
     stage
         .run(&["exec", "--rules", "rules.toml", "--", "echo push"])
-        .expect_error(126, "nobody can be asked");
+        .expect_error(126, "there is no way to ask for it");
 }

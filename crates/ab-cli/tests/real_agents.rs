@@ -192,7 +192,7 @@ async fn task_for_an_agent_that_is_not_installed_is_refused_and_says_how_to_inst
     let Some(server) = server.await else { return };
     for (agent, says) in [
         ("gemini", "is not installed: run `agent-backend agent install gemini`"),
-        ("pi", "the program \"pi-acp\" was not found; it needs npm install"),
+        ("pi", "the program \"pi-acp\" was not found; to install it: npm install"),
     ] {
         let refused =
             server.try_create(agent, serde_json::json!({})).await.unwrap_err().to_string();
@@ -284,7 +284,7 @@ fn list_and_show_say_what_agents_need() {
     assert!(text.contains("ANTHROPIC_API_KEY") && text.contains("22 or newer"), "{text}");
     stage.run(&["agent", "show", "nobody", "--data-dir", data]).expect_error(2, "known agents:");
     let refused = stage.run(&["agent", "install", "pi", "--data-dir", data]);
-    refused.expect_error(4, "cannot be installed by agent-backend; it needs npm install");
+    refused.expect_error(4, "cannot be installed by agent-backend; to install it: npm install");
 }
 
 /// Agents that are installed, half installed and not installed, with and without a key or a login.
@@ -343,7 +343,7 @@ fn doctor_names_the_program_node_key_or_login_that_an_agent_lacks() {
         (
             "pi",
             &[
-                "the program \"pi-acp\" was not found; it needs npm install",
+                "the program \"pi-acp\" was not found; to install it: npm install",
                 "set ANTHROPIC_API_KEY or",
             ],
         ),

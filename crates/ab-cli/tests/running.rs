@@ -141,7 +141,7 @@ fn json_at_a_terminal_says_that_nobody_is_asked() {
         "--json",
     ]);
     assert_eq!(ran.code, 3, "{ran:?}");
-    let says = "an operation needs an approval, and nobody is asked with --json";
+    let says = "an operation needs an approval, and with --json, no question is asked";
     assert!(ran.text().contains(says), "{ran:?}");
 }
 

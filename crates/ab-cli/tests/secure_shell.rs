@@ -97,7 +97,9 @@ fn what_is_no_daemon_is_told() {
     let stage = Stage::new();
     stage.run(&["ssh-proxy", "nonsense"]).expect_error(2, "not a WebSocket URL");
     stage.run(&["ssh-proxy", "http://127.0.0.1:1/ssh"]).expect_error(2, "not a WebSocket URL");
-    stage.run(&["ssh-proxy", "ws://127.0.0.1:1/ssh"]).expect_error(4, "cannot reach the daemon");
+    stage
+        .run(&["ssh-proxy", "ws://127.0.0.1:1/ssh"])
+        .expect_error(4, "cannot reach 127.0.0.1:1: connection refused");
     let off = Daemon::start(&stage, &["--rootDir", ".", "--disable-ssh-ws"]);
     assert!(!off.notice.contains("SSH"), "{}", off.notice);
     let url = format!("ws://{}/ssh", off.address);

@@ -29,7 +29,10 @@ fn settings_of_a_task_reach_its_agent() {
     let kept = client(&stage, &["session", "list", "--json"]).value();
     assert_eq!(kept["items"][0]["agent"]["settings"]["play"], SCENARIO);
     for (set, says) in [
-        ("colour=red", "agent.settings.colour is unknown: this agent has fast, play"),
+        (
+            "colour=red",
+            "agent.settings.colour is unknown: the settings of this agent are fast, play",
+        ),
         ("fast=often", "agent.settings.fast must be true or false (at /agent/settings/fast)"),
         ("play=", "agent.settings.play must be a string of 1 to 4096 bytes"),
         ("play", "must be KEY=VALUE"),

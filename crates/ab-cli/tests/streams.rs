@@ -69,7 +69,7 @@ fn a_full_disk_behind_standard_output_is_told() {
     let output = stage.command(BINARY).args(["fs", "cat", "a"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.starts_with("error: write to standard output: No space left"), "{told}");
+    assert!(told.starts_with("error: cannot write to standard output: no space left"), "{told}");
 }
 
 #[test]

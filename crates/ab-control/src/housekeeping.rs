@@ -243,7 +243,7 @@ impl Housekeeper {
             if let Err(error) = plane.executor.clean_up_session(token).await {
                 return note(report, format!("cannot remove the workspace {}: {error}", token.0));
             }
-            tracing::info!(target: "retention", token = token.0, bytes, "removed a workspace of no session");
+            tracing::info!(target: "retention", token = token.0, bytes, "removed a workspace without a session");
         }
         let reason = RemovalReason::Unknown;
         report.workspaces.push(RemovedWorkspace { session_id: None, bytes, reason });
@@ -344,7 +344,7 @@ async fn remove_history(plane: &Plane, report: &mut CleanupReport) -> Result<(),
     }
     if report.sessions > 0 || report.runs > 0 {
         let (sessions, runs) = (report.sessions, report.runs);
-        tracing::info!(target: "retention", sessions, runs, "removed what ended long ago");
+        tracing::info!(target: "retention", sessions, runs, "removed old sessions and runs");
     }
     store.compact().await
 }

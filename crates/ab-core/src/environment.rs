@@ -401,7 +401,7 @@ pub fn check_env_variable(
             "the name of the environment variable '{}' {what}",
             shown(name)
         ))
-        .with_hint("letters, digits and '_', and no digit in front"));
+        .with_hint("use letters, digits and '_', and do not start with a digit"));
     }
     if value.contains('\0') {
         return Err(forbidden(name, "its value contains a NUL byte"));

@@ -266,12 +266,13 @@ struct Parts {
 
 impl Error {
     /// Creates an error with this code. For an operation on a path, see
-    /// [`for_path`](Self::for_path).
+    /// [`for_path`](Self::for_path). The message may contain the text of a system error. The number
+    /// of that error is removed, because it tells a reader nothing.
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
             kind,
-            message: message.into(),
+            message: without_os_error_numbers(message.into()),
             detail: None,
             hint: None,
             backend: None,
@@ -509,6 +510,34 @@ fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     }
 }
 
+/// Rewrites the texts of system errors in a message for use inside a sentence: `: No such file or
+/// directory (os error 2)` becomes `: no such file or directory`.
+pub fn without_os_error_numbers(mut message: String) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut from = 0;
+    while let Some(start) = message[from..].find(NUMBER).map(|at| from + at) {
+        let rest = &message[start + NUMBER.len()..];
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 || !rest[digits..].starts_with(')') {
+            from = start + NUMBER.len();
+            continue;
+        }
+        message.replace_range(start..start + NUMBER.len() + digits + 1, "");
+        if let Some(colon) = message[..start].rfind(": ") {
+            let first = colon + ": ".len();
+            // A word of capitals, such as an abbreviation, is not changed.
+            let mut letters = message[first..].bytes();
+            let is_word = letters.next().is_some_and(|letter| letter.is_ascii_uppercase())
+                && letters.next().is_some_and(|letter| letter.is_ascii_lowercase());
+            if is_word {
+                message[first..=first].make_ascii_lowercase();
+            }
+        }
+        from = start;
+    }
+    message
+}
+
 /// Converts a text to one line. Control characters and characters that reorder text are escaped, so
 /// that a name cannot imitate another line, a colour or another name.
 pub fn escape_unprintable(text: &str) -> String {
@@ -536,7 +565,12 @@ impl fmt::Display for Error {
             write!(f, "{verb}")?;
         }
         if let Some(path) = &parts.path {
-            let space = if parts.verb.is_some() { " " } else { "" };
+            let space = match parts.verb {
+                // The path is the working directory of the command.
+                Some(Verb::Exec) => " in ",
+                Some(_) => " ",
+                None => "",
+            };
             write!(f, "{space}'{}'", escape_unprintable(path))?;
         }
         if parts.verb.is_some() || parts.path.is_some() {
@@ -582,6 +616,23 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_system_errors_are_removed() {
+        let check = |message: &str, expect: &str| {
+            let error = Error::new(ErrorCode::ReadFailed, ErrorKind::Io, message);
+            assert_eq!(error.message(), expect);
+        };
+        let missing = std::io::Error::from_raw_os_error(2);
+        check(&format!("cannot read a: {missing}"), "cannot read a: no such file or directory");
+        check(&format!("{missing} (in a)"), "No such file or directory (in a)");
+        check(
+            &format!("a: {missing}; b: {missing}"),
+            "a: no such file or directory; b: no such file or directory",
+        );
+        check("a: RPC failed (os error 5)", "a: RPC failed");
+        check("see (os error x) and (os error 1", "see (os error x) and (os error 1");
+    }
 
     #[test]
     fn reads_as_act_object_reason() {

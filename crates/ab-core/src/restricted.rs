@@ -107,7 +107,8 @@ impl Restricted {
             return refused("the root of a workspace cannot be hidden".to_owned());
         }
         if let Some(bind) = binds.iter().find(|bind| !bind.path.starts_with('/')) {
-            return refused(format!("the directory to bind is not absolute: '{}'", bind.path));
+            let path = &bind.path;
+            return refused(format!("cannot bind '{path}': the path must be absolute"));
         }
         let rules = AccessRules::new(hidden, read_only);
         let PathFilters { hidden_from_listings: unlisted, hidden } = filters;

@@ -102,7 +102,15 @@ impl Scoped {
     /// only once.
     async fn ensure_root(&self) -> Result<()> {
         let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
-        self.shown(made.map(|_| ()))
+        self.shown(made.map(|_| ()).map_err(|error| match error.kind() {
+            // The operation that needs the root did not try to create a directory.
+            ErrorKind::AlreadyExists => {
+                let message = "the scope is a file, not a directory";
+                Error::new(error.code(), ErrorKind::NotADirectory, message)
+                    .with_hint("choose a directory for the scope")
+            }
+            _ => error,
+        }))
     }
 }
 

@@ -730,7 +730,7 @@ async fn clear(group: Option<&ControlGroup>) {
 async fn thaw(group: &ControlGroup) {
     if let Err(error) = group.thaw().await {
         // If the host cannot freeze processes, none are frozen, so this error does no harm.
-        tracing::debug!(%error, "cannot thaw the processes of a session");
+        tracing::debug!(%error, "cannot resume the processes of a session");
     }
 }
 

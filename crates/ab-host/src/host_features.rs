@@ -146,7 +146,8 @@ pub(crate) struct Lack {
 
 impl Lack {
     pub(crate) fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Lack {
-        Lack { cause: cause.into(), remedy: remedy.into() }
+        let cause = ab_core::error::without_os_error_numbers(cause.into());
+        Lack { cause, remedy: remedy.into() }
     }
 }
 
@@ -249,7 +250,7 @@ mod tests {
             let program = match facility.feature {
                 HostFeature::UserNamespaces | HostFeature::Overlay => "unshare",
                 HostFeature::Bubblewrap => "bwrap",
-                HostFeature::Reflink => "No such file",
+                HostFeature::Reflink => "no such file",
                 _ => continue,
             };
             assert_eq!(facility.state, HostFeatureState::Missing, "{facility:?}");

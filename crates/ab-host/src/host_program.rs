@@ -351,6 +351,6 @@ mod tests {
         let (tool, run) = script("true");
         let error =
             tool.run(HostProgramRequest { directory: "/no/such".into(), ..run }).await.unwrap_err();
-        assert!(error.message().contains("the directory /no/such: No such file"), "{error}");
+        assert!(error.message().contains("the directory /no/such: no such file"), "{error}");
     }
 }

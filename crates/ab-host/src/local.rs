@@ -106,6 +106,7 @@ impl LocalDriver {
         if options.missing_root == MissingRootPolicy::Create {
             std::fs::create_dir_all(root).map_err(|error| {
                 refused(format!("cannot create the workspace root {}: {error}", root.display()))
+                    .with_hint("the root must be a directory, or a path where one can be created")
                     .with_source(error)
             })?;
         }

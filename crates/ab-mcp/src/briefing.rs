@@ -73,10 +73,10 @@ fn common(root: &str, shell: Option<&str>) -> String {
     };
     format!(
         "Run a shell command and wait for it. {shell}It starts in the workspace, {root}, or in cwd; \
-         HOME is where it starts. Nothing carries over to the next call: not the directory, not \
+         HOME is that directory. Nothing carries over to the next call: not the directory, not \
          variables, not processes started with & or nohup. Standard input is empty. It is ended after \
          {} s: pass timeout for up to {} s, but many clients give up after 60 s. For servers, watchers \
-         and long work pass background: true: exec then answers the id that the process tools take; \
+         and long work pass background: true: exec then returns the id that the process tools need; \
          with pty: true the process has a terminal.",
         DEFAULT_EXEC_TIMEOUT.as_secs(),
         MAX_EXEC_TIMEOUT.as_secs(),

@@ -349,14 +349,15 @@ impl Name {
             },
             Name::ReadTextFile => Face {
                 title: "Read Text File",
-                description: "Read a text file. Without options: its first 2,000 lines, as far as \
-                    they fit. Choose lines with head, with tail, or with offset and limit.",
+                description: "Read a text file. By default, returns its first 2,000 lines, or fewer \
+                    if they are long. Choose lines with head, with tail, or with offset and \
+                    limit.",
                 properties: json!({
                     "path": path(),
-                    "head": count("Only the first lines, this many"),
-                    "tail": count("Only the last lines, this many"),
-                    "offset": count("The line to begin at, counted from 1"),
-                    "limit": count("How many lines from there"),
+                    "head": count("Return only this many lines from the start"),
+                    "tail": count("Return only this many lines from the end"),
+                    "offset": count("Number of the first line to return, counted from 1"),
+                    "limit": count("Maximum number of lines"),
                     "lineNumbers": flag("Begin each line with its number", false),
                 }),
                 required: &["path"],
@@ -370,11 +371,11 @@ impl Name {
             },
             Name::ReadMediaFile => Face {
                 title: "Read Media File",
-                description: "Get the bytes of a file in base64: pictures and sound as such, \
-                    everything else as an embedded resource.",
+                description: "Return the bytes of a file in base64: images and audio as image and \
+                    audio content, all other files as an embedded resource.",
                 properties: json!({
                     "path": path(),
-                    "force": flag("Makes no difference; accepted for older callers", false),
+                    "force": flag("Has no effect; accepted for older callers", false),
                 }),
                 required: &["path"],
                 effect: Effect::Reads,
@@ -382,13 +383,13 @@ impl Name {
             },
             Name::ReadMultipleFiles => Face {
                 title: "Read Multiple Files",
-                description: "Read several text files in one call. A file that cannot be read is \
-                    answered with its error; the others are read all the same.",
+                description: "Read several text files in one call. For a file that cannot be read, \
+                    returns the error; the other files are still returned.",
                 properties: json!({ "paths": {
                     "type": "array",
                     "items": { "type": "string" },
                     "minItems": 1,
-                    "description": "The files, by their paths in the workspace",
+                    "description": "The paths of the files in the workspace",
                 } }),
                 required: &["paths"],
                 effect: Effect::Reads,
@@ -396,11 +397,11 @@ impl Name {
             },
             Name::WriteFile => Face {
                 title: "Write File",
-                description: "Write a whole file. Directories on the way are made; a file that is \
-                    there is replaced.",
+                description: "Write a whole file. Creates missing directories; replaces an existing \
+                    file.",
                 properties: json!({
                     "path": path(),
-                    "content": { "type": "string", "description": "All that the file will hold" },
+                    "content": { "type": "string", "description": "The complete new content of the file" },
                 }),
                 required: &["path", "content"],
                 effect: Effect::Replaces,
@@ -409,8 +410,8 @@ impl Name {
             Name::EditFile => edit_face(),
             Name::CreateDirectory => Face {
                 title: "Create Directory",
-                description: "Make a directory and those on the way to it. One that is there is \
-                    fine.",
+                description: "Create a directory and its missing parents. Succeeds if the directory \
+                    exists.",
                 properties: json!({ "path": path() }),
                 required: &["path"],
                 effect: Effect::Adds,
@@ -418,12 +419,12 @@ impl Name {
             },
             Name::ListDirectory => Face {
                 title: "List Directory",
-                description: "List what a directory holds, one name on a line, after [FILE] or \
+                description: "List the content of a directory, one name on each line, after [FILE] or \
                     [DIR].",
                 properties: json!({
                     "path": path(),
-                    "offset": count("The entry to begin at, counted from 1"),
-                    "limit": count("How many entries; 1,000 unless told"),
+                    "offset": count("Number of the first entry to return, counted from 1"),
+                    "limit": count("Maximum number of entries; 1,000 by default"),
                 }),
                 required: &["path"],
                 effect: Effect::Reads,
@@ -431,13 +432,13 @@ impl Name {
             },
             Name::ListDirectoryWithSizes => Face {
                 title: "List Directory with Sizes",
-                description: "List what a directory holds with the size of each file, and the \
+                description: "List the content of a directory with the size of each file, and the \
                     totals.",
                 properties: json!({
                     "path": path(),
-                    "sortBy": choice("The order: by name, or the largest first", &["name", "size"]),
-                    "offset": count("The entry to begin at, counted from 1"),
-                    "limit": count("How many entries; 1,000 unless told"),
+                    "sortBy": choice("Sort by name, or by size with the largest first", &["name", "size"]),
+                    "offset": count("Number of the first entry to return, counted from 1"),
+                    "limit": count("Maximum number of entries; 1,000 by default"),
                 }),
                 required: &["path"],
                 effect: Effect::Reads,
@@ -446,16 +447,16 @@ impl Name {
             Name::DirectoryTree => Face {
                 title: "Directory Tree",
                 description: "Show everything below a directory as nested JSON: name, type, and \
-                    children for directories. Build output, caches and version control are left \
-                    out unless asked for.",
+                    children for directories. By default, leaves out build output, caches and \
+                    version control directories.",
                 properties: json!({
                     "path": path(),
-                    "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+                    "excludePatterns": patterns("Globs of files and directories to leave out"),
                     "includeDefaultExcludes": flag(
-                        "Leave out what is rarely wanted, such as .git and node_modules",
+                        "Leave out directories such as .git and node_modules",
                         true,
                     ),
-                    "depth": count("How many levels; all unless told"),
+                    "depth": count("Maximum number of levels; all by default"),
                 }),
                 required: &["path"],
                 effect: Effect::Reads,
@@ -463,11 +464,11 @@ impl Name {
             },
             Name::MoveFile => Face {
                 title: "Move File",
-                description: "Move or rename a file or a directory. Something at the destination \
-                    is an error.",
+                description: "Move or rename a file or a directory. Fails if the destination \
+                    exists.",
                 properties: json!({
-                    "source": { "type": "string", "description": "Where it is" },
-                    "destination": { "type": "string", "description": "Where it goes" },
+                    "source": { "type": "string", "description": "The current path" },
+                    "destination": { "type": "string", "description": "The new path" },
                 }),
                 required: &["source", "destination"],
                 effect: Effect::Changes,
@@ -476,16 +477,17 @@ impl Name {
             Name::SearchFiles => Face {
                 title: "Search Files",
                 description: "Find files and directories by name. '*.rs' finds them at any depth, \
-                    'src/*.rs' directly in src. Answers paths that the other tools take. What \
-                    .gitignore names, build output and caches such as node_modules are left out.",
+                    'src/*.rs' directly in src. Returns paths that the other tools accept. Leaves \
+                    out files that .gitignore names, build output and caches such as \
+                    node_modules.",
                 properties: json!({
                     "path": path(),
                     "pattern": { "type": "string", "description": "A glob, relative to path" },
-                    "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+                    "excludePatterns": patterns("Globs of files and directories to leave out"),
                     "includeIgnored": include_ignored(),
-                    "sortBy": choice("The order: by path, or the newest first", &["path", "mtime"]),
-                    "offset": count("The match to begin at, counted from 1"),
-                    "limit": count("How many matches; 1,000 unless told"),
+                    "sortBy": choice("Sort by path, or by modification time with the newest first", &["path", "mtime"]),
+                    "offset": count("Number of the first match to return, counted from 1"),
+                    "limit": count("Maximum number of matches; 1,000 by default"),
                 }),
                 required: &["path", "pattern"],
                 effect: Effect::Reads,
@@ -493,7 +495,7 @@ impl Name {
             },
             Name::GetFileInfo => Face {
                 title: "Get File Info",
-                description: "Tell size, times, type and permissions of a file or a directory.",
+                description: "Return the size, times, type and permissions of a file or a directory.",
                 properties: json!({ "path": path() }),
                 required: &["path"],
                 effect: Effect::Reads,
@@ -501,8 +503,8 @@ impl Name {
             },
             Name::ListAllowedDirectories => Face {
                 title: "List Allowed Directories",
-                description: "Tell where the workspace is. Everything below can be named, nothing \
-                    else.",
+                description: "Return the directory of the workspace. Only paths below it can be \
+                    used.",
                 properties: json!({}),
                 required: &[],
                 effect: Effect::Reads,
@@ -512,10 +514,10 @@ impl Name {
             Name::Delete => Face {
                 title: "Delete",
                 description: "Remove a file, a link or an empty directory; with recursive, a \
-                    directory and all it holds. There is no way back.",
+                    directory and its content. Removed files cannot be restored.",
                 properties: json!({
                     "path": path(),
-                    "recursive": flag("Remove what a directory holds as well", false),
+                    "recursive": flag("Also remove the content of a directory", false),
                 }),
                 required: &["path"],
                 effect: Effect::Changes,
@@ -533,9 +535,8 @@ impl Name {
 fn edit_face() -> Face {
     Face {
         title: "Edit File",
-        description: "Replace exact text in a file: all edits or none, in order, each on the \
-            result of the one before. oldText must be there exactly once unless replaceAll is \
-            true. Answers a diff.",
+        description: "Replace exact text in a file. The edits are made in order, all of them or none. \
+            oldText must occur exactly once unless replaceAll is true. Returns a diff.",
         properties: json!({
             "path": path(),
             "edits": {
@@ -544,8 +545,8 @@ fn edit_face() -> Face {
                 "items": {
                     "type": "object",
                     "properties": {
-                        "oldText": { "type": "string", "description": "What is there, exactly" },
-                        "newText": { "type": "string", "description": "What comes in its place" },
+                        "oldText": { "type": "string", "description": "The exact text to replace" },
+                        "newText": { "type": "string", "description": "The new text" },
                         "replaceAll": flag("Replace every occurrence", false),
                     },
                     "required": ["oldText", "newText"],
@@ -562,28 +563,28 @@ fn edit_face() -> Face {
 fn grep_face() -> Face {
     Face {
         title: "Search Text",
-        description: "Find lines that match a regular expression in the files below a path. Files \
-            whose names begin with a dot, binary files and ignored ones are not searched: those that \
-            .gitignore names, build output and caches such as node_modules.",
+        description: "Find lines that match a regular expression in the files below a path. Does not \
+            search binary files, files whose names begin with a dot, files that .gitignore names, \
+            build output, and caches such as node_modules.",
         properties: json!({
             "pattern": { "type": "string", "description": "A regular expression" },
-            "path": { "type": "string", "description": "A directory or a file; the root unless told" },
+            "path": { "type": "string", "description": "A directory or a file; by default the root of the workspace" },
             "glob": { "type": "string", "description": "Only files whose paths match this" },
             "type": { "type": "string", "description": "Only files of this type, such as rust or py" },
-            "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+            "excludePatterns": patterns("Globs of files and directories to leave out"),
             "includeIgnored": include_ignored(),
             "outputMode": choice(
-                "Lines, or only the names of files, or how many lines in each",
+                "Return lines, or only the names of files, or the number of matching lines of each file",
                 &["content", "files_with_matches", "count"],
             ),
-            "caseInsensitive": flag("Take a for A", false),
-            "literal": flag("The pattern is plain text", false),
-            "multiline": flag("A match may reach over line ends; a dot matches them too", false),
+            "caseInsensitive": flag("Ignore case", false),
+            "literal": flag("The pattern is plain text, not a regular expression", false),
+            "multiline": flag("Let a match span several lines; a dot matches line ends too", false),
             "contextBefore": whole("Lines to show before each match"),
             "contextAfter": whole("Lines to show after each match"),
-            "contextAround": whole("Both"),
+            "contextAround": whole("Lines to show before and after each match"),
             "lineNumbers": flag("Show the number of each line", true),
-            "headLimit": count("How many matches; 200 unless told"),
+            "headLimit": count("Maximum number of matches; 200 by default"),
         }),
         required: &["pattern"],
         effect: Effect::Reads,
@@ -612,10 +613,7 @@ fn count(description: &str) -> Value {
 }
 
 fn include_ignored() -> Value {
-    flag(
-        "Also look at what .gitignore names and at build output, caches and version control",
-        false,
-    )
+    flag("Include files that .gitignore names, build output, caches and version control", false)
 }
 
 fn whole(description: &str) -> Value {

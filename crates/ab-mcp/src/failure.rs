@@ -124,9 +124,9 @@ fn by_argument(error: &Error) -> Option<&'static str> {
             Some("only text can be edited; write_file replaces the whole file")
         }
         ErrorKind::TextNotUnique => {
-            Some("add lines around it until it fits one place only, or set replaceAll: true")
+            Some("include more lines until the text occurs only once, or set replaceAll: true")
         }
-        ErrorKind::NotEmpty => Some("to remove it with all it holds, pass recursive: true"),
+        ErrorKind::NotEmpty => Some("to remove it with its content, pass recursive: true"),
         _ => None,
     }
 }
@@ -135,13 +135,13 @@ fn by_argument(error: &Error) -> Option<&'static str> {
 fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::AlreadyExists => Some("choose another path, or delete the existing file first"),
-        ErrorKind::NotADirectory => {
-            Some("a file stands where a directory is needed: see get_file_info")
-        }
-        ErrorKind::IsADirectory => Some("list_directory shows what it holds"),
+        ErrorKind::NotADirectory => Some("a part of the path is a file: get_file_info shows which"),
+        ErrorKind::IsADirectory => Some("list_directory shows its content"),
         ErrorKind::SpecialFile => Some("only regular files can be read and written"),
         ErrorKind::LinkLoop => Some("the links lead in a circle: delete one of them"),
-        ErrorKind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
+        ErrorKind::InvalidPath => {
+            Some("a path is UTF-8 text, relative to the root of the workspace")
+        }
         ErrorKind::PathEscape => {
             Some("the path must be inside the workspace: see list_allowed_directories")
         }

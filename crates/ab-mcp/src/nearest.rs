@@ -36,7 +36,7 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
         format!("'{}'", escape_unprintable(parent.as_str()))
     };
     if names.is_empty() {
-        return Some(format!("{place} is there, and empty"));
+        return Some(format!("{place} exists, and is empty"));
     }
     let shown: Vec<String> = names.iter().take(10).cloned().collect();
     let more = if names.len() > shown.len() { ", …" } else { "" };

@@ -29,7 +29,7 @@ use crate::tools::WorkspaceTools;
 
 /// Instructions for the model. They explain paths, because every tool has a path argument.
 const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken from its root: \
-    'src/main.rs', or '.' for the root itself; nothing outside it can be named. Long results end \
+    'src/main.rs', or '.' for the root itself; paths outside it are refused. Long results end \
     with a note in brackets that says how to get the rest.";
 
 /// The tools of a workspace as an MCP server. Cheap to clone; clones share their limits.

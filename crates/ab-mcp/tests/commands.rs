@@ -99,7 +99,7 @@ async fn background_processes_are_heard_told_and_ended() {
     assert_eq!((&ended["exitCode"], &ended["lost"]), (&json!(0), &json!(0)));
     let late = json!({ "processId": id, "input": "three\n" });
     let refusal = caller.refusal("process_input", late).await;
-    assert!(refusal.contains("cannot be told anything"), "{refusal}");
+    assert!(refusal.contains("its standard input is closed"), "{refusal}");
 
     let sleeper = json!({ "command": "sleep 1000", "background": true });
     let id = caller.value("exec", sleeper).await["processId"].as_str().unwrap().to_owned();

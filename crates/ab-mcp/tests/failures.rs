@@ -46,7 +46,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "edit_file",
             json!({ "path": "src/main.rs", "edits": edit("fn main") }),
             "edit 'src/main.rs': the text to replace is found 2 times, at lines 1 and 2\n\
-             add lines around it until it fits one place only, or set replaceAll: true",
+             include more lines until the text occurs only once, or set replaceAll: true",
         ),
         (
             "an edit of text that is not there",
@@ -59,14 +59,14 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "a directory is no file",
             "read_text_file",
             json!({ "path": "src" }),
-            "read 'src': is a directory\nlist_directory shows what it holds",
+            "read 'src': is a directory\nlist_directory shows its content",
         ),
         (
             "a file is no directory",
             "list_directory",
             json!({ "path": "data" }),
             "list 'data': not a directory: the path or one of its parents is a file\n\
-             a file stands where a directory is needed: see get_file_info",
+             a part of the path is a file: get_file_info shows which",
         ),
         (
             "a path that leaves",
@@ -80,7 +80,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "write_file",
             json!({ "path": "a\0b", "content": "" }),
             "write 'a\\u{0}b': contains a NUL byte\n\
-             a path is text, taken from the root of the workspace",
+             a path is UTF-8 text, relative to the root of the workspace",
         ),
         (
             "a destination that is taken",
@@ -94,7 +94,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "delete",
             json!({ "path": "full" }),
             "delete 'full': the directory is not empty\n\
-             to remove it with all it holds, pass recursive: true",
+             to remove it with its content, pass recursive: true",
         ),
         (
             "a binary file is named, not shown",

@@ -229,7 +229,7 @@ impl CommandGuard {
                     .with_pending_approval_id(approval))
             }
             ApprovalAnswer::NoPersonAvailable => {
-                let word = "needs approval, and nobody can be asked";
+                let word = "needs an approval, but there is no way to ask for it";
                 Err(refusal(&hit, command, ErrorKind::DeniedByPolicy, word))
             }
         }

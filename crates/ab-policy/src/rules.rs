@@ -186,7 +186,8 @@ impl PolicyRuleFile {
         toml::from_str::<PolicyRuleFile>(text)
             .map_err(|error| {
                 let place = error.span().map(|span| located(text, span.start)).unwrap_or_default();
-                invalid(format!("read rules: {place}{}", error.message())).with_source(error)
+                invalid(format!("cannot read the rules: {place}{}", error.message()))
+                    .with_source(error)
             })?
             .checked()
     }
@@ -194,7 +195,7 @@ impl PolicyRuleFile {
     pub fn from_json(text: &str) -> Result<Self> {
         bounded(text)?;
         serde_json::from_str::<PolicyRuleFile>(text)
-            .map_err(|error| invalid(format!("read rules: {error}")).with_source(error))?
+            .map_err(|error| invalid(format!("cannot read the rules: {error}")).with_source(error))?
             .checked()
     }
 
@@ -209,7 +210,9 @@ impl PolicyRuleFile {
 
     fn checked(self) -> Result<Self> {
         if self.rules.len() > MAX_RULES_PER_FILE {
-            return Err(invalid(format!("read rules: more than {MAX_RULES_PER_FILE} rules")));
+            return Err(invalid(format!(
+                "cannot read the rules: more than {MAX_RULES_PER_FILE} rules"
+            )));
         }
         for rule in &self.rules {
             rule.check()?;
@@ -293,7 +296,7 @@ pub(crate) fn located(text: &str, at: usize) -> String {
 
 fn bounded(text: &str) -> Result<()> {
     if text.len() > MAX_RULE_FILE_BYTES {
-        Err(invalid(format!("read rules: longer than {MAX_RULE_FILE_BYTES} bytes")))
+        Err(invalid(format!("cannot read the rules: longer than {MAX_RULE_FILE_BYTES} bytes")))
     } else {
         Ok(())
     }

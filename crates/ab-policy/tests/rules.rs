@@ -154,8 +154,8 @@ fn rules_that_make_no_sense_are_refused() {
             "rule 'a': overrides 'no.rule', which is no rule",
         ),
         (rule("command = \"ls\""), "line 5, rule 'a', field 'command': invalid type"),
-        ("default = 3".to_owned(), "read rules: line 1, field 'default'"),
-        ("{".to_owned(), "read rules"),
+        ("default = 3".to_owned(), "cannot read the rules: line 1, field 'default'"),
+        ("{".to_owned(), "cannot read the rules"),
     ] {
         let loaded = PolicyRuleFile::parse(&text)
             .and_then(|file| CommandPolicy::with_user_rules(PolicyProfile::Guarded, &file));

@@ -95,6 +95,9 @@ fn invalid_query(said: &str) -> Problem {
     let problem = |text: &str| format!("invalid query: {text}");
     match why.split_once(": ") {
         Some((parameter, why)) if !parameter.contains(' ') => {
+            // Describe the value instead of Rust's error about it.
+            let is_number = why.contains("invalid digit") || why.contains("cannot parse integer");
+            let why = if is_number { "must be a whole number" } else { why };
             let errors = BTreeMap::from([(parameter.to_owned(), vec![why.to_owned()])]);
             Problem::new(ProblemKind::Invalid, problem(&format!("{parameter}: {why}")))
                 .with_errors(errors)
@@ -238,8 +241,8 @@ mod tests {
         let (status, ..) = ask("/api/v1/orders", JSON, "{}").await;
         assert_eq!(status, 200);
         let (_, _, body) = ask("/api/v1/query?depth=x", JSON, "").await;
-        assert_eq!(body["detail"], "invalid query: depth: invalid digit found in string");
-        assert_eq!(body["errors"]["depth"][0], "invalid digit found in string");
+        assert_eq!(body["detail"], "invalid query: depth: must be a whole number");
+        assert_eq!(body["errors"]["depth"][0], "must be a whole number");
         for query in ["depth=1&path=%FF", "path=a%C3", "path=%e2%82&depth=1"] {
             let (status, _, body) = ask(&format!("/api/v1/query?{query}"), JSON, "").await;
             assert_eq!(

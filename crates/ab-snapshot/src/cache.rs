@@ -202,9 +202,9 @@ impl<'a> Source<'a> {
     async fn nothing(&self) -> SnapshotError {
         match self.list(&[], REFS_TIME).await {
             Ok(refs) if refs.is_empty() => {
-                let message = format!("the repository {} is empty", self.source);
+                let message = format!("the repository {} has no commit", self.source);
                 SnapshotError::field(GitTaskField::RepoUrl, ErrorKind::Invalid, message)
-                    .with_hint("make a first commit")
+                    .with_hint("create a first commit")
             }
             Ok(_) => {
                 let message = "the default branch does not exist, and no other was found";

@@ -416,7 +416,10 @@ impl SessionWorkspaceStore {
             SnapshotError::field(field, ErrorKind::NotFound, message)
         })?;
         if self.area.root().starts_with(&real) || real.starts_with(self.area.root()) {
-            let message = format!("{} and the data directory overlap", path.display());
+            let message = format!(
+                "{} contains the data directory of the server, or is inside it",
+                path.display()
+            );
             return Err(SnapshotError::field(field, ErrorKind::DeniedByPolicy, message));
         }
         Ok(())

@@ -143,14 +143,14 @@ async fn unusable_sources_are_named_by_their_field() {
     let file = fixture.source.join("README.md");
     let inside = fixture.source.join("src");
     let (url, name) = (GitTaskField::RepoUrl, GitTaskField::RepoBranch);
-    check(at("/no/such/directory"), url, ErrorKind::NotFound, "No such file").await;
+    check(at("/no/such/directory"), url, ErrorKind::NotFound, "no such file").await;
     check(at(file.to_str().unwrap()), url, ErrorKind::NotADirectory, "not a directory").await;
     check(at(plain.to_str().unwrap()), url, ErrorKind::Invalid, "not a git repository").await;
-    check(at(empty.to_str().unwrap()), url, ErrorKind::Invalid, "is empty").await;
+    check(at(empty.to_str().unwrap()), url, ErrorKind::Invalid, "has no commit").await;
     check(at(shallow.to_str().unwrap()), url, ErrorKind::Unsupported, "shallow").await;
     check(at(inside.to_str().unwrap()), url, ErrorKind::Invalid, "top directory").await;
     let data = fixture.path("data");
-    check(at(data.to_str().unwrap()), url, ErrorKind::DeniedByPolicy, "overlap").await;
+    check(at(data.to_str().unwrap()), url, ErrorKind::DeniedByPolicy, "contains the data directory").await;
     let request = GitWorkspaceRequest { work_branch: branch("dev"), ..fixture.request() };
     check(request, name, ErrorKind::AlreadyExists, "already has the branch dev").await;
     let request = GitWorkspaceRequest { target_branch: Some(branch("none")), ..fixture.request() };

@@ -70,10 +70,10 @@ async fn perform_to_the_end(
     loop {
         let error = match perform_run(spaces, workspace, id, cancel).await {
             Err(SpacesError::Store(error @ StoreError::Database(_))) => error,
-            Err(error) => return tracing::error!(?error, run = %id, "a run cannot go on"),
+            Err(error) => return tracing::error!(?error, run = %id, "a run cannot continue"),
             Ok(()) => return,
         };
-        tracing::warn!(%error, run = %id, "a run cannot go on yet");
+        tracing::warn!(%error, run = %id, "a run cannot continue yet");
         spaces.set_trouble(id, Some(error));
         tokio::time::sleep(PAUSE).await;
         spaces.set_trouble(id, None);
@@ -323,10 +323,11 @@ impl RunDriver<'_> {
 
 fn refused(approval: &Approval) -> String {
     let person = approval.decided_by.as_ref().filter(|by| by.kind != DeciderKind::Timeout);
-    let by = person.map_or("nobody in time", |by| by.name.as_str());
+    let by = person.map(|by| format!("by {}", by.name));
+    let by = by.as_deref().unwrap_or("in time");
     match &approval.reason {
-        Some(reason) => format!("not approved by {by}: {reason}"),
-        None => format!("not approved by {by}"),
+        Some(reason) => format!("not approved {by}: {reason}"),
+        None => format!("not approved {by}"),
     }
 }
 

@@ -631,7 +631,7 @@ impl Spaces {
             known.extend(spaces.iter().map(|space| space.id.to_string()));
         }
         if let Err(error) = self.shared.area.remove_unknown(|name| known.contains(name)) {
-            tracing::warn!(%error, "cannot remove what a crash left of spaces");
+            tracing::warn!(%error, "cannot remove the directories of unknown spaces");
         }
         Ok(())
     }

@@ -502,7 +502,7 @@ impl ServeClient {
         if head.status.is_success() {
             return Ok(WholeAnswer { body });
         }
-        Err(problem::error(&self.name, head.status, &head.headers, &body))
+        Err(problem::error(&self.name, path, head.status, &head.headers, &body))
     }
 
     /// Sends a request and returns the head of its answer.
@@ -525,7 +525,13 @@ impl ServeClient {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
         headers.extend(more);
-        exchange::send(&self.socket, &self.name, self.connect_timeout, request).await
+        let sent = exchange::send(&self.socket, &self.name, self.connect_timeout, request).await;
+        sent.map_err(|error| match (error.kind(), error.hint()) {
+            (ErrorKind::Disconnected | ErrorKind::Timeout, None) => {
+                error.with_hint("check the address of the server, and that the server runs")
+            }
+            _ => error,
+        })
     }
 
     async fn read(&self, mut body: Answer) -> Result<Bytes> {

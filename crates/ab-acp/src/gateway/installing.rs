@@ -84,7 +84,7 @@ impl AgentResolver {
         }
         if !self.is_installed(entry) {
             let program = entry.argv.first().map(String::as_str).unwrap_or_default();
-            let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
+            let needs = entry.get.as_ref().map(|get| format!("; to install it: {get}"));
             let why = format!(
                 "agent-backend cannot install it, and its program {program:?} was not found{}",
                 needs.unwrap_or_default()

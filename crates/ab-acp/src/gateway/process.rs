@@ -68,7 +68,7 @@ async fn start(
     settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
         if error.kind() == ErrorKind::NotFound && !Path::new(program).is_file() {
-            let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
+            let needs = entry.get.as_ref().map(|get| format!("; to install it: {get}"));
             let needs = needs.unwrap_or_default();
             let why = format!("the program {program:?} was not found: {error}{needs}");
             return AgentGatewayError::NotInstalled { agent: agent.clone(), why };

@@ -20,25 +20,28 @@ const MAX_OUTPUT: usize = 64 * 1024;
 /// from the file name.
 pub(super) async fn pack(directory: &Path, archive: &Path) -> Result<(), Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive);
-    made.map_err(|error| Failure::input(format!("make {}", archive.display()), error))?;
+    made.map_err(|error| Failure::input(format!("create {}", archive.display()), error))?;
     // The posix format keeps file times in full precision, because git compares them with its
     // index.
-    tar(directory, &["--create", "--auto-compress", "--format=posix", "--file"], archive, &["."])
-        .await
+    let flags = ["--create", "--auto-compress", "--format=posix", "--file"];
+    let packed = tar(directory, &flags, archive, &["."]).await?;
+    packed.map_err(|why| failed("pack", archive, &why))
 }
 
 /// Unpacks `archive` into `directory`, which must be empty.
 pub(super) async fn unpack(archive: &Path, directory: &Path) -> Result<(), Failure> {
     let flags = ["--extract", "--no-same-owner", "--preserve-permissions", "--file"];
-    tar(directory, &flags, archive, &[]).await
+    let unpacked = tar(directory, &flags, archive, &[]).await?;
+    unpacked.map_err(|why| failed("unpack", archive, &why))
 }
 
+/// Runs tar. The inner error is what tar complained about.
 async fn tar(
     directory: &Path,
     flags: &[&str],
     archive: &Path,
     members: &[&str],
-) -> Result<(), Failure> {
+) -> Result<Result<(), String>, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = env::split_paths(&path).collect();
     let program = HostProgram::find("tar", &directories)?;
@@ -55,9 +58,12 @@ async fn tar(
     };
     let output = program.run(request).await?;
     if output.code == Some(0) {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    let why = output.stderr.lines().next().unwrap_or("it gave no reason");
-    let message = format!("tar failed on {}: {why}", archive.display());
-    Err(Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, message).into())
+    Ok(Err(output.stderr.lines().next().unwrap_or("tar gave no reason").to_owned()))
+}
+
+fn failed(act: &str, archive: &Path, why: &str) -> Failure {
+    let message = format!("cannot {act} the archive {}: {why}", archive.display());
+    Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, message).into()
 }

@@ -41,17 +41,18 @@ pub(crate) async fn make(
     let source =
         data_dir.canonicalize().and_then(|path| path.join(DATABASE).metadata().map(|_| path));
     let source = source.map_err(|error| {
-        Failure::input(format!("find a server's data in {}", data_dir.display()), error)
+        Failure::input(format!("find the data of a server in {}", data_dir.display()), error)
             .with_hint("name the data directory with --data-dir")
     })?;
     let to = std::path::absolute(to)
         .map_err(|error| Failure::input(format!("find {}", to.display()), error))?;
     if to.symlink_metadata().is_ok() {
-        let message = format!("{} exists", to.display());
+        let message = format!("the backup {} already exists", to.display());
         return Err(Failure::usage(message).with_hint("choose a new name for each backup"));
     }
     if to.starts_with(&source) {
-        return Err(Failure::usage(format!("{} is in the data directory", to.display())));
+        return Err(Failure::usage(format!("{} is inside the data directory", to.display()))
+            .with_hint("name a path outside the data directory"));
     }
     let staging = beside(&to, "partial")?;
     make_dir(&staging)?;
@@ -113,7 +114,7 @@ fn publish(partial: &Path, to: &Path) -> Result<(), Failure> {
     let synced = File::open(partial).and_then(|file| Ok(rustix::fs::syncfs(&file)?));
     synced
         .and_then(|()| fs::rename(partial, to))
-        .map_err(|error| Failure::input(format!("make {}", to.display()), error))
+        .map_err(|error| Failure::input(format!("create {}", to.display()), error))
 }
 
 struct Copying<'a> {
@@ -226,12 +227,12 @@ fn count(directory: &Path) -> u64 {
 
 pub(super) fn make_dir(path: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
-    made.map_err(|error| Failure::input(format!("make {}", path.display()), error))
+    made.map_err(|error| Failure::input(format!("create {}", path.display()), error))
 }
 
 fn private_file(path: &Path) -> Result<File, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    made.map_err(|error| Failure::input(format!("make {}", path.display()), error))
+    made.map_err(|error| Failure::input(format!("create {}", path.display()), error))
 }
 
 fn write_manifest(source: &Path, staging: &Path) -> Result<(), Failure> {

@@ -55,7 +55,10 @@ fn check_target(data_dir: &Path) -> Result<PathBuf, Failure> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            return Err(Failure::input(format!("list {}", data_dir.display()), error));
+            return Err(Failure::input(
+                format!("list the directory {}", data_dir.display()),
+                error,
+            ));
         }
     }
     let parent = data_dir.parent().unwrap_or(Path::new("/"));
@@ -80,7 +83,7 @@ async fn fill(
     step("the files");
     if kind.is_dir() {
         // Remove the directory, because the copy creates it.
-        fs::remove_dir(staging).map_err(|error| Failure::input("make a directory", error))?;
+        fs::remove_dir(staging).map_err(|error| Failure::input("create a directory", error))?;
         copy_directory(from, staging, DirectoryCopyLimits::default()).await?;
     } else {
         let from = std::path::absolute(from)
@@ -129,7 +132,7 @@ async fn fill(
     changed.map_err(failed)?;
     // The rename replaces an empty target directory.
     fs::rename(staging, to)
-        .map_err(|error| Failure::input(format!("make {}", to.display()), error))?;
+        .map_err(|error| Failure::input(format!("create {}", to.display()), error))?;
     Ok(report)
 }
 
@@ -152,7 +155,7 @@ async fn move_paths(directory: &Path, file: &str, old: &str, new: &str) -> ab_co
 fn read_manifest(from: &Path, staging: &Path) -> Result<Manifest, Failure> {
     let no_backup = |why: String| {
         Failure::usage(format!("{} is not a backup: {why}", from.display()))
-            .with_hint("agent-backend backup makes one")
+            .with_hint("create a backup with `agent-backend backup`")
     };
     let text = fs::read_to_string(staging.join(MANIFEST))
         .map_err(|error| no_backup(format!("cannot read {MANIFEST}: {error}")))?;

@@ -46,13 +46,13 @@ enum AgentCommand {
 
 /// Run the scripted agent, which plays a scenario and uses no model
 ///
-/// The agent speaks the Agent Client Protocol (ACP). Without a file it plays the scenario in the environment variable
-/// SCRIPTED_AGENT_SCENARIO, else .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
-/// asks for permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
+/// The agent speaks the Agent Client Protocol (ACP). Without FILE, it plays the scenario in the environment variable
+/// SCRIPTED_AGENT_SCENARIO, or in .agent-backend/scenario.toml of the current directory. If there is no scenario, it sends a
+/// plan, asks for permission, writes NOTES.md, runs ls, and reports. It stores its sessions in the home directory.
 /// In the source repository, docs/scripted-agent.md describes scenarios.
 #[derive(Args, Debug)]
 struct Script {
-    /// A scenario, in TOML
+    /// File with a scenario, in TOML
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -66,11 +66,11 @@ struct ListApprovals {
     session: Option<SessionRef>,
 
     /// Number of the page
-    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = super::exec::amount::number(1..=u32::MAX))]
     page: u32,
 
-    /// Approvals on a page
-    #[arg(long, default_value = "20", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    /// Number of approvals on a page
+    #[arg(long, default_value = "20", value_name = "N", value_parser = super::exec::amount::number(1..=200))]
     per_page: u32,
 }
 
@@ -108,7 +108,7 @@ struct DecideApproval {
     #[arg(value_name = "APPROVAL")]
     id: ApprovalRef,
 
-    /// Reason for the decision, which the agent gets too
+    /// Reason for the decision; the agent receives it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

@@ -18,26 +18,27 @@ Examples:
   agent-backend backup /backups/ab        # a directory
   agent-backend restore /backups/ab.tar.gz --data-dir /srv/agent-backend
 
-A backup has the token and the keys of the server: keep it private. It lacks
-installed agents, and caches that no workspace needs.";
+A backup contains the token and the keys of the server: keep it private. It does
+not contain installed agents, or caches that no workspace needs.";
 
 const RESTORE_EXAMPLES: &str = "\
 Examples:
   agent-backend restore ab.tar.gz --data-dir /srv/agent-backend
   agent-backend serve --data-dir /srv/agent-backend
 
-The server takes up sessions that were at work as after a restart. Install
-agents again with `agent-backend agent install`.";
+When the server starts, it continues the sessions that were running at the time
+of the backup, as after a restart. Install agents again with
+`agent-backend agent install`.";
 
-/// Copy everything that a server keeps, also while it runs
+/// Back up the data of a server; the server can keep running
 ///
-/// The copy has the state of the database of one moment, the workspaces, the keys and the token. A name that ends in .tar,
-/// .tar.gz, .tgz, .tar.zst or .tar.xz makes an archive, every other name a directory. Only its owner can read it. The name
-/// appears when the backup is complete.
+/// The backup contains the database, the workspaces, the keys and the token. If the name ends in .tar, .tar.gz, .tgz,
+/// .tar.zst or .tar.xz, the backup is an archive; otherwise it is a directory. Only its owner can read it. The file or
+/// directory appears when the backup is complete.
 #[derive(Args, Debug)]
 #[command(after_help = BACKUP_EXAMPLES)]
 pub(crate) struct Backup {
-    /// The new archive or directory
+    /// Archive or directory to create
     #[arg(value_name = "FILE|DIR")]
     to: PathBuf,
 
@@ -52,15 +53,15 @@ pub(crate) struct Backup {
 
 /// Restore a backup into an empty data directory
 ///
-/// The backup is checked first. No server may run with the directory.
+/// The backup is checked first. The directory must not be in use by a server.
 #[derive(Args, Debug)]
 #[command(after_help = RESTORE_EXAMPLES)]
 pub(crate) struct Restore {
-    /// The backup
+    /// Archive or directory with the backup
     #[arg(value_name = "FILE|DIR")]
     from: PathBuf,
 
-    /// The data directory to make; empty, or missing
+    /// Data directory to restore into; it must be empty or not exist
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
 

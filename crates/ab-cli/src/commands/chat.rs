@@ -119,8 +119,8 @@ fn root(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let current = || Starter::Program.current_directory();
     let named = named.map_or_else(current, |path| Ok(path.to_owned()))?;
     named.canonicalize().map_err(|error| {
-        Failure::input(format!("open {}", named.display()), error)
-            .with_hint("name a directory that exists with --root")
+        Failure::input(format!("open the directory {}", named.display()), error)
+            .with_hint("name an existing directory with --root")
     })
 }
 

@@ -18,11 +18,12 @@ Examples:
   agent-backend cleanup
 
 The server does the same at its start and every ten minutes. The table
-[retention] of its configuration says what is kept for how long.";
+[retention] of its configuration file sets how long things are kept.";
 
 /// Remove old workspaces, caches and sessions of a server now
 ///
-/// Nothing that a session at work uses is removed, and no work that was not delivered before its time.
+/// Files that a running session uses are kept. A workspace with changes that were not delivered is kept until its
+/// retention time ends.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Cleanup {

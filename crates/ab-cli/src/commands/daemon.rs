@@ -153,11 +153,11 @@ struct Listening {
     tls_key: Option<PathBuf>,
 
     /// Limit the number of connections; more have to wait
-    #[arg(long, default_value = "4096", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value = "4096", value_name = "N", value_parser = amount::number(1..=65536))]
     max_connections: u32,
 
     /// Limit the number of connections of one address; more are refused
-    #[arg(long, default_value = "512", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value = "512", value_name = "N", value_parser = amount::number(1..=65536))]
     max_connections_per_address: u32,
 
     /// Limit the size of a request
@@ -250,15 +250,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         served = served.reject_requested_scopes();
     }
     let (host, port) = (daemon.listening.host, daemon.listening.port);
-    let listener = sockets::listen(host, port).await.map_err(|error| {
-        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
-        let failure = Failure::input(format!("listen on {host}, port {port}"), error);
-        if taken {
-            failure.with_hint("another program uses this port; choose another one with --port")
-        } else {
-            failure
-        }
-    })?;
+    let listener = super::serve::listen(host, port).await?;
     let encrypted = tls.is_some();
     let ssh_servers = daemon.ssh.open(&backend, host).await?;
     if let Some(ssh) = &ssh_servers.socket {
@@ -327,7 +319,10 @@ impl Daemon {
         };
         let scope = self.scope_path.as_deref();
         if scope.is_some_and(|scope| scope.split('/').any(|segment| segment == "..")) {
-            return Err(Failure::usage("--scope must not contain '..'"));
+            return Err(Failure::usage(format!(
+                "invalid --scope '{}': must not contain '..'",
+                scope.unwrap_or_default()
+            )));
         }
         let env = self.commands.env.variables()?;
         let mut handle = root.clone();
@@ -373,6 +368,8 @@ impl Listening {
             return Ok(None);
         };
         let loaded = TlsConfig::load(certificates, key);
-        loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
+        loaded.map(Some).map_err(|failure| {
+            Failure::usage(format!("cannot use the TLS certificate or key: {failure}"))
+        })
     }
 }

@@ -222,7 +222,7 @@ fn summary(isolation: Option<Isolation>) -> &'static str {
         }
         Some(Isolation::Landlock) => {
             "File operations stay in the workspace. Commands are isolated by landlock and seccomp, not \
-             by namespaces. Agents of sessions have MCP over HTTP only."
+             by namespaces. Agents of sessions can use MCP servers over HTTP only."
         }
         Some(Isolation::Software | Isolation::None | Isolation::Auto) => {
             "File operations stay in the workspace. Commands are not isolated here: see the causes \

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ab_api::{Draft, DraftContent, DraftId, Time};
+use ab_core::ErrorKind;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -15,12 +16,13 @@ use crate::terminal::{Format, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
-  agent-backend draft create 'Fix the login' --repo https://example.com/shop.git --agent goose
+  agent-backend draft create 'Fix the login' --repo ./shop --agent goose
   agent-backend draft list
   agent-backend draft update draft-01K… --file task.json
   agent-backend draft start draft-01K…
 
-The file has the fields of a task in JSON, as POST /api/v1/tasks takes them.";
+The file contains fields of a task in JSON, as in the body of
+POST /api/v1/tasks.";
 
 /// Save tasks that are not complete yet, and start them later
 #[derive(Args, Debug)]
@@ -39,7 +41,7 @@ pub(crate) struct DraftCommand {
 
 #[derive(Debug, Subcommand)]
 enum DraftAction {
-    /// Save a draft and print its id
+    /// Save a draft and print its ID
     Create(DraftFields),
     /// List your drafts, the newest first
     #[command(alias = "ls")]
@@ -49,7 +51,7 @@ enum DraftAction {
         /// ID of the draft
         draft: DraftId,
     },
-    /// Change fields of a draft; the others stay as they are
+    /// Change fields of a draft; other fields are not changed
     Update {
         /// ID of the draft
         draft: DraftId,
@@ -75,19 +77,19 @@ struct DraftFields {
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 
-    /// The repository: a directory of the server's machine, or a URL
+    /// Repository: a URL, or a path on the server
     #[arg(long, value_name = "PATH|URL")]
     repo: Option<String>,
 
-    /// The agent
+    /// Agent for the task
     #[arg(long, value_name = "TYPE")]
     agent: Option<String>,
 
-    /// The project
+    /// Project that the session will belong to
     #[arg(long, value_name = "ID")]
     project: Option<String>,
 
-    /// A JSON file with any fields of a task; use '-' for standard input
+    /// JSON file with fields of a task; use '-' for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -128,10 +130,11 @@ impl DraftFields {
 
 /// Replaces fields of the content by those of a JSON object.
 fn merged(content: DraftContent, text: &[u8]) -> Result<DraftContent, Failure> {
-    let invalid = |error: serde_json::Error| Failure::usage(format!("invalid draft: {error}"));
+    let invalid =
+        |error: serde_json::Error| Failure::usage(format!("invalid fields of a task: {error}"));
     let given: Value = serde_json::from_slice(text).map_err(invalid)?;
     let Value::Object(given) = given else {
-        return Err(Failure::usage("invalid draft: must be a JSON object"));
+        return Err(Failure::usage("invalid fields of a task: must be a JSON object"));
     };
     let mut all = json!(content);
     if let Value::Object(members) = &mut all {
@@ -178,8 +181,16 @@ async fn run(command: DraftCommand, terminal: &mut Terminal) -> Result<(), Failu
             show(&client.update_draft(draft, &content).await?, terminal)
         }
         DraftAction::Start { draft } => {
-            let created = client.start_draft(draft).await?;
             let flags = command.server.repeated();
+            let created = client.start_draft(draft).await.map_err(|error| {
+                let error = super::task::by_flags(error, &flags);
+                match error.hint() {
+                    None if error.kind() == ErrorKind::Invalid => error.with_hint(format!(
+                        "change the draft: agent-backend draft update {draft}{flags}"
+                    )),
+                    _ => error,
+                }
+            })?;
             super::task::show_created(client, created, None, &flags, terminal).await
         }
         DraftAction::Rm { draft } => Ok(client.remove_draft(draft).await?),

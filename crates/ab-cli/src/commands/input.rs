@@ -180,6 +180,6 @@ mod tests {
     fn a_missing_file_is_named() {
         let failure = file(Path::new("no/such/edits.json")).unwrap_err();
         let told = failure.error().map(ToString::to_string).unwrap_or_default();
-        assert!(told.starts_with("read no/such/edits.json: No such file"), "{told}");
+        assert!(told.starts_with("cannot read no/such/edits.json: no such file"), "{told}");
     }
 }

@@ -115,7 +115,7 @@ enum JobAct {
         id: String,
 
         /// Skip the first N bytes of the output
-        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::exec::amount::any_count)]
         from: u64,
     },
     /// End jobs: send TERM, and after 10 seconds KILL

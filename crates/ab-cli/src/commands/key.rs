@@ -15,12 +15,13 @@ use crate::terminal::{Format, Terminal};
 const EXAMPLES: &str = "\
 Examples:
   agent-backend key create ci > ci.key
-  agent-backend session list --server https://box.example:3001 --token-file ci.key
-  curl -H \"Authorization: ApiKey $(cat ci.key)\" http://127.0.0.1:3001/api/v1/sessions
+  agent-backend key revoke ci
+  agent-backend session list --server https://box.example --token-file ci.key
 
-A key may do everything that the server's token may, except making and revoking keys.";
+Clients send the key in the header `Authorization: ApiKey KEY`, or with --token-file. A key permits
+everything that the server's token permits, except creating and revoking keys.";
 
-/// Make, list and revoke API keys of a server
+/// Create, list and revoke API keys of a server
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct KeyCommand {
@@ -37,17 +38,17 @@ pub(crate) struct KeyCommand {
 
 #[derive(Debug, Subcommand)]
 enum KeyAction {
-    /// Make a key and print its secret, which is shown only now
+    /// Create a key and print its secret, which cannot be shown again
     Create {
-        /// A name for the key, such as the program that will use it
+        /// Name of the key, such as the program that will use it
         name: String,
     },
     /// List all keys, the newest first, without their secrets
     #[command(alias = "ls")]
     List,
-    /// Revoke a key at once
+    /// Revoke a key immediately
     Revoke {
-        /// The name or the id of the key
+        /// Name or ID of the key
         #[arg(value_name = "NAME|ID")]
         key: String,
     },

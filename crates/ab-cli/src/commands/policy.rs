@@ -67,8 +67,8 @@ async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
 pub(crate) struct RuleFlags {
     /// Built-in rules to apply
     ///
-    /// guarded judges every command of a line, refuses the dangerous ones and asks about doubtful ones. strict allows only
-    /// one plain command at a time, and refuses what guarded asks about. off applies no rules.
+    /// guarded judges every command of a line, refuses dangerous commands, and asks about commands that it cannot judge.
+    /// strict allows only one simple command at a time, and refuses a command if guarded asks about it. off applies no rules.
     #[arg(
         long,
         visible_alias = "safety",

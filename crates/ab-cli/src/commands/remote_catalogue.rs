@@ -13,7 +13,7 @@ use crate::server::ServerFlags;
 use crate::table;
 use crate::terminal::{Format, Terminal};
 
-/// See what a server offers: agents, runtimes, executors, repositories, workspaces
+/// Show what a server offers: agents, runtimes, executors, repositories, workspaces
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct RemoteCommand {
@@ -40,9 +40,9 @@ enum RemoteList {
     Projects(RemoteFilter),
     /// List the repositories that sessions worked on or that were imported
     Repos(RemoteFilter),
-    /// Add a repository to the list
+    /// Add a repository to the list of repositories
     Import {
-        /// The repository: a directory of the server's machine, or a URL
+        /// Repository: a URL, or a path on the server
         #[arg(value_name = "PATH|URL")]
         repo: String,
         #[command(flatten)]
@@ -50,28 +50,28 @@ enum RemoteList {
     },
     /// List the branches of a repository
     Branches {
-        /// The repository: a directory of the server's machine, or a URL
+        /// Repository: a URL, or a path on the server
         #[arg(value_name = "PATH|URL")]
         repo: String,
     },
     /// List the workspaces that exist, the newest first
     Workspaces {
-        /// Only those that are active (a session works in them) or kept (their session has ended)
+        /// Only workspaces that are active (a session uses them) or kept (their session has ended)
         #[arg(long, value_name = "STATUS")]
         status: Option<WorkspaceState>,
     },
-    /// One workspace
+    /// Show one workspace
     #[command(subcommand)]
     Workspace(RemoteWorkspace),
 }
 
 #[derive(Args, Debug)]
 struct RemoteFilter {
-    /// The tenant
+    /// ID of the tenant
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
 
-    /// The project
+    /// ID of the project
     #[arg(long, value_name = "ID")]
     project: Option<String>,
 }
@@ -80,10 +80,15 @@ struct RemoteFilter {
 enum RemoteWorkspace {
     /// Show a workspace with its storage use and the sessions that worked in it
     Show {
-        /// The id of the workspace
-        #[arg(value_name = "WORKSPACE_ID")]
+        /// ID of the workspace
+        #[arg(value_name = "WORKSPACE", value_parser = workspace_id)]
         id: SessionId,
     },
+}
+
+fn workspace_id(text: &str) -> Result<SessionId, String> {
+    let list = "`agent-backend remote workspaces` lists them";
+    text.parse().map_err(|_| format!("must be the ID of a workspace; {list}"))
 }
 
 impl CliCommand for RemoteCommand {
@@ -227,7 +232,7 @@ fn show<const COLUMNS: usize>(
     match terminal.format() {
         Format::Json => terminal.value(list),
         Format::Text if rows.is_empty() => {
-            terminal.note("there are none");
+            terminal.note("the list is empty");
             Ok(())
         }
         Format::Text => table::print(headings, &rows, terminal),

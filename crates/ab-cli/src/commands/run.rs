@@ -208,7 +208,7 @@ async fn run_here(
     }
     if message.status == MessageStatus::AwaitingApproval {
         let why = match format {
-            Format::Json => "nobody is asked with --json",
+            Format::Json => "with --json, no question is asked",
             Format::Text => "there is no terminal to ask at",
         };
         terminal.note(&format!(

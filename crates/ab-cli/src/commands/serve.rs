@@ -235,18 +235,24 @@ fn tls(config: &Config) -> Result<Option<TlsConfig>, Failure> {
         return Ok(None);
     };
     let loaded = TlsConfig::load(certificates, key);
-    loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
+    loaded.map(Some).map_err(|failure| {
+        Failure::usage(format!("cannot use the TLS certificate or key: {failure}"))
+    })
 }
 
 pub(super) async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failure> {
     sockets::listen(host, port).await.map_err(|error| {
-        let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let kind = error.kind();
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
-        if is_taken {
-            return failure
-                .with_hint("another program uses this port; choose another one with --port");
+        match kind {
+            std::io::ErrorKind::AddrInUse => {
+                failure.with_hint("another program uses this port; choose another one with --port")
+            }
+            std::io::ErrorKind::AddrNotAvailable => {
+                failure.with_hint("--host must be an address of this machine")
+            }
+            _ => failure,
         }
-        failure
     })
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct ServerCommand {
     max_upload: Option<u64>,
 
     /// Number of events of an agent that are kept for clients that reconnect
-    #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "65536", value_parser = amount::number(1..=u32::MAX))]
     replay_events: u32,
 
     /// Bytes of events that are kept
@@ -118,7 +118,7 @@ pub(crate) struct ServerCommand {
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
     allowed_hosts: Vec<String>,
 
-    /// Origin whose web pages may call, such as https://app.example.com
+    /// Origin whose web pages can send requests, such as https://app.example.com
     #[arg(short = 'O', long = "cors-allow-origin", value_name = "ORIGIN")]
     origins: Vec<AllowedWebOrigin>,
 
@@ -333,8 +333,13 @@ impl ServerCommand {
                 let message = format!("--pass-env: {name} is a variable of the server itself");
                 return Err(Failure::usage(message));
             }
-            let value = env::var(name)
-                .map_err(|error| Failure::usage(format!("--pass-env {name}: {error}")))?;
+            let value = env::var(name).map_err(|error| {
+                let why = match error {
+                    env::VarError::NotPresent => "the environment variable is not set",
+                    env::VarError::NotUnicode(_) => "its value is not valid UTF-8",
+                };
+                Failure::usage(format!("cannot use --pass-env {name}: {why}"))
+            })?;
             passed.insert(name.clone(), value);
         }
         Ok(passed)
@@ -348,8 +353,8 @@ fn opened(directory: &Path, flag: &str) -> Result<PathBuf, Failure> {
         Ok(path)
     });
     found.map_err(|error| {
-        Failure::input(format!("open {}", directory.display()), error)
-            .with_hint(format!("name a directory that exists with {flag}"))
+        Failure::input(format!("open the directory {}", directory.display()), error)
+            .with_hint(format!("name an existing directory with {flag}"))
     })
 }
 

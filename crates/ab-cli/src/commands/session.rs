@@ -97,21 +97,25 @@ struct ListSessions {
     #[arg(long, value_name = "ID")]
     project: Option<String>,
 
-    /// Only sessions on this repository, by the address in their task
+    /// Only sessions with this repository, written as in their task
     #[arg(long, value_name = "PATH|URL")]
     repo: Option<String>,
 
     /// Only sessions with this label
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label_filter)]
     label: Option<String>,
 
     /// Number of the page
-    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = super::exec::amount::number(1..=u32::MAX))]
     page: u32,
 
-    /// Sessions on a page
-    #[arg(long, default_value = "20", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    /// Number of sessions on a page
+    #[arg(long, default_value = "20", value_name = "N", value_parser = super::exec::amount::number(1..=200))]
     per_page: u32,
+}
+
+fn label_filter(text: &str) -> Result<String, String> {
+    if text.contains('=') { Ok(text.to_owned()) } else { Err("must be NAME=VALUE".to_owned()) }
 }
 
 #[derive(Args, Debug)]
@@ -123,7 +127,7 @@ struct OneSession {
 
 #[derive(Args, Debug)]
 struct CompareSessions {
-    /// The sessions: ids, or the beginnings of them. One stands for all sessions of its task
+    /// IDs of the sessions, or their first characters; a single ID means all sessions of its task
     #[arg(value_name = "SESSION", required = true)]
     ids: Vec<SessionRef>,
 }
@@ -184,7 +188,7 @@ struct PromptSession {
     now: bool,
 
     /// Replace the text of this queued prompt
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "NUMBER", value_parser = super::exec::amount::number(1..=u32::MAX))]
     replace: Option<u32>,
 
     /// Print all events of the session until it ends
@@ -203,7 +207,7 @@ struct WithdrawPrompt {
     id: SessionRef,
 
     /// The number of the prompt in the list of prompts
-    #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "NUMBER", value_parser = super::exec::amount::number(1..=u32::MAX))]
     number: u32,
 }
 
@@ -217,8 +221,8 @@ struct SessionLogs {
     #[arg(long, short)]
     follow: bool,
 
-    /// How many of the last lines
-    #[arg(long, default_value = "1000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "follow")]
+    /// Number of lines to print, from the end of the log
+    #[arg(long, default_value = "1000", value_name = "N", value_parser = super::exec::amount::number(1..=1000), conflicts_with = "follow")]
     tail: u32,
 }
 

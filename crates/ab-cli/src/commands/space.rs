@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ab_api::{SpaceId, SpaceTokenId};
+use ab_core::Error;
 use ab_core::error::escape_unprintable;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -35,7 +36,7 @@ pub(crate) struct SpaceCommand {
 enum SpaceAction {
     /// Create a space and print its ID
     Create {
-        /// Name of the space, for people
+        /// Name of the space, shown in lists
         #[arg(long)]
         name: Option<String>,
         /// Policy: restrictive, standard, permissive, or a JSON file
@@ -48,7 +49,7 @@ enum SpaceAction {
         #[arg(long, value_name = "DIR")]
         copy: Option<PathBuf>,
         /// Remove the space after this many seconds
-        #[arg(long, value_name = "SECONDS")]
+        #[arg(long, value_name = "SECONDS", value_parser = super::exec::amount::count)]
         ttl: Option<u64>,
     },
     /// List spaces, the newest first
@@ -89,6 +90,26 @@ impl CliCommand for SpaceCommand {
     }
 }
 
+/// Replaces a field of the request at the start of an error by the flag that sets it.
+fn by_flags(error: Error) -> Error {
+    const FLAGS: [(&str, &str); 4] = [
+        ("/name", "--name"),
+        ("/policy", "--policy"),
+        ("/copyOf", "--copy"),
+        ("/ttlSeconds", "--ttl"),
+    ];
+    let found = FLAGS.iter().find_map(|(field, flag)| {
+        let rest = error.message().strip_prefix(field)?;
+        rest.starts_with([' ', '/']).then(|| format!("{flag}{rest}"))
+    });
+    let Some(message) = found else { return error };
+    let by_flag = Error::new(error.code(), error.kind(), message);
+    match error.hint() {
+        Some(hint) => by_flag.with_hint(hint),
+        None => by_flag,
+    }
+}
+
 async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = command.server.client()?;
     let server_flags = command.server.repeated();
@@ -110,8 +131,8 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
             if let Some(ttl) = ttl {
                 body.insert("ttlSeconds".to_owned(), json!(ttl));
             }
-            let made =
-                client.send_request("POST", "/v1/spaces", Some(&Value::Object(body))).await?;
+            let made = client.send_request("POST", "/v1/spaces", Some(&Value::Object(body))).await;
+            let made = made.map_err(by_flags)?;
             print(terminal, &made["data"], |space| text(&space["id"]))?;
             if terminal.is_watched() && terminal.format() == Format::Text {
                 let id = text(&made["data"]["id"]);
@@ -124,7 +145,7 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
         SpaceAction::List => {
             let spaces = client.send_request("GET", "/v1/spaces?perPage=200", None).await?;
             if terminal.format() == Format::Text && spaces["data"] == json!([]) {
-                terminal.note("there are no spaces; make one: agent-backend space create");
+                terminal.note("there are no spaces; create one: agent-backend space create");
                 return Ok(());
             }
             print(terminal, &spaces["data"], list)?;
@@ -264,7 +285,20 @@ pub(super) fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ab_core::{ErrorCode, ErrorKind};
+
     use super::*;
+
+    #[test]
+    fn errors_name_the_flag_that_sets_a_field() {
+        let check = |message: &str, expect: &str| {
+            let error = Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message);
+            assert_eq!(by_flags(error).message(), expect);
+        };
+        check("/copyOf is not a directory", "--copy is not a directory");
+        check("/policy/foo is not a known field", "--policy/foo is not a known field");
+        check("/names is odd", "/names is odd");
+    }
 
     #[test]
     fn a_space_is_shown_with_its_policy_and_runs() {

@@ -29,7 +29,7 @@ certificates that the system trusts apply, or those of the PEM file in SSL_CERT_
 /// How long a daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connect ssh to a daemon, as its ProxyCommand
+/// Connect ssh to a daemon: a ProxyCommand for ssh and sftp
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SshProxy {
@@ -107,12 +107,11 @@ fn unavailable(failure: ConnectError) -> Failure {
         (ErrorKind::DeniedByPolicy, None) => Failure::from(error)
             .with_hint("pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"),
         (ErrorKind::Disconnected | ErrorKind::Timeout, hint) => {
-            let message = format!("cannot reach the daemon: {error}");
-            let failure = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
-            match hint {
-                Some(hint) => failure.with_hint(hint).into(),
-                None => failure.into(),
-            }
+            let hint =
+                hint.unwrap_or("check the host and port of the URL, and that a daemon runs there");
+            Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, error.to_string())
+                .with_hint(hint)
+                .into()
         }
         _ => error.into(),
     }

@@ -83,7 +83,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["repo", "branch", "template"])]
     upload: Option<PathBuf>,
 
-    /// Send this file for the agent to read; may be repeated
+    /// Send this file for the agent to read; can be repeated
     ///
     /// The file is not in the workspace and not in the result.
     #[arg(long, value_name = "FILE")]
@@ -92,18 +92,18 @@ pub(crate) struct TaskCommand {
     /// Agent for the task; scripted is built in and uses no model
     ///
     /// The scripted agent plays a script, to try out a server without a model. `agent-backend agent list` lists all agents.
-    /// The flag may be repeated, for one session each.
+    /// Repeat the flag to create a session for each agent.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
 
-    /// A setting of the agent; may be repeated
+    /// A setting of the agent; can be repeated
     ///
-    /// VALUE is read as JSON. If it is not valid JSON, it is a text. `agent-backend agent show AGENT` lists the settings.
+    /// VALUE is parsed as JSON. A VALUE that is not valid JSON is used as text. `agent-backend agent show AGENT` lists the settings.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     settings: Vec<(String, serde_json::Value)>,
 
     /// Number of sessions for each agent
-    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = super::exec::amount::number(1..=16))]
     count: u32,
 
     /// Form of the result [default: branch; patch if there is no git repository]
@@ -126,7 +126,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "ID")]
     project: Option<String>,
 
-    /// A label of the session, by which lists can be filtered; may be repeated
+    /// A label of the session, to filter lists by; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
 
@@ -155,31 +155,35 @@ pub(crate) struct TaskCommand {
 
 /// Limits and the budget of the sessions of a task
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Bounds")]
+#[command(next_help_heading = "Limits")]
 struct TaskBounds {
     /// Number of processors of the session, such as 2 or 0.5
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = decimal)]
     cpu: Option<f64>,
 
     /// Memory of the session, in MiB
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = super::exec::amount::any_count)]
     memory: Option<u64>,
 
     /// After this many turns, ask you before the agent continues
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::exec::amount::any_count)]
     max_turns: Option<u64>,
 
     /// After turns that took this many minutes together, ask you before the agent continues
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = super::exec::amount::any_count)]
     max_minutes: Option<u64>,
 
     /// After this many tokens, ask you before the agent continues, if the agent reports tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::exec::amount::any_count)]
     max_tokens: Option<u64>,
 
     /// After this many US dollars, ask you before the agent continues, if the agent reports the cost
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = decimal)]
     max_cost: Option<f64>,
+}
+
+fn decimal(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "must be a number, such as 2 or 0.5".to_owned())
 }
 
 impl TaskBounds {
@@ -344,7 +348,7 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
 
 /// In an error of the server, replaces the names of request fields by the arguments that set them. `server_flags` reach
 /// the same server again.
-fn by_flags(error: Error, server_flags: &str) -> Error {
+pub(super) fn by_flags(error: Error, server_flags: &str) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
         // The name of a field is at the start of the message, or follows the message of another

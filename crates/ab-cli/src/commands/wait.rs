@@ -18,7 +18,8 @@ use crate::terminal::{Format, Terminal};
 
 /// Wait until sessions have ended
 ///
-/// Exits with 0 if all of them completed, 1 if one did not, and 4 after the timeout.
+/// The exit code is 0 if all sessions completed, 1 if a session failed or was stopped or cancelled, and 4 after the
+/// timeout.
 #[derive(Args, Debug)]
 pub(crate) struct Wait {
     /// IDs of the sessions, or their first characters

@@ -226,7 +226,7 @@ impl ConfigFile {
     ) -> Failure {
         let known: Vec<&str> = known.collect();
         self.failure(line, format!("unknown key \"{}\"{place}", escape_unprintable(key)))
-            .with_hint(format!("keys here: {}", known.join(", ")))
+            .with_hint(format!("valid keys: {}", known.join(", ")))
     }
 
     fn unreadable(&self, lines: &Lines<'_>, error: &toml::de::Error) -> Failure {

@@ -59,7 +59,7 @@ impl JobDirectory {
             .map_err(|failure| failure.with_hint("set XDG_STATE_HOME to a directory"))?;
         let path = state.join(DIRECTORY);
         let made = fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(&path);
-        made.map_err(|error| Failure::input(format!("make {}", path.display()), error))?;
+        made.map_err(|error| Failure::input(format!("create {}", path.display()), error))?;
         Ok(JobDirectory { path })
     }
 

@@ -148,10 +148,10 @@ fn nonsense_is_a_matter_of_the_command_line() {
     let stage = Stage::new();
     let socket = "ws://127.0.0.1:1/ssh";
     for (words, says) in [
-        (&["fs", "ls", "--remote", "nonsense"][..], "the URL has no scheme"),
+        (&["fs", "ls", "--remote", "nonsense"][..], "invalid URL: the scheme is missing"),
         (&["fs", "ls", "--remote", ""], "URL"),
         (&["fs", "ls", "--remote", "ftp://h/"], "ftp"),
-        (&["fs", "ls", "--remote", "ssh://h/"], "has no user name"),
+        (&["fs", "ls", "--remote", "ssh://h/"], "the user name for h:22 is missing"),
         (&["fs", "ls", "--remote", "ssh://a:b@h/"], "must not contain a password"),
         (&["fs", "ls", "--remote", "ws://a@h/"], "must not contain a user name"),
         (&["fs", "ls", "--proxy", "http://p:1"], "--proxy needs --remote"),

@@ -159,9 +159,9 @@ fn whoever_knocks_at_the_wrong_door_is_told_the_right_one() {
     assert!(ran.code == 3 && ran.err.trim().ends_with(way), "{}", ran.err);
     let proxy = "check the URL of --proxy, and that a daemon runs behind the proxy";
     check(ls(&far.socket, &["--proxy", "http://127.0.0.1:1"]), 4, proxy);
-    check(ls(&far.socket, &["--token-file", "nowhere"]), 2, "--token-file names it");
+    check(ls(&far.socket, &["--token-file", "nowhere"]), 2, "check the path in --token-file");
     let ran = ls(&far.ssh, &["--password-file", "nowhere"]);
-    check(ran, 2, "--password-file names it");
+    check(ran, 2, "check the path in --password-file");
     std::fs::write(stage.outside("no-key"), "no key").unwrap();
     let no_key = stage.outside("no-key").to_str().unwrap().to_owned();
     check(ls(&far.ssh, &["--identity", &no_key]), 1, "check the files that --identity names");

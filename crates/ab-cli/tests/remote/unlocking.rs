@@ -147,7 +147,7 @@ fn headers_go_along() {
     assert!(!head.contains("x-both: file"), "{head}");
     let socket = "ws://127.0.0.1:1/ssh";
     for (words, says) in [
-        (&["--remote", socket, "--header", "secret"][..], "a header without ':'"),
+        (&["--remote", socket, "--header", "secret"][..], "invalid header: ':' is missing"),
         (&["--remote", socket, "--header", "a b: secret"], "is not a valid header name"),
         (&["--remote", socket, "--header", "Host: secret"], "is set by the WebSocket protocol"),
         (&["--remote", "ssh://a@h", "--header", "x: secret"], "a header can only be set for"),

@@ -27,11 +27,11 @@ fn unusable_sources_are_refused_by_the_name_of_their_field() {
     fs::create_dir(at("taken").join("below")).unwrap();
     let server = fixture.start(&[]);
     for (source, says) in [
-        (at("missing"), "No such file"),
-        (at("empty"), "is empty"),
+        (at("missing"), "no such file"),
+        (at("empty"), "has no commit"),
         (at("taken").join("below"), "is not the top directory"),
         (fixture.stage.path("README.md"), "not a directory"),
-        (fixture.data(), "overlap"),
+        (fixture.data(), "contains the data directory"),
     ] {
         let answer = server.ask("POST", "/api/v1/tasks", &task(&source, "Work").to_string());
         let told = answer.json()["errors"]["repo.url"][0].as_str().map(str::to_owned);

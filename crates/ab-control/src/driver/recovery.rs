@@ -133,11 +133,13 @@ impl Plane {
     async fn make_room(&self, id: SessionId) {
         let made = match self.store.pending_cleanups(Some(id)).await {
             Ok(made) => made,
-            Err(error) => return tracing::warn!(session = %id, %error, "cannot make room"),
+            Err(error) => {
+                return tracing::warn!(session = %id, %error, "cannot free disk space for a session");
+            }
         };
         for cleanup in made {
             if let Err(error) = self.remove_made(&CleanupToken(cleanup.token)).await {
-                tracing::warn!(session = %id, %error, "cannot make room");
+                tracing::warn!(session = %id, %error, "cannot free disk space for a session");
             }
         }
     }

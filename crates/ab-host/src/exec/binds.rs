@@ -92,9 +92,9 @@ fn opened(
         jail.open(&below, OFlags::PATH, Final::Follow).map_err(|fault| act.failed(fault))
     };
     let unopened = |errno: rustix::io::Errno| {
-        let message = format!("cannot bind {}: {errno}", bind.path);
-        Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
-            .with_source(std::io::Error::from(errno))
+        let error = std::io::Error::from(errno);
+        let message = format!("cannot bind {}: {error}", bind.path);
+        Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message).with_source(error)
     };
     let own = shared.aliases.iter().filter(|alias| *alias != SANDBOX_WORKSPACE_PATH);
     if let Some(below) = own.filter_map(|root| below(root, &bind.path)).next() {

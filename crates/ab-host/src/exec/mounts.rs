@@ -165,7 +165,7 @@ mod tests {
         check(&[read("w/in")], "which contains it");
         check(&[read("h/in")], "which contains it");
         check(&[read("link")], "which contains it");
-        check(&[read("missing")], "No such file");
+        check(&[read("missing")], "no such file");
         check(&[read("c/../c")], "absolute");
         check(&[SandboxMount::read_only("c")], "absolute");
         check(&[SandboxMount::read_write(path("file"))], "only directories");

@@ -141,7 +141,7 @@ impl Privates {
             let (place, caches) = (place.to_owned(), settings.cache_dir.clone());
             blocking::run(move |_| {
                 let made = make(&place, caches.as_deref(), &key);
-                made.map(Arc::new).map_err(|error| unmade(&place, &error))
+                made.map(Arc::new).map_err(|error| unmade(&place, caches.as_deref(), &error))
             })
         });
         lent.await.cloned()
@@ -186,7 +186,12 @@ pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<Pat
 /// Whatever the cause is, the error says nothing about the isolation: a missing or full `TMPDIR`
 /// must not make a weaker isolation replace a stronger one. So the error contains no error number
 /// that would be taken as a property of the host.
-fn unmade(place: &Path, error: &io::Error) -> Error {
+fn unmade(place: &Path, caches: Option<&Path>, error: &io::Error) -> Error {
+    if let Some(caches) = caches.filter(|caches| caches.metadata().is_ok_and(|it| !it.is_dir())) {
+        let message = format!("cannot keep caches in {}: it is not a directory", caches.display());
+        return Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+            .with_hint("name a writable directory for the caches");
+    }
     let message = format!("cannot create a private directory in {}: {error}", place.display());
     let (code, kind) = match error.kind() {
         io::ErrorKind::NotFound

@@ -367,9 +367,10 @@ fn above_floor(settings: &LocalExecSettings, probed: ProbedIsolation) -> Result<
         probed.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
     let (have, want) = (probed.isolation, settings.minimum_isolation);
     Err(missing(format!(
-        "isolation '{want}' is required, but only '{have}' works here{}",
+        "isolation '{want}' is required, but commands would have only '{have}'{}",
         causes.concat()
-    )))
+    ))
+    .with_hint("choose a stronger isolation, or accept a weaker one"))
 }
 
 fn missing(message: String) -> Error {

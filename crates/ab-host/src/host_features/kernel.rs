@@ -21,7 +21,7 @@ pub(super) fn version() -> HostFeatureReport {
             HostFeatureReport::working(HostFeature::Kernel, format!("Linux {}", release.trim()))
         }
         Err(error) => {
-            let lack = Lack::new(format!("/proc does not tell: {error}"), "mount /proc");
+            let lack = Lack::new(format!("cannot read /proc: {error}"), "mount /proc");
             HostFeatureReport::missing(HostFeature::Kernel, "version not known", lack)
         }
     }

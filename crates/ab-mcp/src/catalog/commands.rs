@@ -6,20 +6,20 @@ use serde_json::json;
 use super::{Effect, Face, Name, choice, count, flag, seconds, text, text_with};
 
 pub(super) fn face(name: Name) -> Face {
-    let process = json!({ "type": "string", "description": "The id that exec gave" });
+    let process = json!({ "type": "string", "description": "The id that exec returned" });
     match name {
         Name::ProcessOutput => Face {
             title: "Process Output",
-            description: "Show what a background process has printed since a cursor, and whether it \
+            description: "Return the new output of a background process, and whether the process \
                 still runs.",
             properties: json!({
                 "processId": process,
                 "cursor": {
                     "type": "integer",
                     "minimum": 0,
-                    "description": "Where to go on: nextCursor of the call before; 0 is the start",
+                    "description": "Where the output begins: nextCursor of the previous call; 0 is the start",
                 },
-                "wait": seconds("How long to wait for something new; up to 60"),
+                "wait": seconds("How long to wait for new output; at most 60"),
             }),
             required: &["processId"],
             effect: Effect::Reads,
@@ -33,12 +33,12 @@ pub(super) fn face(name: Name) -> Face {
         },
         Name::ProcessInput => Face {
             title: "Process Input",
-            description: "Write to the standard input of a background process, or end it. A process \
-                with a terminal takes it as typed.",
+            description: "Write to the standard input of a background process, or close it. A \
+                process with a terminal receives the text as typed input.",
             properties: json!({
                 "processId": process,
-                "input": { "type": "string", "description": "What to write, line ends included" },
-                "end": flag("End its input after that", false),
+                "input": { "type": "string", "description": "The text to write, with its line ends" },
+                "end": flag("Close the standard input after that", false),
             }),
             required: &["processId"],
             effect: Effect::Runs,
@@ -46,10 +46,10 @@ pub(super) fn face(name: Name) -> Face {
         },
         Name::ProcessKill => Face {
             title: "Process Kill",
-            description: "Send a signal to a background process and tell whether it ended.",
+            description: "Send a signal to a background process and report whether it ended.",
             properties: json!({
                 "processId": process,
-                "signal": choice("Which signal", &["TERM", "KILL", "INT", "HUP", "QUIT"]),
+                "signal": choice("The signal to send", &["TERM", "KILL", "INT", "HUP", "QUIT"]),
             }),
             required: &["processId"],
             effect: Effect::Runs,
@@ -73,26 +73,26 @@ fn exec() -> Face {
     Face {
         title: "Execute Command",
         description: "Run a shell command in the workspace and wait for it. Its standard input is \
-            empty. With background: true it keeps running: exec then answers the id that the process \
-            tools take.",
+            empty. With background: true it keeps running: exec then returns the id that the process \
+            tools need.",
         properties: json!({
-            "command": { "type": "string", "description": "A line for the shell" },
+            "command": { "type": "string", "description": "A command line for the shell" },
             "timeout": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "description": "Seconds after which it is ended: 50 by default, at most 3600. In the \
-                    background there is no default",
+                "description": "Seconds after which the command is ended: 50 by default, at most 3600. \
+                    A background command has no default limit",
             },
             "cwd": {
                 "type": "string",
-                "description": "The directory that it starts in; the root of the workspace by default",
+                "description": "The working directory; by default the root of the workspace",
             },
             "env": {
                 "type": "object",
                 "additionalProperties": { "type": "string" },
-                "description": "Variables for its environment",
+                "description": "Environment variables to set",
             },
-            "background": flag("Start it and do not wait", false),
+            "background": flag("Start the command and do not wait for it", false),
             "pty": flag("Give a background process a terminal", false),
             "columns": count("Width of the terminal; 80 by default"),
             "rows": count("Height of the terminal; 24 by default"),

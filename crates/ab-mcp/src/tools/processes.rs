@@ -66,7 +66,7 @@ pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcom
             Ok(Err(_)) => return Err(deaf(&id)),
             Err(_) => {
                 let message =
-                    format!("process {id} does not read what it is told; try again later");
+                    format!("process {id} does not read its standard input now; try again later");
                 return Err(Failure::misuse(message));
             }
         }
@@ -191,7 +191,7 @@ async fn unknown(backend: &Backend, error: Error) -> Failure {
 }
 
 fn deaf(id: &ProcessId) -> Failure {
-    Failure::misuse(format!("process {id} has ended, or its input has: it cannot be told anything"))
+    Failure::misuse(format!("process {id} has ended, or its standard input is closed"))
 }
 
 fn row(process: &ProcessInfo) -> String {

@@ -174,14 +174,18 @@ pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     }
     let host = host(&uri, SSH_PORT)?;
     let user = match user_info(&uri) {
-        None => return Err(invalid(format!("the URL has no user name for {host}"))),
+        None => {
+            return Err(invalid(format!("invalid URL: the user name for {host} is missing"))
+                .with_hint(USER_EXAMPLE));
+        }
         Some(info) if info.contains(':') => {
             return Err(invalid("the URL must not contain a password"));
         }
         Some(user) => decoded(user)?,
     };
     if user.is_empty() {
-        return Err(invalid(format!("the URL has no user name for {host}")));
+        return Err(invalid(format!("invalid URL: the user name for {host} is missing"))
+            .with_hint(USER_EXAMPLE));
     }
     if uri.query().is_some() {
         return Err(invalid("the URL of an SSH server must not have a query"));
@@ -234,13 +238,15 @@ fn uri(url: &str) -> Result<Uri> {
         .parse()
         .map_err(|error| invalid(format!("invalid URL: {error}")).with_hint(EXAMPLES))?;
     match uri.scheme_str() {
-        None => Err(invalid("the URL has no scheme").with_hint(EXAMPLES)),
+        None => Err(invalid("invalid URL: the scheme is missing").with_hint(EXAMPLES)),
         Some(_) => Ok(uri),
     }
 }
 
 const EXAMPLES: &str =
     "for example wss://host/ssh, ws://127.0.0.1:3001/ssh or ssh://user@host:22/path";
+
+const USER_EXAMPLE: &str = "write ssh://USER@HOST/PATH";
 
 const TOKEN_ELSEWHERE: &str =
     "remove it from the URL, and pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN";
@@ -365,8 +371,8 @@ mod tests {
             ("http://h/?a=b&access_Token=secret", "contains a token"),
             ("wss://h/ssh?%74oken=secret", "contains a token"),
             ("wss://h/ssh?password=hidden-secret", "contains a password"),
-            ("ssh://h/srv", "has no user name"),
-            ("ssh://@h/srv", "has no user name"),
+            ("ssh://h/srv", "the user name for h:22 is missing"),
+            ("ssh://@h/srv", "the user name for h:22 is missing"),
             ("ssh://ada:secret@h/srv", "must not contain a password"),
             ("ssh://ada@h/srv?token=secret", "must not have a query"),
             ("ssh://ada@h/%ff", "invalid percent escape"),

@@ -50,8 +50,10 @@ impl FromStr for HostKeyFingerprint {
     fn from_str(text: &str) -> Result<Self> {
         match text.trim().parse() {
             Ok(ssh_key::Fingerprint::Sha256(digest)) => Ok(Self(digest)),
-            _ => Err(invalid("must be SHA256: and 43 characters")
-                .with_hint("ssh-keygen -lf FILE prints the fingerprint of a public key")),
+            _ => {
+                Err(invalid("invalid fingerprint of a host key: must be SHA256: and 43 characters")
+                    .with_hint("ssh-keygen -lf FILE prints the fingerprint of a public key"))
+            }
         }
     }
 }

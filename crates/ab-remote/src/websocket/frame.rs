@@ -60,7 +60,7 @@ impl Head {
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Broken> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         if first & 0x70 != 0 {
-            return Err(Broken("a frame has bits that nobody agreed on"));
+            return Err(Broken("a frame has reserved bits set, but no extension was negotiated"));
         }
         let last = first & 0x80 != 0;
         let kind = Kind::of(first & 0x0f).ok_or(Broken("a frame is of no known kind"))?;

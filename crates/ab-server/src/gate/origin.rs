@@ -44,7 +44,7 @@ impl FromStr for AllowedWebOrigin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let example = "an origin is a scheme and a name, such as https://app.example.com";
+        let example = "must be a scheme and a host name, such as https://app.example.com";
         parse(text).ok_or_else(|| example.to_owned())
     }
 }

@@ -127,7 +127,7 @@ impl Act {
         for (session, entry) in entries {
             let appended = surface.control.store().append_audit_entries(session, vec![entry]).await;
             if let Err(error) = appended {
-                tracing::error!(%session, %error, "cannot record an act in the audit");
+                tracing::error!(%session, %error, "cannot record an action in the audit");
             }
         }
     }

@@ -14,6 +14,9 @@ const MAX_TEXT: usize = 300;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
+    /// The kind of problem, as a URN.
+    #[serde(rename = "type")]
+    problem: Option<String>,
     /// The title of a problem document (RFC 9457).
     title: Option<String>,
     detail: Option<String>,
@@ -23,14 +26,24 @@ struct ErrorBody {
     message: Option<String>,
 }
 
-/// The error for an answer with this status. `server` is the name of the server in the message.
-pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+/// The error for an answer with this status. `server` is the name of the server in the message, and
+/// `path` is the path of the request.
+pub(super) fn error(
+    server: &str,
+    path: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Error {
     let (code, kind) = classify(status);
     let mut envelope_code = None;
+    let mut is_about_repository = false;
     let mut message = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => {
             let code = body.error.as_ref().and_then(|error| error.get("code"));
             envelope_code = code.and_then(Value::as_str).map(str::to_owned);
+            let problem = body.problem.as_deref().unwrap_or_default();
+            is_about_repository = problem.ends_with(":repository");
             described(&body).unwrap_or_else(|| bare(server, status))
         }
         Err(_) => match text(headers, body) {
@@ -38,11 +51,14 @@ pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body:
             None => bare(server, status),
         },
     };
-    if kind == ErrorKind::Unavailable {
+    if is_about_repository {
+        // The server works, but it cannot read the repository that the request names.
+        message = message.strip_prefix("repo.url: ").unwrap_or(&message).to_owned();
+    } else if kind == ErrorKind::Unavailable && !message.starts_with(server) {
         message = format!("{server} failed: {message}");
     }
     let error = Error::new(code, kind, message);
-    match hint(status, envelope_code.as_deref()) {
+    match hint(path, status, envelope_code.as_deref()) {
         Some(hint) => error.with_hint(hint),
         None => error,
     }
@@ -108,7 +124,7 @@ fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
 }
 
 /// A hint about what the user can do. The routes of spaces have their own error codes.
-fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
+fn hint(path: &str, status: StatusCode, code: Option<&str>) -> Option<&'static str> {
     match code {
         Some("SPACE_NOT_FOUND") => return Some("list the spaces: agent-backend space list"),
         Some("RUN_ALREADY_COMPLETED" | "RESUME_ERROR") => {
@@ -133,10 +149,27 @@ fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
             Some("give the server's token with --token-file, or AGENT_BACKEND_AUTH_TOKEN")
         }
         StatusCode::FORBIDDEN => Some("this token does not allow it"),
-        StatusCode::NOT_FOUND => Some("list the sessions: agent-backend session list"),
-        StatusCode::CONFLICT | StatusCode::GONE => {
+        StatusCode::NOT_FOUND => list_command(path),
+        StatusCode::CONFLICT | StatusCode::GONE if path.starts_with(SESSIONS) => {
             Some("show its state: agent-backend session get ID")
         }
+        _ => None,
+    }
+}
+
+const SESSIONS: &str = "/api/v1/sessions/";
+
+/// The command that lists what the path of a request refers to.
+fn list_command(path: &str) -> Option<&'static str> {
+    let (collection, rest) = path.strip_prefix("/api/v1/")?.split_once('/')?;
+    match collection {
+        "sessions" if rest.contains("/prompts/") => {
+            Some("list the prompts: agent-backend session prompts ID")
+        }
+        "sessions" => Some("list the sessions: agent-backend session list"),
+        "drafts" => Some("list the drafts: agent-backend draft list"),
+        "keys" => Some("list the keys: agent-backend key list"),
+        "workspaces" => Some("list the workspaces: agent-backend remote workspaces"),
         _ => None,
     }
 }
@@ -149,8 +182,27 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
         let status = StatusCode::from_u16(status).unwrap();
-        let error = error("the server at http://h", status, &headers, body.as_bytes());
+        let server = "the server at http://h";
+        let error = error(server, "/api/v1/tasks", status, &headers, body.as_bytes());
         assert_eq!((error.kind(), error.message()), (kind, message), "{body}");
+    }
+
+    #[test]
+    fn hints_name_what_the_path_refers_to() {
+        let check = |path: &str, status: u16, expect: Option<&str>| {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(hint(path, status, None), expect, "{path}");
+        };
+        let sessions = Some("list the sessions: agent-backend session list");
+        let prompts = Some("list the prompts: agent-backend session prompts ID");
+        check("/api/v1/sessions/01", 404, sessions);
+        check("/api/v1/sessions/01/pause", 404, sessions);
+        check("/api/v1/sessions/01/prompts/7", 404, prompts);
+        check("/api/v1/keys/ci", 404, Some("list the keys: agent-backend key list"));
+        check("/api/v1/unknown", 404, None);
+        check("/api/v1/keys", 409, None);
+        let state = Some("show its state: agent-backend session get ID");
+        check("/api/v1/sessions/01/finish", 409, state);
     }
 
     #[test]
@@ -185,7 +237,19 @@ mod tests {
             502,
             "no upstream",
             ErrorKind::Unavailable,
-            "the server at http://h failed: the server at http://h answered 502 Bad Gateway: no upstream",
+            "the server at http://h answered 502 Bad Gateway: no upstream",
+        );
+        check(
+            503,
+            r#"{"title":"Unavailable","detail":"it is full"}"#,
+            ErrorKind::Unavailable,
+            "the server at http://h failed: it is full",
+        );
+        check(
+            502,
+            r#"{"type":"urn:agent-backend:error:repository","detail":"repo.url: /a is not a directory"}"#,
+            ErrorKind::Unavailable,
+            "/a is not a directory",
         );
         check(
             422,

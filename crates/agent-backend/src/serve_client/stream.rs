@@ -166,7 +166,7 @@ async fn connect(
         return Ok(Some(Connection { body, parser: SseParser::default() }));
     }
     let body = client.read(body).await.map_err(StreamError::Lost)?;
-    let error = problem::error(&client.name, head.status, &head.headers, &body);
+    let error = problem::error(&client.name, path, head.status, &head.headers, &body);
     let refused = is_final(head.status);
     Err(if refused { StreamError::Refused(error) } else { StreamError::Lost(error) })
 }

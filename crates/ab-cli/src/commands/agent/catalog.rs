@@ -49,14 +49,14 @@ pub(crate) struct Show {
 ///
 /// npm downloads the packages from the registry that it is configured to use on this machine. The
 /// version and the checksum of every package are fixed, and no install script of a package is run. If
-/// the installation fails, nothing of it remains. A running server uses the agent from its next task on.
+/// the installation fails, its files are removed. A running server uses the agent for its next task.
 #[derive(Args, Debug)]
 pub(crate) struct Install {
     /// IDs or aliases of the agents
     #[arg(value_name = "AGENT", required = true)]
     agents: Vec<String>,
 
-    /// Install again if it is installed
+    /// Install the agents again if they are installed
     #[arg(long)]
     again: bool,
 
@@ -180,14 +180,14 @@ pub(crate) fn show(command: &Show, terminal: &mut Terminal) -> Result<(), Failur
         ("agent", entry.title().to_owned()),
         ("names", [vec![entry.id.clone()], entry.aliases.clone()].concat().join(", ")),
         ("package", package.map(|it| format!("{} {}", it.name, it.version)).unwrap_or_default()),
-        ("get", entry.get.clone().unwrap_or_default()),
+        ("install", entry.get.clone().unwrap_or_default()),
         ("command", entry.argv.join(" ")),
         ("node", entry.node.map(|lowest| format!("{lowest} or newer")).unwrap_or_default()),
         ("credentials", entry.credentials.join(", ")),
         ("login files", entry.login_files.join(", ")),
         ("inherits", entry.inherit.join(", ")),
         ("own sandbox", entry.own_sandbox.clone().unwrap_or_default()),
-        ("tested", if entry.tested { "by our tests" } else { "not by our tests" }.to_owned()),
+        ("tested", if entry.tested { "yes" } else { "no" }.to_owned()),
     ];
     for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) {
         let text = terminal.shown(text).into_owned();

@@ -36,7 +36,7 @@ pub(crate) struct Access {
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = name)]
     allowed_hosts: Vec<String>,
 
-    /// Origin whose web pages may call, such as https://app.example.com
+    /// Origin whose web pages can send requests, such as https://app.example.com
     #[arg(long = "allowed-origin", value_name = "ORIGIN", value_delimiter = ',')]
     allowed_origins: Vec<AllowedWebOrigin>,
 }

@@ -45,7 +45,7 @@ impl FromStr for Level {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let level = LevelFilter::from_str(text);
-        level.map(Level).map_err(|_| "one of error, warn, info, debug, trace or off".to_owned())
+        level.map(Level).map_err(|_| "must be error, warn, info, debug, trace or off".to_owned())
     }
 }
 

@@ -47,8 +47,9 @@ impl ServedRoot {
         config: &Config,
     ) -> Result<ServedRoot, Failure> {
         let real = |path: &Path| {
-            path.canonicalize()
-                .map_err(|error| Failure::input(format!("find {}", path.display()), error))
+            path.canonicalize().map_err(|error| {
+                Failure::input(format!("open the directory {}", path.display()), error)
+            })
         };
         let (root, data) = (real(root)?, real(data_dir)?);
         if root.starts_with(&data) {

@@ -48,7 +48,7 @@ pub(crate) struct Ssh {
     /// Send a keepalive message to SSH clients that were silent for this time [default: never]
     ///
     /// The daemon closes the connection of a client that does not answer three of them.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = super::super::exec::amount::number(1..=u32::MAX))]
     ssh_keepalive: Option<u32>,
 
     /// Also serve SSH on its own port, for ssh, sftp, scp and rsync

@@ -1,5 +1,6 @@
 //! Parses times and sizes in the form in which people write them.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Maximum time. A deadline much further away cannot be represented.
@@ -55,6 +56,24 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Returns a parser of whole numbers in a range.
+pub(crate) fn number(
+    range: RangeInclusive<u32>,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let parsed = text.parse().ok().filter(|number| range.contains(number));
+        parsed.ok_or_else(|| match (*range.start(), *range.end()) {
+            (start, u32::MAX) => format!("must be a whole number, at least {start}"),
+            (start, end) => format!("must be a whole number from {start} to {end}"),
+        })
+    }
+}
+
+/// Parses a whole number, which may be 0.
+pub(crate) fn any_count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "must be a whole number".to_owned())
+}
+
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)
@@ -86,5 +105,16 @@ mod tests {
         for text in ["", "M", "1.5G", "5X", "-1", "99999999999T"] {
             assert!(size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_outside_the_range_are_refused_in_words() {
+        let pages = number(1..=200);
+        assert_eq!(pages("200"), Ok(200));
+        for text in ["0", "201", "x", "", "-1", "99999999999"] {
+            assert_eq!(pages(text), Err("must be a whole number from 1 to 200".to_owned()));
+        }
+        assert_eq!(number(1..=u32::MAX)("0"), Err("must be a whole number, at least 1".to_owned()));
+        assert_eq!(any_count("x"), Err("must be a whole number".to_owned()));
     }
 }

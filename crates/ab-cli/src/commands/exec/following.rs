@@ -185,8 +185,9 @@ mod tests {
 
     #[test]
     fn the_reason_for_an_ended_command_is_shown() {
-        let full = "ended: nobody read its output, and there is room for 64 MiB";
-        let told = "the command was ended: nobody read its output, and there is room for 64 MiB";
+        let full = "ended: its output was not read, and the buffer of 64 MiB is full";
+        let told =
+            "the command was ended: its output was not read, and the buffer of 64 MiB is full";
         assert_eq!(ended_for(full), told);
         for of_its_own in ["", "some error\n", "ended: \nmore"] {
             assert_eq!(ended_for(of_its_own), "the command was ended: its client disconnected");

@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::paths::Outcomes;
+use crate::commands::exec::amount;
 use crate::failure::Failure;
 use crate::progress::{Progress, Wanted};
 use crate::terminal::{Format, Terminal};
@@ -27,11 +28,11 @@ pub(crate) struct Cat {
     paths: Vec<OsString>,
 
     /// Lines to skip
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amount::any_count)]
     offset: Option<u64>,
 
     /// Lines to print
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amount::any_count)]
     limit: Option<u64>,
 
     /// Number the lines of each file

@@ -33,17 +33,16 @@ const CHANGED: Style = AnsiColor::Yellow.on_default();
 
 /// Compare two files, two directories, or an overlay with its base
 ///
-/// Changes in text are printed as unified diffs. For directories each change has a line of its own
-/// before that: added, removed or changed, and the path from the directories that are compared.
-/// Links are compared by where they lead. Permissions and times are not compared. Files that are
-/// binary or larger than 1 MiB are only said to differ.
+/// Changes in text are printed as unified diffs. For directories, a line before each diff says what
+/// was added, removed or changed, with its path in the compared directories. Two links are equal if
+/// they have the same target. Permissions and times are not compared. For files that are binary or
+/// larger than 1 MiB, only the fact that they differ is printed.
 ///
-/// With --upper and no paths, shows what the upper directory of an overlay adds, changes and removes
-/// over the workspace. Here permissions are compared too, and of a directory that was removed only
-/// the directory is named. Nothing is written.
+/// With --upper, shows what the upper directory of an overlay adds to, changes in and removes from
+/// the workspace, which is the base. Permissions are then compared too. For a removed directory, the
+/// content is not listed.
 ///
-/// The exit code is 0 when both are equal. It is 1 when they differ, and when something could not
-/// be compared.
+/// The exit code is 0 if both are equal, and 1 if they differ or if something could not be compared.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

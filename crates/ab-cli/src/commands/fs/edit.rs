@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ab_core::edit::EditOccurrences;
-use ab_core::{Backend, EditOptions, FileVersion};
+use ab_core::{Backend, EditOptions, ErrorCause, FileVersion};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ use crate::workspace::path_text;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
-  echo '[{\"old\": \"red\", \"new\": \"blue\", \"all\": true}]' | agent-backend fs edit a.txt --edits -")]
+  echo '[{\"old\": \"a\", \"new\": \"b\"}]' | agent-backend fs edit a.txt --edits -")]
 pub(crate) struct Edit {
     /// File to change
     #[arg(value_name = "PATH")]
@@ -69,7 +69,13 @@ pub(crate) async fn run(
     let parsed = backend.parse_path(path)?;
     let edits = command.edits(terminal).await?;
     let options = EditOptions { dry_run: command.dry_run, expected_version: command.expect };
-    let edited = backend.edit(path, &edits, options).await?;
+    let edited =
+        backend.edit(path, &edits, options).await.map_err(|error| match error.cause() {
+            Some(ErrorCause::NotUtf8) => {
+                error.with_hint("only UTF-8 text can be edited; fs write replaces the whole file")
+            }
+            _ => error,
+        })?;
     match terminal.format() {
         Format::Json => terminal.value(&json!({
             "path": parsed.to_string(),
@@ -118,7 +124,7 @@ fn which(all: bool, first: bool) -> EditOccurrences {
 /// text.
 fn parsed_edits(text: &[u8]) -> Result<Vec<ab_core::Edit>, Failure> {
     let refused = |message: String| {
-        Failure::usage(format!("--edits: {message}"))
+        Failure::usage(format!("invalid --edits: {message}"))
             .with_hint("give a JSON array such as [{\"old\": \"a\", \"new\": \"b\"}]")
     };
     let value: Value =

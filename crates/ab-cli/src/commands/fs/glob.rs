@@ -16,14 +16,14 @@ use crate::workspace::path_text;
 
 /// Find files and directories by a name pattern
 ///
-/// `*` and `?` stay within a name, `**` is any number of directories, `[a-z]` and `{a,b}` work as
-/// usual. A pattern without a slash matches names at any depth, one with a slash paths from where
-/// the search begins. What is printed counts from the root of the workspace, in path order. Links
-/// are found, never followed. What .gitignore names, build output and caches such as node_modules
-/// are left out; how many there were is said on standard error.
+/// `*` and `?` match characters of one name, `**` matches any number of directories, `[a-z]` matches
+/// one character, and `{a,b}` matches a or b. A pattern without a slash matches names at any depth. A
+/// pattern with a slash matches paths relative to PATH. The printed paths are relative to the root of
+/// the workspace and are sorted. Links are found but not followed. Files that .gitignore names, build
+/// output, and caches such as node_modules are left out; standard error says how many.
 ///
-/// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
-/// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
+/// The exit code is 0 if something was found and 1 if not, 2 for an invalid pattern, and 4 if a limit
+/// ended the search before anything was found.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

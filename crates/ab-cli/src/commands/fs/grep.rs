@@ -270,8 +270,7 @@ fn escaped(text: &str) -> String {
 fn context_lines(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(lines) if lines <= MAX_CONTEXT_LINES => Ok(lines),
-        Ok(_) => Err(format!("must be at most {MAX_CONTEXT_LINES}")),
-        Err(error) => Err(format!("{error}")),
+        Ok(_) | Err(_) => Err(format!("must be a whole number, at most {MAX_CONTEXT_LINES}")),
     }
 }
 
@@ -283,7 +282,7 @@ mod tests {
     fn context_is_bounded() {
         assert_eq!(context_lines("0"), Ok(0));
         assert_eq!(context_lines("1000"), Ok(MAX_CONTEXT_LINES));
-        assert_eq!(context_lines("1001"), Err("must be at most 1000".to_owned()));
+        assert_eq!(context_lines("1001"), Err("must be a whole number, at most 1000".to_owned()));
         assert!(context_lines("-1").is_err() && context_lines("all").is_err());
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Ls {
     #[arg(short = 'R', long, conflicts_with = "depth")]
     recursive: bool,
 
-    /// Number of levels to list; 1 is only the directory itself
+    /// Number of levels to list; 1 lists only the entries of the directory itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     depth: usize,
 
@@ -101,9 +101,8 @@ pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
 /// Parses a number that must be at least 1.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
+        Ok(number @ 1..) => Ok(number),
+        Ok(_) | Err(_) => Err("must be a whole number, at least 1".to_owned()),
     }
 }
 
@@ -191,7 +190,9 @@ mod tests {
     #[test]
     fn zero_is_no_limit() {
         assert_eq!(at_least_one("3"), Ok(3));
-        assert_eq!(at_least_one("0"), Err("must be at least 1".to_owned()));
+        for text in ["0", "x"] {
+            assert_eq!(at_least_one(text), Err("must be a whole number, at least 1".to_owned()));
+        }
         assert!(at_least_one("many").is_err());
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::paths::Outcomes;
+use crate::count::counted;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
@@ -57,7 +58,8 @@ async fn remove(
     };
     let removed = backend.rm(path, options).await.map_err(with_flag_hint)?;
     if command.recursive && terminal.format() == Format::Text {
-        terminal.note(&format!("removed '{parsed}': {} in all", removed.count));
+        let entries = counted(removed.count, "entry", "entries");
+        terminal.note(&format!("removed '{parsed}': {entries}"));
     }
     Ok(json!({ "path": parsed.to_string(), "removed": removed.count }))
 }

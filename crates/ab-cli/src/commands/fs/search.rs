@@ -156,7 +156,7 @@ pub(crate) fn verdict(found: bool, truncated: Option<TruncationCause>) -> Result
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if !time.is_zero() && seconds <= MAX_SECONDS => Ok(time),
         _ => Err(format!("must be more than 0 and at most {MAX_SECONDS}")),

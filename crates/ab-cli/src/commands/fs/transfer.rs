@@ -53,7 +53,7 @@ Example:
 Examples:
   agent-backend fs get build/report.html
   agent-backend fs get build/report.html ~/Downloads/ --force
-  agent-backend fs get --remote wss://box.example/ssh --token-file token build/report.html"
+  agent-backend fs get --remote ssh://ada@box.example/srv build/report.html"
 )]
 pub(crate) struct Get {
     /// File in the workspace
@@ -82,7 +82,7 @@ Example:
 Examples:
   agent-backend fs put ~/data.csv
   agent-backend fs put ~/data.csv input/data.csv --force
-  agent-backend fs put --remote wss://box.example/ssh --token-file token ~/data.csv"
+  agent-backend fs put --remote ssh://ada@box.example/srv ~/data.csv"
 )]
 pub(crate) struct Put {
     /// File on this machine

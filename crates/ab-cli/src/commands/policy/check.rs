@@ -71,7 +71,7 @@ pub(super) struct Check {
     root: Option<PathBuf>,
 
     /// Directory to run in, inside the workspace
-    #[arg(short = 'w', long, value_name = "PATH", default_value = "")]
+    #[arg(short = 'w', long, value_name = "PATH", default_value = "", hide_default_value = true)]
     cwd: String,
 
     #[command(flatten)]

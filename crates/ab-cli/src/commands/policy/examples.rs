@@ -10,9 +10,9 @@ use super::{in_file, rules_in, text_of};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Run the examples of a rules file, or the cases of a corpus
+/// Test the examples in a rules file, or the cases in a test file
 ///
-/// A rules file contains [[rule]] tables with match and not_match. A corpus contains [[case]] tables
+/// A rules file contains [[rule]] tables with match and not_match. A test file contains [[case]] tables
 /// with a command and its verdict in each profile. The exit code is 1 if a verdict differs.
 #[derive(Args, Debug)]
 pub(super) struct Examples {
@@ -20,7 +20,7 @@ pub(super) struct Examples {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// For a corpus: file with rules in addition to the built-in ones
+    /// For a test file: file with more rules, in addition to the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 }

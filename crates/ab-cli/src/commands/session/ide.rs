@@ -161,7 +161,11 @@ fn unstarted(program: &std::ffi::OsStr, path: &str, error: &io::Error) -> Failur
         io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
         _ => ErrorKind::Io,
     };
-    Error::new(ErrorCode::ExecError, kind, message).into()
+    let failure = Failure::from(Error::new(ErrorCode::ExecError, kind, message));
+    match kind {
+        ErrorKind::NotFound => failure.with_hint("check that the program is installed and in PATH"),
+        _ => failure,
+    }
 }
 
 /// The command, quoted so that a shell can read it.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::pack::PackedDirectory;
+use crate::count::counted;
 use crate::failure::Failure;
 use crate::progress::{Progress, Wanted};
 use crate::terminal::Terminal;
@@ -69,8 +70,8 @@ async fn add(
         let mut packed = PackedDirectory::list(directory).await?;
         if packed.left_out > 0 {
             terminal.note(&format!(
-                "{} links out of {}, nested repositories and special files are left out",
-                packed.left_out,
+                "{} of {} not sent: links that lead out of it, nested repositories, special files",
+                counted(packed.left_out, "entry", "entries"),
                 directory.display()
             ));
         }

@@ -18,8 +18,12 @@ pub(super) async fn connect(
     };
     let looking_up = lookup_host((host.host(), host.port()));
     let addresses = time_left.spend("reach", &who, looking_up).await?;
-    let addresses: Vec<SocketAddr> =
-        addresses.map_err(|error| failed(error).with_detail(ErrorCause::HostNotFound))?.collect();
+    let unknown = |error: std::io::Error| {
+        ConnectError::lost("reach", &who, "the host name cannot be resolved to an address")
+            .with_source(error)
+            .with_detail(ErrorCause::HostNotFound)
+    };
+    let addresses: Vec<SocketAddr> = addresses.map_err(unknown)?.collect();
     let connecting = TcpStream::connect(&*addresses);
     let stream = time_left.spend("reach", &who, connecting).await?.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;

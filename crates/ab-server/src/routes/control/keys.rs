@@ -57,7 +57,7 @@ pub(crate) async fn create(
     store.create_api_key(api_key.clone(), &secret).await.map_err(|error| match error {
         StoreError::AlreadyExists => {
             let detail =
-                format!("there is a key with the name {:?}: revoke it first", api_key.name);
+                format!("there is already a key with the name {:?}: revoke it first, or choose another name", api_key.name);
             Problem::new(ProblemKind::Conflict, detail).coded("key_name_taken")
         }
         error => store_failed(error),

@@ -59,7 +59,7 @@ impl SessionQuery {
         let label = self.label.as_deref().map(|label| match label.split_once('=') {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
             None => {
-                found.add_invalid("label", "must be name=value");
+                found.add_invalid("label", "must be NAME=VALUE");
                 Default::default()
             }
         });

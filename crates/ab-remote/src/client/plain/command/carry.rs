@@ -125,7 +125,7 @@ impl Heard {
             ..ProcessExit::default()
         };
         if self.full {
-            let stderr_tail = "ended: nobody read its output, and there is room for 64 MiB";
+            let stderr_tail = "ended: its output was not read, and the buffer of 64 MiB is full";
             return Some(ProcessExit {
                 signal: Some(KILL),
                 cause: ExitCause::DroppedByCaller,
