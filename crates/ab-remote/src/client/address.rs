@@ -359,7 +359,7 @@ mod tests {
     fn what_is_wrong_is_named_and_no_secret_repeated() {
         for (url, what) in [
             ("", "invalid URL"),
-            ("box.example", "no scheme"),
+            ("box.example", "the scheme is missing"),
             ("/srv/project", "no scheme"),
             ("ftp://h/", "unknown URL scheme 'ftp'"),
             ("ws:///ssh", "invalid URL"),
