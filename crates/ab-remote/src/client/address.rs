@@ -360,7 +360,7 @@ mod tests {
         for (url, what) in [
             ("", "invalid URL"),
             ("box.example", "the scheme is missing"),
-            ("/srv/project", "no scheme"),
+            ("/srv/project", "the scheme is missing"),
             ("ftp://h/", "unknown URL scheme 'ftp'"),
             ("ws:///ssh", "invalid URL"),
             ("ws://h:0/ssh", "port in the URL is 0"),
