@@ -359,8 +359,8 @@ mod tests {
     fn what_is_wrong_is_named_and_no_secret_repeated() {
         for (url, what) in [
             ("", "invalid URL"),
-            ("box.example", "no scheme"),
-            ("/srv/project", "no scheme"),
+            ("box.example", "the scheme is missing"),
+            ("/srv/project", "the scheme is missing"),
             ("ftp://h/", "unknown URL scheme 'ftp'"),
             ("ws:///ssh", "invalid URL"),
             ("ws://h:0/ssh", "port in the URL is 0"),
