@@ -56,7 +56,9 @@ impl SessionUsage {
     pub fn total_tokens(&self) -> Option<u64> {
         match (self.input_tokens, self.output_tokens) {
             (None, None) => None,
-            (input, output) => Some(input.unwrap_or_default() + output.unwrap_or_default()),
+            (input, output) => {
+                Some(input.unwrap_or_default().saturating_add(output.unwrap_or_default()))
+            }
         }
     }
 
@@ -146,6 +148,9 @@ mod tests {
         check(SessionUsage { wall_millis: 60_000, ..start }, Some("60 of 60 seconds"));
         let tokens = SessionUsage { input_tokens: Some(90), output_tokens: Some(12), ..start };
         check(tokens, Some("102 of 100 tokens"));
+        let most = Some(u64::MAX);
+        let tokens = SessionUsage { input_tokens: most, output_tokens: most, ..start };
+        check(tokens, Some(&format!("{} of 100 tokens", u64::MAX)));
         check(
             SessionUsage { cost_micros: Some(1_500_000), ..start },
             Some("1.50 of 1.50 US dollars"),
