@@ -1,5 +1,9 @@
 //! The client of `serve`, against a server that a test writes line by line.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use agent_backend::serve_client::{EventKind, SessionEventStreamItem, SessionId, SessionStatus};
 use agent_backend::{ErrorKind, Result, ServeClient, ServeClientSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
