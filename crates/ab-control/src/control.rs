@@ -276,6 +276,7 @@ impl ControlPlane {
         let size = u32::try_from(task.agents.len()).unwrap_or(u32::MAX);
         let mut sessions = Vec::with_capacity(task.agents.len());
         let mut group = None;
+        let mut base_commit = None;
         for (number, agent) in (1..).zip(task.agents.clone()) {
             let id = SessionId::generate();
             let first = *group.get_or_insert(id);
@@ -285,6 +286,12 @@ impl ControlPlane {
             let provider = self.plane.executor.choose_snapshot_provider(&session).await;
             let provider = provider.map_err(ControlPlaneError::Refused)?;
             session.workspace.snapshot_provider = Some(provider);
+            if number == 1 {
+                let found = self.plane.executor.find_base_commit(&session).await;
+                base_commit = found.map_err(ControlPlaneError::Refused)?;
+            }
+            // All sessions of the task start from the same commit.
+            session.vcs.base_commit.clone_from(&base_commit);
             sessions.push(session);
         }
         let ids: Vec<SessionId> = sessions.iter().map(|session| session.id).collect();
