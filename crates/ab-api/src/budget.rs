@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::fields::Fields;
+use crate::fields::{self, Fields};
 use crate::violation::FieldViolations;
 
 const MAX_TURNS: f64 = 1_000_000.0;
@@ -26,7 +26,11 @@ pub struct SessionBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Maximum cost in US dollars, if the agent reports the cost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "fields::serialize_finite"
+    )]
     pub cost_usd: Option<f64>,
 }
 
@@ -129,6 +133,15 @@ pub(crate) fn budget(mut fields: Fields<'_>, found: &mut FieldViolations) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_that_is_not_finite_is_not_sent() {
+        for cost in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let budget = SessionBudget { cost_usd: Some(cost), ..SessionBudget::default() };
+            let error = serde_json::to_string(&budget).expect_err("not in JSON");
+            assert!(error.to_string().contains("finite"), "{error}");
+        }
+    }
 
     #[test]
     fn a_budget_is_used_up_part_by_part() {
