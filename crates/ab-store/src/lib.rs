@@ -59,7 +59,7 @@ pub use record::{
     RUN_END_RECORD_KIND,
 };
 pub use retention::{DatabaseSize, EndedRecord, EndedRecordId, EndedWorkspace};
-pub use session_list::SessionFilter;
+pub use session_list::{SessionFilter, SessionGroup};
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{
     QueuedRunUpdate, RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation,
