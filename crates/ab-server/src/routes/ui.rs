@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
 use maud::Markup;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -234,10 +234,16 @@ async fn cancel(
     cancelled.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
+/// Reads a text field. Browsers send each line end as CR and LF. It becomes a line feed, as in a
+/// text from any other client.
+fn with_line_feeds<'de, D: Deserializer<'de>>(field: D) -> Result<String, D::Error> {
+    String::deserialize(field).map(|text| text.replace("\r\n", "\n"))
+}
+
 /// A prompt as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct PromptForm {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     prompt: String,
     /// Whether the agent's turn is cancelled
     #[serde(default)]
@@ -400,7 +406,7 @@ async fn asker(store: &Store, approval: &Approval) -> Result<Option<Asker>, Stor
 struct DecisionForm {
     decision: ApproveOrDeny,
     /// The reason, which is stored and sent to the agent
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     reason: String,
 }
 
@@ -444,7 +450,7 @@ async fn new_task(State(app): State<HttpApp>) -> Result<Response, Problem> {
 /// A task as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct NewTaskForm {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     prompt: String,
     #[serde(default)]
     repo: String,
