@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::layout::{Chrome, Live, Section, frame};
 use super::rows::{counts, line};
-use super::text::{clean, first_line};
+use super::text::{TITLE_BYTES, clean, cut, first_line};
 use super::time::{ago, took};
 
 /// The data of one page of the list of sessions.
@@ -88,9 +88,15 @@ fn card(session: &Session, now: Time) -> Markup {
 
 /// The first words of the prompt.
 pub(super) fn title(session: &Session) -> String {
-    match first_line(&session.prompt) {
-        line if line.is_empty() => "(empty prompt)".to_owned(),
-        line => line.into_owned(),
+    beginning(&session.prompt)
+}
+
+fn beginning(prompt: &str) -> String {
+    let line = first_line(prompt);
+    match cut(&line, TITLE_BYTES) {
+        ("", _) => "(empty prompt)".to_owned(),
+        (title, 0) => title.to_owned(),
+        (title, _) => format!("{}…", title.trim_end()),
     }
 }
 
@@ -145,6 +151,18 @@ fn repository_name(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn titles_are_the_first_words_of_prompts() {
+        let long = format!("fix {}", "é".repeat(5_000));
+        for (prompt, expect) in [
+            ("\n fix it\nnow", "fix it".to_owned()),
+            (" ", "(empty prompt)".to_owned()),
+            (long.as_str(), format!("fix {}…", "é".repeat((TITLE_BYTES - 4) / 2))),
+        ] {
+            assert_eq!(beginning(prompt), expect);
+        }
+    }
 
     #[test]
     fn repositories_are_named_by_their_last_part() {
