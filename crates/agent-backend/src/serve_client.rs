@@ -39,6 +39,7 @@ mod sse;
 mod stream;
 mod uploads;
 
+use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -525,7 +526,8 @@ impl ServeClient {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
         headers.extend(more);
-        exchange::send(&self.socket, &self.name, self.connect_timeout, request).await
+        let sent = exchange::send(&self.socket, &self.name, self.connect_timeout, request).await;
+        sent.map_err(with_start_hint)
     }
 
     async fn read(&self, mut body: Answer) -> Result<Bytes> {
@@ -540,6 +542,17 @@ impl ServeClient {
             bytes.extend_from_slice(&data);
         }
         Ok(bytes.freeze())
+    }
+}
+
+/// Adds a hint to the error of a host on which no server listens.
+fn with_start_hint(error: Error) -> Error {
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    let is_refused = source.map(io::Error::kind) == Some(io::ErrorKind::ConnectionRefused);
+    if is_refused && error.hint().is_none() {
+        error.with_hint("start one with `agent-backend serve`, or name one with --server URL")
+    } else {
+        error
     }
 }
 
