@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::fields::Fields;
+use crate::fields::{self, Fields};
 use crate::violation::FieldViolations;
 
 const MAX_TURNS: f64 = 1_000_000.0;
@@ -26,7 +26,11 @@ pub struct SessionBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Maximum cost in US dollars, if the agent reports the cost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "fields::serialize_finite"
+    )]
     pub cost_usd: Option<f64>,
 }
 
@@ -56,7 +60,9 @@ impl SessionUsage {
     pub fn total_tokens(&self) -> Option<u64> {
         match (self.input_tokens, self.output_tokens) {
             (None, None) => None,
-            (input, output) => Some(input.unwrap_or_default() + output.unwrap_or_default()),
+            (input, output) => {
+                Some(input.unwrap_or_default().saturating_add(output.unwrap_or_default()))
+            }
         }
     }
 
@@ -129,6 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn number_that_is_not_finite_is_not_sent() {
+        for cost in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let budget = SessionBudget { cost_usd: Some(cost), ..SessionBudget::default() };
+            let error = serde_json::to_string(&budget).expect_err("not in JSON");
+            assert!(error.to_string().contains("finite"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_budget_is_used_up_part_by_part() {
         let budget = SessionBudget {
             turns: Some(3),
@@ -146,6 +161,9 @@ mod tests {
         check(SessionUsage { wall_millis: 60_000, ..start }, Some("60 of 60 seconds"));
         let tokens = SessionUsage { input_tokens: Some(90), output_tokens: Some(12), ..start };
         check(tokens, Some("102 of 100 tokens"));
+        let most = Some(u64::MAX);
+        let tokens = SessionUsage { input_tokens: most, output_tokens: most, ..start };
+        check(tokens, Some(&format!("{} of 100 tokens", u64::MAX)));
         check(
             SessionUsage { cost_micros: Some(1_500_000), ..start },
             Some("1.50 of 1.50 US dollars"),

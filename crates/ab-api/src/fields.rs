@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::available;
@@ -195,6 +197,20 @@ impl<'a> Fields<'a> {
             found.add_invalid(self.path(name), format!("must be {wanted}"));
         }
         converted
+    }
+}
+
+/// Serializes a number. Fails if it is not finite: JSON has no such numbers, and serde_json would
+/// write `null`, which means that the number is absent.
+pub(crate) fn serialize_finite<S: Serializer>(
+    number: &Option<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match number {
+        Some(number) if !number.is_finite() => {
+            Err(S::Error::custom(format!("{number} is not a finite number")))
+        }
+        number => number.serialize(serializer),
     }
 }
 

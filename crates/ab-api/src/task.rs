@@ -199,7 +199,11 @@ pub enum RuntimeType {
 #[serde(rename_all = "camelCase")]
 pub struct RequestedLimits {
     /// Number of processors. May be a fraction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::fields::serialize_finite"
+    )]
     pub cpu: Option<f64>,
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,

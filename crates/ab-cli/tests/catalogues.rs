@@ -98,15 +98,11 @@ fn a_draft_becomes_a_task() {
     let id = made.text().trim().to_owned();
     let listed = client(&stage, &["draft", "list"]).text();
     assert!(listed.starts_with("DRAFT") && listed.contains("Look around"), "{listed}");
-    let incomplete = client(&stage, &["draft", "start", &id]);
-    assert!(
-        incomplete.code != 0 && incomplete.err.contains("--agent is required"),
-        "{}",
-        incomplete.err
-    );
+    let unknown = client(&stage, &["draft", "show", "draft-01ARZ3NDEKTSV4RRFFQ69G5FAV"]);
+    assert!(unknown.code != 0 && unknown.err.contains("draft list"), "{}", unknown.err);
     let file = stage.outside("task.json");
     fs::write(&file, r#"{"labels":{"team":"a"},"promt":"x"}"#).unwrap();
-    let update = ["draft", "update", &id, "--agent", "scripted", "--file", file.to_str().unwrap()];
+    let update = ["draft", "update", &id, "--file", file.to_str().unwrap()];
     let wrong = client(&stage, &update);
     assert!(wrong.code != 0 && wrong.err.contains("promt"), "{}", wrong.err);
     fs::write(&file, r#"{"labels":{"team":"a"}}"#).unwrap();
@@ -117,6 +113,7 @@ fn a_draft_becomes_a_task() {
     let session = started.value()["sessionId"].as_str().unwrap().to_owned();
     let shown = client(&stage, &["session", "get", &session, "--json"]).value();
     assert_eq!((&shown["labels"]["team"], &shown["prompt"]), (&"a".into(), &"Look around".into()));
+    assert_eq!(shown["agent"]["type"], "scripted", "the default, as for a task");
     assert_eq!(client(&stage, &["draft", "list", "--json"]).value(), Value::Array(Vec::new()));
     assert_ne!(client(&stage, &["draft", "rm", &id]).code, 0);
 }

@@ -1,11 +1,13 @@
 //! The handle of the control plane, which the HTTP layer uses.
 
+mod abandoned;
 mod programs;
 mod prompts;
 mod uploads;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use ab_store::{
     CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
     SessionRecord, Store, StoreError, UploadLimits,
 };
+use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,6 +50,9 @@ const MAX_OPEN_TOOLS: usize = 1000;
 const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(10 * 60);
 /// How long the expiry task waits after an error of the store.
 const EXPIRY_RETRY: Duration = Duration::from_secs(1);
+/// The reason in words of a session whose driver panicked.
+const DRIVER_PANICKED: &str =
+    "an internal error of the server ended the session; the log of the server says why";
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -110,6 +116,8 @@ pub enum ControlPlaneError {
     DiskFull { free: u64, needed: u64 },
     /// Workspaces and caches occupy more than the server may use.
     DiskLimit { used: u64, limit: u64 },
+    /// The session ends because of an internal error of the server.
+    Abandoned,
     /// The server is shutting down.
     ShuttingDown,
     /// The store failed or refused the request, for example because a key was reused or an approval
@@ -151,6 +159,9 @@ impl fmt::Display for ControlPlaneError {
             Self::DiskLimit { used, limit } => write!(
                 f,
                 "workspaces and caches of the server occupy {used} bytes, more than {limit} (retention.disk-limit), and nothing else may be removed yet: cancel sessions that were stopped or failed"
+            ),
+            Self::Abandoned => f.write_str(
+                "the session is ending because of an internal error of the server; the log of the server says why",
             ),
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::Store(error) => error.fmt(f),
@@ -265,6 +276,7 @@ impl ControlPlane {
         let size = u32::try_from(task.agents.len()).unwrap_or(u32::MAX);
         let mut sessions = Vec::with_capacity(task.agents.len());
         let mut group = None;
+        let mut base_commit = None;
         for (number, agent) in (1..).zip(task.agents.clone()) {
             let id = SessionId::generate();
             let first = *group.get_or_insert(id);
@@ -274,6 +286,12 @@ impl ControlPlane {
             let provider = self.plane.executor.choose_snapshot_provider(&session).await;
             let provider = provider.map_err(ControlPlaneError::InvalidTask)?;
             session.workspace.snapshot_provider = Some(provider);
+            if number == 1 {
+                let found = self.plane.executor.find_base_commit(&session).await;
+                base_commit = found.map_err(ControlPlaneError::InvalidTask)?;
+            }
+            // All sessions of the task start from the same commit.
+            session.vcs.base_commit.clone_from(&base_commit);
             sessions.push(session);
         }
         let ids: Vec<SessionId> = sessions.iter().map(|session| session.id).collect();
@@ -537,19 +555,21 @@ impl ControlPlane {
             Ok(session) if session.status.is_terminal() => {
                 ControlPlaneError::SessionEnded(session.status)
             }
+            Ok(_) if !self.plane.shutdown.is_cancelled() => ControlPlaneError::Abandoned,
             Ok(_) => ControlPlaneError::ShuttingDown,
             Err(error) => error.into(),
         }
     }
 
     /// Resumes a session that an earlier server process ran. On a full disk, the resumption cannot
-    /// be stored. The session then waits until it can be stored, and can be cancelled meanwhile.
+    /// be stored. The session then waits until it can be stored, and can be cancelled meanwhile. A
+    /// session whose stored data is invalid fails.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let (session, state, start) =
             match self.plane.begin_again(record.clone(), "The server restarted.").await {
                 Ok(Some((session, state))) => (session, state, DriverStart::TakenUp),
                 Ok(None) => return Ok(()),
-                Err(error) if error.is_disk_full() => {
+                Err(error) if error.is_disk_full() || error.is_permanent() => {
                     let SessionRecord { session, progress } = record;
                     let keep_open = session.keep_open;
                     let state = SessionState::restore(session.status, &progress, keep_open);
@@ -570,8 +590,11 @@ impl ControlPlane {
         let plane = Arc::clone(&self.plane);
         let driver = Driver::new(Arc::clone(&plane), session, state, commands);
         self.plane.tasks.spawn(async move {
-            driver.run(start).await;
+            let outcome = AssertUnwindSafe(driver.run(start)).catch_unwind().await;
             plane.drivers().remove(&id);
+            if outcome.is_err() {
+                plane.abandon_session(id, DRIVER_PANICKED).await;
+            }
         });
     }
 }

@@ -22,6 +22,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 
+pub(crate) use self::effect::close_session;
 use self::effect::{Doing, Done};
 use self::recovery::Recovery;
 use self::waiting::{AwaitedDecision, Decided, Inherited};
@@ -37,6 +38,9 @@ const REPORTS: usize = 256;
 const BATCH: usize = 64;
 /// How long the processes of a session may take to end when the server shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// Maximum number of bytes of the reason of a failure in words.
+const MAX_DETAIL: usize = 4 * 1024;
 
 const AGENT_GONE: &str = "the agent ended without reporting a reason";
 
@@ -462,7 +466,7 @@ impl Driver {
         detail: &str,
     ) -> Result<(), StoreError> {
         if self.session.end_detail.is_none() {
-            self.session.end_detail = Some(detail.to_owned());
+            self.session.end_detail = Some(shortened(detail));
         }
         self.commit(SessionInput::Failed(reason), Vec::new()).await
     }
@@ -560,6 +564,15 @@ impl Driver {
             tracing::warn!(session = %id, %error, "cannot end the session's processes");
         }
     }
+}
+
+/// Cuts the reason of a failure, which may contain any text of an agent.
+fn shortened(detail: &str) -> String {
+    if detail.len() <= MAX_DETAIL {
+        return detail.to_owned();
+    }
+    let end = (0..=MAX_DETAIL).rev().find(|end| detail.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}\n… ({} more bytes)", &detail[..end], detail.len() - end)
 }
 
 /// A log line from the control plane in the session's stream.

@@ -7,9 +7,10 @@ use ab_api::{
     SessionEndReason, SessionId, SessionStatus,
 };
 use ab_control::{ControlPlaneError, ControlPlaneSettings, SessionIdempotencyKey};
-use ab_store::{ApprovalFilter, StoreError};
+use ab_executor::{AgentReport, TurnOutcome};
+use ab_store::{ApprovalFilter, SessionPromptChange, StoreError};
 
-use crate::fake::{Fake, Fault, Point, Script, prompt, scene, start, task};
+use crate::fake::{Fake, Fault, LONG_ERROR, Point, Script, prompt, scene, start, task};
 
 /// Longer waits count as failures.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -82,6 +83,72 @@ async fn a_crashed_agent_fails_its_session() {
         (SessionStatus::Failed, Some(SessionEndReason::Agent))
     );
     assert_eq!(session.end_detail.as_deref(), Some("exit code 3"));
+}
+
+#[tokio::test]
+async fn long_error_of_an_agent_fails_its_session_and_is_cut() {
+    let scene = scene(Fake::new(Script::LongError)).await;
+    let id = scene.create(false).await;
+    let session = tokio::time::timeout(TIMEOUT, scene.end(id)).await.expect("the session ends");
+    assert_eq!(
+        (session.status, session.end_reason),
+        (SessionStatus::Failed, Some(SessionEndReason::Agent))
+    );
+    let detail = session.end_detail.expect("a reason");
+    let left_out = LONG_ERROR - 4096;
+    assert!(detail.ends_with(&format!("é\n… ({left_out} more bytes)")), "{detail}");
+}
+
+#[tokio::test]
+async fn longest_prompt_is_sent_whole() {
+    let scene = scene(Fake::new(Script::Work)).await;
+    let id = scene.create(true).await;
+    let text = "\"".repeat(128 * 1024);
+    scene.control.queue_prompt(id, prompt(&text), None).await.expect("prompt");
+    let sent = format!("prompt 2 {text}");
+    let sent = tokio::time::timeout(TIMEOUT, scene.executor.called(&sent)).await;
+    sent.expect("the prompt is sent");
+}
+
+#[tokio::test]
+async fn session_fails_if_its_driver_panics() {
+    for point in [Point::Provision, Point::Prompt, Point::Deliver] {
+        let fault = Some((point, Fault::Panic));
+        let scene = scene(Fake { fault, ..Fake::new(Script::Work) }).await;
+        let id = scene.create(false).await;
+        let session = tokio::time::timeout(TIMEOUT, scene.end(id)).await.expect("it ends");
+        assert_eq!(session.status, SessionStatus::Failed, "{point:?}");
+        let detail = session.end_detail.expect("a reason");
+        assert!(detail.contains("internal error of the server"), "{detail}");
+        let stopped = scene.control.stop_session(id).await.expect("stop");
+        assert_eq!(stopped.status, SessionStatus::Failed);
+        let cancelled = scene.control.cancel_session(id).await.expect("cancel");
+        assert_eq!(cancelled.status, SessionStatus::Failed);
+        scene.executor.called("cleanup").await;
+        scene.control.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn session_fails_after_an_error_of_the_store_that_would_occur_again() {
+    let scene = scene(Fake::new(Script::Silence)).await;
+    let id = scene.create(false).await;
+    scene.event(id, "thought").await;
+    scene.control.queue_prompt(id, prompt("more"), None).await.expect("prompt");
+    // The driver still counts this prompt, which is no longer in the store.
+    let store = scene.control.store();
+    let record = store.session_record(id).await.expect("read");
+    let change = SessionPromptChange::Withdraw { number: 2 };
+    store.change_session_prompts(record, change, Vec::new()).await.expect("withdraw");
+    let reports = scene.executor.reports.lock().expect("reports").clone().expect("launched");
+    reports.send(AgentReport::TurnEnded(TurnOutcome::Done)).await.expect("a driver");
+    let session = tokio::time::timeout(TIMEOUT, scene.end(id)).await.expect("the session ends");
+    assert_eq!(
+        (session.status, session.end_reason),
+        (SessionStatus::Failed, Some(SessionEndReason::Interrupted))
+    );
+    let detail = session.end_detail.expect("a reason");
+    assert!(detail.contains("events could not be stored: not found"), "{detail}");
 }
 
 #[tokio::test]

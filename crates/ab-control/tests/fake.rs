@@ -20,6 +20,9 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+/// Number of bytes of the error of [`Script::LongError`].
+pub(crate) const LONG_ERROR: usize = 120_000;
+
 /// A method of the executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Point {
@@ -37,6 +40,7 @@ pub(crate) enum Fault {
     Fail,
     /// Never returns: the server is killed here.
     Hang,
+    Panic,
 }
 
 /// What the agent does with a prompt.
@@ -45,6 +49,8 @@ pub(crate) enum Script {
     Work,
     Ask,
     Crash,
+    /// Ends the turn with a long error.
+    LongError,
     Silence,
     /// Reports without an end, until the receiver is dropped.
     Flood,
@@ -107,6 +113,7 @@ impl Fake {
                 detail: format!("{point:?} failed"),
             }),
             Some((at, Fault::Hang)) if at == point => std::future::pending().await,
+            Some((at, Fault::Panic)) if at == point => panic!("a bug at {point:?}"),
             _ => Ok(()),
         }
     }
@@ -139,6 +146,10 @@ impl Executor for Fake {
         _: &Session,
     ) -> Result<SnapshotProvider, FieldViolations> {
         Ok(SnapshotProvider::Copy)
+    }
+
+    async fn find_base_commit(&self, _: &Session) -> Result<Option<String>, FieldViolations> {
+        Ok(None)
     }
 
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
@@ -197,6 +208,10 @@ impl Executor for Fake {
                 send(AgentReport::Question(AgentQuestion { id, subject })).await;
             }
             Script::Crash => send(AgentReport::Exited { detail: "exit code 3".to_owned() }).await,
+            Script::LongError => {
+                let detail = "é".repeat(LONG_ERROR / 2);
+                send(AgentReport::TurnEnded(TurnOutcome::Failed { detail })).await;
+            }
             Script::Silence => {}
             Script::Flood => {
                 let reports = self.reports();

@@ -36,6 +36,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations>;
 
+    /// Returns the commit that the workspace of a new session would start from now, if its
+    /// repository is on the executor's machine. The caller stores it in the session, so that the
+    /// workspace starts from it even if the repository changes before.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`choose_snapshot_provider`](Executor::choose_snapshot_provider).
+    async fn find_base_commit(&self, session: &Session) -> Result<Option<String>, FieldViolations>;
+
     /// Returns a token that names everything that
     /// [`provision_workspace`](Executor::provision_workspace) may create for this job. The token is
     /// the same for all attempts of a session. The caller stores it before it provisions the

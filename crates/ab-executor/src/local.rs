@@ -396,6 +396,10 @@ impl Executor for LocalExecutor {
         chosen
     }
 
+    async fn find_base_commit(&self, session: &Session) -> Result<Option<String>, FieldViolations> {
+        request::base_commit(session, &self.workspaces, &self.settings.uploads_dir()).await
+    }
+
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
         let session = &job.session;
         CleanupToken(request::token_text(request::maker(session), request::provider(session)))

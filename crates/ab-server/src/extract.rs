@@ -69,7 +69,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Path(params) = Path::from_request_parts(parts, state)
             .await
-            .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
+            .map_err(|error| invalid_path(&error.body_text()))?;
         Ok(PathParams(params))
     }
 }
@@ -88,16 +88,34 @@ fn check_encoding(query: &str) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The problem of a parameter in the path.
+fn invalid_path(said: &str) -> Problem {
+    // Remove axum's own description of what failed.
+    let why = said.strip_prefix("Invalid URL: ").unwrap_or(said);
+    Problem::new(ProblemKind::Invalid, format!("invalid path: {why}"))
+}
+
+/// Rewrites an error message of a parser of the standard library.
+fn parser_terms(said: &str) -> &str {
+    match said {
+        "invalid digit found in string"
+        | "cannot parse integer from empty string"
+        | "number too large to fit in target type"
+        | "number too small to fit in target type" => "must be a whole number in the allowed range",
+        "provided string was not `true` or `false`" => "must be true or false",
+        said => said,
+    }
+}
+
 /// The problem of a query string. It names the parameter if the parameter is known.
 fn invalid_query(said: &str) -> Problem {
     // Remove axum's own description of what failed.
     let why = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
     let problem = |text: &str| format!("invalid query: {text}");
-    match why.split_once(": ") {
+    let missing = why.strip_prefix("missing field `").and_then(|name| name.strip_suffix('`'));
+    let named = why.split_once(": ").map(|(name, why)| (name, parser_terms(why)));
+    match missing.map(|name| (name, "is required")).or(named) {
         Some((parameter, why)) if !parameter.contains(' ') => {
-            // Describe the value instead of Rust's error about it.
-            let is_number = why.contains("invalid digit") || why.contains("cannot parse integer");
-            let why = if is_number { "must be a whole number" } else { why };
             let errors = BTreeMap::from([(parameter.to_owned(), vec![why.to_owned()])]);
             Problem::new(ProblemKind::Invalid, problem(&format!("{parameter}: {why}")))
                 .with_errors(errors)
@@ -241,8 +259,13 @@ mod tests {
         let (status, ..) = ask("/api/v1/orders", JSON, "{}").await;
         assert_eq!(status, 200);
         let (_, _, body) = ask("/api/v1/query?depth=x", JSON, "").await;
-        assert_eq!(body["detail"], "invalid query: depth: must be a whole number");
-        assert_eq!(body["errors"]["depth"][0], "must be a whole number");
+        assert_eq!(
+            body["detail"],
+            "invalid query: depth: must be a whole number in the allowed range"
+        );
+        assert_eq!(body["errors"]["depth"][0], "must be a whole number in the allowed range");
+        let (_, _, body) = ask("/api/v1/query", JSON, "").await;
+        assert_eq!(body["errors"]["depth"][0], "is required", "{body}");
         for query in ["depth=1&path=%FF", "path=a%C3", "path=%e2%82&depth=1"] {
             let (status, _, body) = ask(&format!("/api/v1/query?{query}"), JSON, "").await;
             assert_eq!(

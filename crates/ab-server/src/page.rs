@@ -20,7 +20,7 @@ mod task_form;
 mod text;
 mod time;
 
-pub(crate) use feed::{FeedView, feed};
+pub(crate) use feed::{FeedGroup, FeedView, feed};
 pub(crate) use inbox::{Asked, Asker, inbox};
 pub(crate) use layout::Chrome;
 pub(crate) use problem::problem;

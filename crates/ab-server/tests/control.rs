@@ -329,12 +329,17 @@ async fn the_page_takes_a_task_and_shows_it_as_text() {
     assert!(wrong.body.contains("must not be empty"), "{wrong:?}");
     let agent =
         served.json("/api/v1/agents").await["items"][0]["type"].as_str().unwrap().to_owned();
-    let task = format!("prompt=%3Cb%3Efix%3C/b%3E&repo=https://h/x&agent={agent}&delivery=branch");
+    let task = format!(
+        "prompt=%3Cb%3Efix%3C/b%3E%0D%0Anow&repo=https://h/x&agent={agent}&delivery=branch"
+    );
     let made = served.ask_with("POST", "/ui/new", &[FORM], &task).await;
     assert_eq!(made.status, 303, "{made:?}");
     let page = made.header("location").unwrap();
     let session = page.replace("/ui/", "/api/v1/");
     served.events(&session, &[]).await;
+    assert_eq!(served.json(&session).await["prompt"], "<b>fix</b>\nnow", "without CR");
+    let feed = served.ask("GET", "/ui", "").await;
+    assert!(feed.body.contains("Ended <span class=\"quiet\">1</span>"), "{feed:?}");
     let shown = served.ask("GET", page, "").await;
     assert!(shown.body.contains("&lt;b&gt;fix&lt;/b&gt;"), "{shown:?}");
     assert!(!shown.body.contains("<b>fix"), "{shown:?}");

@@ -93,10 +93,12 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
 }
 
 /// Checks that the source can be used and contains what `request` asks for.
-pub(crate) async fn check(git: &Git, request: &GitWorkspaceRequest) -> Result<()> {
+/// Returns the commit that a workspace would start from now.
+pub(crate) async fn check(git: &Git, request: &GitWorkspaceRequest) -> Result<CommitId> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
-    plan(&refs, request).map(|_| ())
+    let plan = plan(&refs, request)?;
+    Ok(request.commit.clone().unwrap_or(plan.commit))
 }
 
 /// Returns whether git finds a repository at `path` or in a parent directory. Also returns true if

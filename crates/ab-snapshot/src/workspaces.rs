@@ -393,7 +393,7 @@ impl SessionWorkspaceStore {
             WorkspaceRequest::Git(request) => {
                 let Some(path) = request.source.local_path() else { return Ok(()) };
                 self.refuse_own(path, GitTaskField::RepoUrl)?;
-                cache::check(&self.git, request).await
+                cache::check(&self.git, request).await.map(drop)
             }
             WorkspaceRequest::Copy { from, .. } => {
                 self.refuse_own(from, GitTaskField::RepoUrl)?;
@@ -405,6 +405,22 @@ impl SessionWorkspaceStore {
             }
             // The archive was already checked when it was received.
             WorkspaceRequest::Archive { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the commit that a workspace of a local repository would start from now. `None` for
+    /// any other source.
+    ///
+    /// # Errors
+    /// Fails in the same cases as [`check_request`](SessionWorkspaceStore::check_request).
+    pub async fn find_base_commit(&self, request: &WorkspaceRequest) -> Result<Option<CommitId>> {
+        match request {
+            WorkspaceRequest::Git(request) if request.source.local_path().is_some() => {
+                cache::check(&self.git, request).await.map(Some)
+            }
+            WorkspaceRequest::Git(_)
+            | WorkspaceRequest::Copy { .. }
+            | WorkspaceRequest::Archive { .. } => Ok(None),
         }
     }
 

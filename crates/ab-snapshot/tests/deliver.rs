@@ -91,6 +91,20 @@ async fn files_of_nested_repositories_are_delivered() {
 }
 
 #[tokio::test]
+async fn files_that_the_agent_made_unreadable_are_delivered() {
+    let fixture = Fixture::new();
+    let workspace = fixture.prepare(fixture.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    let script = "mkdir -p closed/deep node_modules/p && echo a >closed/deep/a && echo b >b && \
+                  chmod 000 b closed/deep closed node_modules";
+    sandbox.shell(script).await;
+    let changes = fixture.changes(&sandbox).await;
+    let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["b", "closed/deep/a"]);
+    assert_eq!(changes.history_lost_reason, None);
+}
+
+#[tokio::test]
 async fn a_patch_of_lines_that_are_no_utf_8_applies_too() {
     let fixture = Fixture::new();
     fs::write(fixture.source.join("latin.txt"), b"caf\xe9\nsecond\n").unwrap();

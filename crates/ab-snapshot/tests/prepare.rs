@@ -150,7 +150,13 @@ async fn unusable_sources_are_named_by_their_field() {
     check(at(shallow.to_str().unwrap()), url, ErrorKind::Unsupported, "shallow").await;
     check(at(inside.to_str().unwrap()), url, ErrorKind::Invalid, "top directory").await;
     let data = fixture.path("data");
-    check(at(data.to_str().unwrap()), url, ErrorKind::DeniedByPolicy, "contains the data directory").await;
+    check(
+        at(data.to_str().unwrap()),
+        url,
+        ErrorKind::DeniedByPolicy,
+        "contains the data directory",
+    )
+    .await;
     let request = GitWorkspaceRequest { work_branch: branch("dev"), ..fixture.request() };
     check(request, name, ErrorKind::AlreadyExists, "already has the branch dev").await;
     let request = GitWorkspaceRequest { target_branch: Some(branch("none")), ..fixture.request() };

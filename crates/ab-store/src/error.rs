@@ -10,6 +10,8 @@ use crate::uploads::UploadRefusal;
 
 /// The SQLite result code for a full disk.
 const SQLITE_FULL: &str = "13";
+/// The SQLite result code for a value that is too large.
+const SQLITE_TOO_BIG: &str = "18";
 
 /// Why the decision of an approval cannot be used for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,6 +202,28 @@ impl StoreError {
         let Self::Database(error) = self else { return false };
         let code = error.as_database_error().and_then(|error| error.code());
         code.as_deref() == Some(SQLITE_FULL)
+    }
+
+    /// Whether the same request fails again, because the reason is the request or the stored data,
+    /// not the condition of the database.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } => true,
+            Self::Database(error) => match error.as_ref() {
+                sqlx::Error::Database(error) => {
+                    error.kind() != sqlx::error::ErrorKind::Other
+                        || error.code().as_deref() == Some(SQLITE_TOO_BIG)
+                }
+                sqlx::Error::ColumnDecode { .. }
+                | sqlx::Error::Decode(_)
+                | sqlx::Error::Encode(_)
+                | sqlx::Error::ColumnNotFound(_)
+                | sqlx::Error::ColumnIndexOutOfBounds { .. } => true,
+                _ => false,
+            },
+            Self::UploadRefused(_) => false,
+            error => !error.is_server_fault(),
+        }
     }
 
     /// Whether the database itself failed, so that the transaction cannot continue.

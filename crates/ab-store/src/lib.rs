@@ -28,6 +28,7 @@ mod retention;
 mod schema;
 mod session_list;
 mod sessions;
+mod shorten;
 mod space_tokens;
 mod spaces;
 mod store;
@@ -54,10 +55,11 @@ pub use prompts::{
     PromptQueuePosition, QueuedPrompt, SessionPromptChange, SessionPromptChangeOutcome,
 };
 pub use record::{
-    EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END_RECORD_KIND,
+    EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_PROMPT_EVENT_BYTES, MAX_RUN_EVENT_BYTES,
+    RUN_END_RECORD_KIND,
 };
 pub use retention::{DatabaseSize, EndedRecord, EndedRecordId, EndedWorkspace};
-pub use session_list::SessionFilter;
+pub use session_list::{SessionFilter, SessionGroup};
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{
     QueuedRunUpdate, RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation,

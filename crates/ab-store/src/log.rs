@@ -13,12 +13,13 @@ use crate::store::Store;
 const MAX_READ: usize = 1000;
 
 impl Store {
-    /// Appends `events` to the stream of a session, in one transaction.
+    /// Appends `events` to the stream of a session, in one transaction. Long texts of an event that
+    /// is too large are cut.
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] if one of the events is too large. In this case no event is
-    /// appended.
+    /// [`StoreError::TooLarge`] if one of the events is too large although its texts are short. In
+    /// this case no event is appended.
     pub async fn append_events(
         &self,
         session: SessionId,

@@ -9,9 +9,13 @@ use sqlx::{FromRow, Row};
 
 use crate::error::StoreError;
 
-/// Maximum size of one event as JSON. Executors truncate long outputs before they report them.
+/// Maximum size of one event as JSON, except prompts. Longer texts of an event are cut.
 pub const MAX_EVENT_BYTES: usize = 64 * 1024;
+/// Maximum size of one `prompt` event as JSON. The longest accepted prompt fits, even if each of its
+/// bytes takes six bytes in JSON, so no prompt is cut.
+pub const MAX_PROMPT_EVENT_BYTES: usize = 1024 * 1024;
 
+const PROMPT_RECORD_KIND: &str = "prompt";
 /// The kind of the last record in a run's stream.
 pub const RUN_END_RECORD_KIND: &str = "complete";
 /// Maximum size of one event of a run as JSON. A file of 10 MiB in base64 fits.
@@ -35,10 +39,11 @@ impl EventStreamId {
         }
     }
 
-    /// Maximum size of one event in the stream as JSON.
-    pub(crate) fn max_event_bytes(self) -> usize {
+    /// Maximum size of one event of this kind in the stream as JSON.
+    pub(crate) fn max_event_bytes(self, kind: &str) -> usize {
         match self {
             Self::Run(_) => MAX_RUN_EVENT_BYTES,
+            Self::Session(_) if kind == PROMPT_RECORD_KIND => MAX_PROMPT_EVENT_BYTES,
             Self::Session(_) | Self::Space(_) => MAX_EVENT_BYTES,
         }
     }

@@ -13,6 +13,9 @@ use crate::store::Store;
 
 /// Number of recent events that are shown with an active session.
 const RECENT_EVENTS: i64 = 3;
+/// The condition for sessions that have a pending approval.
+const WAITS: &str =
+    "id IN (SELECT session FROM approvals WHERE status = 'pending' AND session IS NOT NULL)";
 
 /// Filters a list of sessions. The default matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +30,28 @@ pub struct SessionFilter {
     pub label: Option<(String, String)>,
     /// Only sessions of the task whose first session this is.
     pub task: Option<SessionId>,
+    pub group: Option<SessionGroup>,
+}
+
+/// A group of sessions. Each session belongs to one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionGroup {
+    /// Sessions that wait for the decision of a person.
+    Waiting,
+    /// Other sessions that have not ended.
+    AtWork,
+    Ended,
+}
+
+impl SessionGroup {
+    /// The statuses of sessions in this group.
+    fn statuses(self) -> impl Iterator<Item = SessionStatus> {
+        SessionStatus::ALL.into_iter().filter(move |status| match self {
+            Self::Waiting => *status == SessionStatus::Running,
+            Self::AtWork => !status.is_terminal(),
+            Self::Ended => status.is_terminal(),
+        })
+    }
 }
 
 impl Store {
@@ -152,6 +177,24 @@ impl SessionFilter {
             query.push(joint).push("id IN (SELECT session FROM session_labels WHERE name = ");
             query.push_bind(name.clone()).push(" AND value = ").push_bind(value.clone());
             query.push(")");
+            joint = " AND ";
+        }
+        if let Some(group) = self.group {
+            query.push(joint).push("status IN (");
+            let names: Vec<_> = group.statuses().map(|it| it.as_str().to_owned()).collect();
+            push_list(query, &names);
+            query.push(")");
+            match group {
+                SessionGroup::Waiting => {
+                    query.push(" AND ").push(WAITS);
+                }
+                SessionGroup::AtWork => {
+                    let running = SessionStatus::Running.as_str().to_owned();
+                    query.push(" AND NOT (status = ").push_bind(running);
+                    query.push(" AND ").push(WAITS).push(")");
+                }
+                SessionGroup::Ended => {}
+            }
         }
     }
 }

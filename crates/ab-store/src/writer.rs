@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::deferred::{DeferredStatements, SqlValue};
 use crate::error::StoreError;
 use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
+use crate::shorten::shortened_event;
 use crate::store::Readers;
 
 /// Maximum number of queued changes. If the queue is full, callers wait.
@@ -156,13 +157,10 @@ impl Writing {
         if entries.is_empty() {
             return Ok(());
         }
-        let (name, limit) = (stream.to_string(), stream.max_event_bytes());
+        let name = stream.to_string();
         let mut seq = self.last_seq(stream, &name).await?;
         for NewRecord { at, kind, json } in entries {
-            if json.len() > limit {
-                let bytes = json.len();
-                return Err(StoreError::TooLarge { what: "an event", bytes, limit });
-            }
+            let json = fitted(stream, kind, json)?;
             self.position += 1;
             seq += 1;
             let position = self.position;
@@ -433,6 +431,20 @@ async fn kept(connection: &mut SqliteConnection, name: &str) -> Result<u64, Stor
     let query = sqlx::query_scalar("SELECT value FROM counters WHERE name = $1").bind(name);
     let value: Option<i64> = query.fetch_optional(connection).await?;
     Ok(unsigned(value.unwrap_or_default()))
+}
+
+/// Returns the JSON of an event with its texts cut so that it fits into the stream. The events of
+/// runs are not cut, because they contain files.
+fn fitted(stream: EventStreamId, kind: &str, json: String) -> Result<String, StoreError> {
+    let (bytes, limit) = (json.len(), stream.max_event_bytes(kind));
+    if bytes <= limit {
+        return Ok(json);
+    }
+    let shortened = match stream {
+        EventStreamId::Session(_) | EventStreamId::Space(_) => shortened_event(&json, limit),
+        EventStreamId::Run(_) => None,
+    };
+    shortened.ok_or(StoreError::TooLarge { what: "an event", bytes, limit })
 }
 
 /// Serializes `value` as JSON text.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_api::{SessionId, SessionStatus};
+use ab_api::{Event, EventKind, SessionEndReason, SessionId, SessionStatus};
 use ab_store::{
     EventLogReader, EventLogScope, EventRecord, EventStreamId, MAX_EVENT_BYTES, Store, StoreError,
 };
@@ -22,6 +22,12 @@ async fn append(store: &Store, session: SessionId, from: usize, count: usize) {
     for number in from..from + count {
         store.append_events(session, vec![line(&number.to_string())]).await.expect("append");
     }
+}
+
+/// An event that stays too large if its texts are cut.
+fn of_many_short_texts() -> Event {
+    let passed = vec!["x".to_owned(); MAX_EVENT_BYTES / 4];
+    Event::at_current_time(EventKind::Summary { passed, failed: Vec::new() })
 }
 
 fn seqs(records: &[Arc<EventRecord>]) -> Vec<u64> {
@@ -124,7 +130,7 @@ async fn a_stream_ends_with_its_session_and_with_the_store() {
 async fn an_event_above_the_bound_takes_its_whole_batch_along() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
-    let events = vec![line("small"), line(&"x".repeat(MAX_EVENT_BYTES))];
+    let events = vec![line("small"), of_many_short_texts()];
     let error = scratch.store.append_events(id, events).await.expect_err("too large");
     assert!(matches!(error, StoreError::TooLarge { .. }), "{error}");
     scratch.store.append_events(id, vec![line("next")]).await.expect("append");
@@ -136,10 +142,42 @@ async fn an_event_above_the_bound_takes_its_whole_batch_along() {
 }
 
 #[tokio::test]
+async fn long_texts_of_events_are_cut_and_prompts_are_not() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "a").await;
+    let prompt = "\u{1}".repeat(128 * 1024);
+    let status = EventKind::Status {
+        status: SessionStatus::Failed,
+        activity: None,
+        reason: Some(SessionEndReason::Agent),
+        message: Some("\"".repeat(MAX_EVENT_BYTES)),
+    };
+    let kinds = [EventKind::Prompt { number: 1, prompt: prompt.clone() }, status];
+    let events = vec![line(&"x".repeat(MAX_EVENT_BYTES))];
+    let events = events.into_iter().chain(kinds.map(Event::at_current_time)).collect();
+    scratch.store.append_events(id, events).await.expect("append");
+    let records = scratch.store.event_records(EventLogScope::Session(id), 1, 10).await;
+    let records = records.expect("read");
+    let kinds: Vec<EventKind> =
+        records.iter().map(|record| record.parse_event().expect("an event").kind).collect();
+    let [EventKind::Log { message: log, .. }, sent, EventKind::Status { message: Some(end), .. }] =
+        kinds.as_slice()
+    else {
+        panic!("{kinds:?}")
+    };
+    assert!(log.ends_with("x\n… (32768 more bytes)"), "{log}");
+    assert!(end.ends_with("\"\n… (49152 more bytes)"), "{end}");
+    assert_eq!(*sent, EventKind::Prompt { number: 1, prompt });
+    assert!(
+        records.iter().filter(|it| it.kind != "prompt").all(|it| it.json.len() <= MAX_EVENT_BYTES)
+    );
+}
+
+#[tokio::test]
 async fn changes_that_fail_within_a_group_leave_no_gap_in_a_stream() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
-    let large = || vec![line("first part"), line(&"x".repeat(MAX_EVENT_BYTES))];
+    let large = || vec![line("first part"), of_many_short_texts()];
     // Queued at the same time, so that the writer commits them together.
     let appends = (0..30).map(|number| match number % 3 {
         0 => scratch.store.append_events(id, large()),

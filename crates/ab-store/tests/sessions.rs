@@ -1,11 +1,14 @@
 //! Sessions: creation, idempotency keys, lists.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ab_api::{PageRequest, SessionActivity, SessionId, SessionStatus};
+use ab_api::{
+    Approval, ApprovalSubject, PageRequest, SessionActivity, SessionId, SessionStatus, Time,
+};
 use ab_store::{
     CreateSessionOutcome, EventLogScope, IdempotencyRecord, NewSession, SessionFilter,
-    SessionRecord, StoreError, StoredSessionProgress, StoredSessionStage,
+    SessionGroup, SessionRecord, StoreError, StoredSessionProgress, StoredSessionStage,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -190,6 +193,40 @@ async fn lists_are_filtered_paged_and_newest_first() {
     }
 }
 
+#[tokio::test]
+async fn each_session_is_listed_in_one_group() {
+    let scratch = scratch().await;
+    let mut ids = Vec::new();
+    for (number, status) in
+        SessionStatus::ALL.into_iter().chain([SessionStatus::Running]).enumerate()
+    {
+        let id = stored(&scratch.store, &format!("p{number}")).await;
+        let mut record = scratch.store.session_record(id).await.expect("read");
+        record.session.status = status;
+        scratch.store.update_session(record, Vec::new()).await.expect("save");
+        ids.push((id, status));
+    }
+    let (asking, _) = ids.pop().expect("the last one");
+    let mut approval = Approval::new_pending(ApprovalSubject::default(), Time::now());
+    approval.session_id = Some(asking);
+    scratch.store.add_approval(approval).await.expect("ask");
+    let list = async |group| {
+        let filter = SessionFilter { group: Some(group), ..SessionFilter::default() };
+        let page = PageRequest { page: Some(1), per_page: Some(50) };
+        let (sessions, total) = scratch.store.list_sessions(&filter, page).await.expect("list");
+        let ids: BTreeSet<SessionId> = sessions.into_iter().map(|session| session.id).collect();
+        assert_eq!(ids.len() as u64, total);
+        ids
+    };
+    let with = |is_over: bool| {
+        let with = ids.iter().filter(|(_, status)| status.is_terminal() == is_over);
+        with.map(|(id, _)| *id).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(list(SessionGroup::Waiting).await, BTreeSet::from([asking]));
+    assert_eq!(list(SessionGroup::AtWork).await, with(false));
+    assert_eq!(list(SessionGroup::Ended).await, with(true));
+}
+
 /// Number of sessions in the test of the list's speed.
 const MANY: usize = 10_000;
 
@@ -226,6 +263,9 @@ async fn ten_thousand_sessions_are_listed_with_any_filter_within_100_ms() {
         (SessionFilter { repo: text("https://h/1"), ..all() }, 200),
         (SessionFilter { label: Some(("p".to_owned(), "p1".to_owned())), ..all() }, 100),
         (SessionFilter { agent: text("a1"), tenant: text("t9"), ..all() }, 0),
+        (SessionFilter { group: Some(SessionGroup::Waiting), ..all() }, 0),
+        (SessionFilter { group: Some(SessionGroup::AtWork), ..all() }, 6364),
+        (SessionFilter { group: Some(SessionGroup::Ended), ..all() }, 3636),
     ];
     for (filter, expect) in filters {
         for page in [1, 40] {

@@ -39,6 +39,7 @@ mod sse;
 mod stream;
 mod uploads;
 
+use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -526,12 +527,7 @@ impl ServeClient {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
         headers.extend(more);
         let sent = exchange::send(&self.socket, &self.name, self.connect_timeout, request).await;
-        sent.map_err(|error| match (error.kind(), error.hint()) {
-            (ErrorKind::Disconnected | ErrorKind::Timeout, None) => {
-                error.with_hint("check the address of the server, and that the server runs")
-            }
-            _ => error,
-        })
+        sent.map_err(with_start_hint)
     }
 
     async fn read(&self, mut body: Answer) -> Result<Bytes> {
@@ -546,6 +542,17 @@ impl ServeClient {
             bytes.extend_from_slice(&data);
         }
         Ok(bytes.freeze())
+    }
+}
+
+/// Adds a hint to the error of a host on which no server listens.
+fn with_start_hint(error: Error) -> Error {
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    let is_refused = source.map(io::Error::kind) == Some(io::ErrorKind::ConnectionRefused);
+    if is_refused && error.hint().is_none() {
+        error.with_hint("start one with `agent-backend serve`, or name one with --server URL")
+    } else {
+        error
     }
 }
 

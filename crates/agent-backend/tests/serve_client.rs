@@ -1,5 +1,9 @@
 //! The client of `serve`, against a server that a test writes line by line.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use agent_backend::serve_client::{EventKind, SessionEventStreamItem, SessionId, SessionStatus};
 use agent_backend::{ErrorKind, Result, ServeClient, ServeClientSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -98,4 +102,39 @@ async fn a_server_that_is_gone_is_an_error_at_once_for_a_request() {
     serving.await.unwrap();
     let error = client.session(SessionId::generate()).await.unwrap_err();
     assert!(error.message().contains("127.0.0.1"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("agent-backend serve")), "{error:?}");
+}
+
+#[tokio::test]
+async fn follower_that_watches_the_status_waits_between_its_attempts() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&attempts);
+    let serving = tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut settings = ServeClientSettings::new(url);
+    settings.reconnect_timeout = Duration::from_secs(1);
+    let client = ServeClient::new(settings).unwrap();
+    let mut events = client.follow_events(SessionId::generate());
+    let mut status = events.watch_status();
+    let mut changes = 0;
+    // Like a live view, which is drawn again many times in a second.
+    let mut redraw = tokio::time::interval(Duration::from_millis(5));
+    let error = loop {
+        tokio::select! {
+            biased;
+            Ok(()) = status.changed() => changes += 1,
+            _ = redraw.tick() => {}
+            event = events.next() => break event.unwrap_err(),
+        }
+    };
+    serving.abort();
+    assert_eq!(error.kind(), ErrorKind::Disconnected);
+    let attempts = attempts.load(Ordering::Relaxed);
+    assert!((2..=8).contains(&attempts), "{attempts} attempts in a second");
+    assert_eq!(changes, 1, "only the first change to reconnecting is one");
 }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::session::{age, shortened};
+use super::task::DEFAULT_AGENT;
 use super::{CliCommand, RunningCommand, input};
 use crate::failure::Failure;
 use crate::server::ServerFlags;
@@ -59,7 +60,7 @@ enum DraftAction {
         #[command(flatten)]
         fields: DraftFields,
     },
-    /// Create the task of a draft, and remove the draft
+    /// Create the task of a draft, and remove the draft; without an agent, the task uses scripted
     Start {
         /// ID of the draft
         draft: DraftId,
@@ -181,6 +182,12 @@ async fn run(command: DraftCommand, terminal: &mut Terminal) -> Result<(), Failu
             show(&client.update_draft(draft, &content).await?, terminal)
         }
         DraftAction::Start { draft } => {
+            let mut content = client.draft(draft).await?.content;
+            if content.agent.is_none() && content.agents.as_ref().is_none_or(Vec::is_empty) {
+                let default = [("type".to_owned(), Value::from(DEFAULT_AGENT))];
+                content.agent = Some(default.into_iter().collect());
+                client.update_draft(draft, &content).await?;
+            }
             let flags = command.server.repeated();
             let created = client.start_draft(draft).await.map_err(|error| {
                 let error = super::task::by_flags(error, &flags);

@@ -526,7 +526,7 @@ fn details(session: &Session) -> String {
         ("labels", labels_text(session)),
         ("base", session.vcs.base_commit.clone()),
         ("delivered", session.vcs.delivered_branch.clone()),
-        ("workspace", session.workspace.mount_path.clone()),
+        ("workspace", session.workspace.mount_path.clone().filter(|_| has_workspace(session))),
         ("limits", session.limits.and_then(limits_text)),
         ("changes", session.changes.map(lines::changes_text)),
         ("used", compare::usage_text(session)),
@@ -543,6 +543,11 @@ fn details(session: &Session) -> String {
     ];
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+}
+
+/// Whether the workspace of a session may still exist. It is removed after a delivery or a cancel.
+fn has_workspace(session: &Session) -> bool {
+    !matches!(session.status, SessionStatus::Completed | SessionStatus::Cancelled)
 }
 
 fn labels_text(session: &Session) -> Option<String> {

@@ -45,6 +45,12 @@ const TYPED_FIELDS: [(&str, &str); 18] = [
     ("budget.costUsd", "--max-cost"),
 ];
 
+/// Maximum number of minutes in the budget of a task: 366 days.
+const MAX_MINUTES: u64 = 366 * 24 * 60;
+
+/// The agent of tasks that name none.
+pub(super) const DEFAULT_AGENT: &str = "scripted";
+
 const EXAMPLES: &str = "\
 Examples:
   agent-backend task 'Fix the failing test' --agent claude --follow
@@ -93,7 +99,7 @@ pub(crate) struct TaskCommand {
     ///
     /// The scripted agent plays a script, to try out a server without a model. `agent-backend agent list` lists all agents.
     /// Repeat the flag to create a session for each agent.
-    #[arg(long, default_value = "scripted", value_name = "TYPE")]
+    #[arg(long, default_value = DEFAULT_AGENT, value_name = "TYPE")]
     agent: Vec<String>,
 
     /// A setting of the agent; can be repeated
@@ -158,7 +164,7 @@ pub(crate) struct TaskCommand {
 #[command(next_help_heading = "Limits")]
 struct TaskBounds {
     /// Number of processors of the session, such as 2 or 0.5
-    #[arg(long, value_name = "N", value_parser = decimal)]
+    #[arg(long, value_name = "N", value_parser = finite)]
     cpu: Option<f64>,
 
     /// Memory of the session, in MiB
@@ -170,7 +176,7 @@ struct TaskBounds {
     max_turns: Option<u64>,
 
     /// After turns that took this many minutes together, ask you before the agent continues
-    #[arg(long, value_name = "MINUTES", value_parser = super::exec::amount::any_count)]
+    #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     max_minutes: Option<u64>,
 
     /// After this many tokens, ask you before the agent continues, if the agent reports tokens
@@ -178,12 +184,21 @@ struct TaskBounds {
     max_tokens: Option<u64>,
 
     /// After this many US dollars, ask you before the agent continues, if the agent reports the cost
-    #[arg(long, value_name = "USD", value_parser = decimal)]
+    #[arg(long, value_name = "USD", value_parser = finite)]
     max_cost: Option<f64>,
 }
 
-fn decimal(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| "must be a number, such as 2 or 0.5".to_owned())
+/// Parses a number. `nan` and `inf` are refused: JSON has no such numbers, and they would mean that
+/// there is no limit.
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "must be a number, such as 2 or 0.5".to_owned())
+}
+
+/// Parses a number of minutes. The server checks it in seconds, so its message would not fit.
+fn minutes(text: &str) -> Result<u64, String> {
+    let minutes = text.parse().ok().filter(|minutes| (1..=MAX_MINUTES).contains(minutes));
+    minutes.ok_or_else(|| format!("must be a whole number from 1 to {MAX_MINUTES}"))
 }
 
 impl TaskBounds {

@@ -126,6 +126,11 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
     }
 }
 
+/// The line for a prompt whose text was changed in the queue.
+pub(super) fn changed_prompt(number: u32) -> Line {
+    line("›", DIM, &format!("prompt {number} changed"))
+}
+
 /// The last lines of the output of a failed call.
 fn last_lines(output: &str) -> impl Iterator<Item = &str> {
     let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use ab_api::{
-    Event, EventKind, PlanEntry, SessionActivity, SessionId, SessionStatus, ToolExecutionStatus,
+    ApprovalId, Event, EventKind, PlanEntry, PromptStatus, SessionActivity, SessionId,
+    SessionStatus, ToolExecutionStatus,
 };
 use ab_core::error::is_bidi_control;
 use rustix::termios::tcgetwinsize;
@@ -30,6 +31,10 @@ pub(crate) struct View {
     plan: Vec<PlanEntry>,
     /// The names and ids of the running calls, the newest last.
     calls: Vec<(String, String)>,
+    /// The approvals that wait for a decision.
+    asked: Vec<ApprovalId>,
+    /// The numbers of the prompts in the queue.
+    queued: Vec<u32>,
     doing: String,
     begun: Instant,
     frame: usize,
@@ -50,6 +55,8 @@ impl View {
             liveness: Liveness::Plain,
             plan: Vec::new(),
             calls: Vec::new(),
+            asked: Vec::new(),
+            queued: Vec::new(),
             doing: "connecting".to_owned(),
             begun: Instant::now(),
             frame: 0,
@@ -119,6 +126,9 @@ impl View {
     }
 
     fn current(&self) -> &str {
+        if !self.asked.is_empty() {
+            return lines::activity_text(SessionActivity::AwaitingApproval);
+        }
         self.calls.last().map_or(self.doing.as_str(), |(_, what)| what)
     }
 
@@ -140,6 +150,17 @@ impl View {
                         return Vec::new();
                     }
                 }
+            }
+            EventKind::ApprovalRequested { approval_id, .. } => self.asked.push(*approval_id),
+            EventKind::ApprovalDecided { approval_id, .. } => {
+                self.asked.retain(|asked| asked != approval_id);
+            }
+            EventKind::PromptReceipt { number, status: PromptStatus::Queued } => {
+                // The text of a queued prompt was changed.
+                if self.queued.contains(number) {
+                    return vec![lines::changed_prompt(*number)];
+                }
+                self.queued.push(*number);
             }
             EventKind::Status { status, activity, .. } => {
                 self.doing = doing(*status, *activity);
@@ -261,6 +282,26 @@ mod tests {
             bottom('⠋', "a\u{1b}[2J\u{202e}b", Duration::ZERO, 80),
             "⠋ a[2Jb · 0s · Ctrl-C detaches"
         );
+    }
+
+    #[test]
+    fn view_waits_while_a_question_is_open() {
+        let mut view = View::plain();
+        let id = ApprovalId::generate();
+        let working = json!({ "type": "status", "status": "running", "activity": "working" });
+        let asks = json!({ "type": "approvalRequested", "approvalId": id, "title": "Run ls" });
+        shown(&mut view, json!([working, asks]));
+        assert_eq!(view.current(), "waits for a decision");
+        let decided = json!({ "type": "approvalDecided", "approvalId": id, "status": "approved" });
+        shown(&mut view, json!([decided]));
+        assert_eq!(view.current(), "working");
+    }
+
+    #[test]
+    fn change_of_a_queued_prompt_is_not_shown_as_another_prompt() {
+        let receipt = json!({ "type": "promptReceipt", "number": 3, "status": "queued" });
+        let events = json!([receipt, receipt]);
+        assert_eq!(shown(&mut View::plain(), events), ["› prompt 3 queued", "› prompt 3 changed"]);
     }
 
     #[test]

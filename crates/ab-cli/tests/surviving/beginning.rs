@@ -1,6 +1,7 @@
 //! What a session of the built server begins with: setup commands, templates, and a task in which every field is wrong.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
@@ -118,6 +119,25 @@ fn flags_of_exec_apply_to_sessions_and_to_the_served_directory() {
         let refused = run(command, b"");
         assert_eq!(refused.code, 2, "{flag:?}: {}", refused.err);
         assert!(refused.err.contains(says), "{flag:?}: {}", refused.err);
+    }
+}
+
+#[test]
+fn setup_script_that_is_a_link_is_not_run_and_the_log_says_so() {
+    if !Fixture::can_run() {
+        return;
+    }
+    for target in ["/etc/profile", "nothing"] {
+        let fixture = with_script("", "setup = [\"touch setup.txt\"]");
+        let script = fixture.stage.path(".agent-backend/setup.sh");
+        fs::remove_file(&script).unwrap();
+        symlink(target, &script).unwrap();
+        fixture.git(&["commit", "-q", "-m", "A link", ".agent-backend"]);
+        let server = fixture.start(&[]);
+        let (session, story) = server.ended(&server.create_with(&fixture, "worker"));
+        assert_eq!(session["status"], "completed", "{story:#?}");
+        assert!(story.says(".agent-backend/setup.sh is not run: "), "{target}: {story:#?}");
+        server.end();
     }
 }
 

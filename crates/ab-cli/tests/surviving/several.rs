@@ -117,6 +117,44 @@ fn command_line_makes_sessions_with_several_agents_and_bounds() {
     assert_eq!(ran.code, 2, "{}", ran.err);
     let ran = command(&fixture, &["task", "x", "--repo", repo, "--max-turns", "0"]);
     assert!(ran.code != 0 && ran.err.contains("turns must be"), "{}", ran.err);
+    for (flag, value, says) in [
+        ("--max-cost", "nan", "must be a number, such as"),
+        ("--max-cost", "inf", "must be a number, such as"),
+        ("--cpu", "inf", "must be a number, such as"),
+        ("--cpu", "two", "must be a number, such as"),
+        ("--max-minutes", "0", "must be a whole number from 1 to 527040"),
+        ("--memory", "1g", "must be a whole number"),
+    ] {
+        let ran = command(&fixture, &["task", "x", "--repo", repo, flag, value]);
+        assert!(ran.code == 2 && ran.err.contains(says), "{flag} {value}: {}", ran.err);
+    }
+    server.end();
+}
+
+#[test]
+fn sessions_of_a_task_start_from_the_commit_of_its_creation() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let asks = "[[turn]]\nsteps = [{ ask = { title = \"Go on\" } }, { write = { path = \"new\", text = \"x\" } }]";
+    let fixture = Fixture::with_agents(&[("asks", asks.to_owned())], "max-running = 1");
+    let server = fixture.start(&[]);
+    let start = fixture.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    let mut body = task(&fixture.source(), "Work");
+    body.as_object_mut().unwrap().remove("agent");
+    body["agents"] = json!([{ "type": "asks", "count": 2 }]);
+    let created = server.ask("POST", "/api/v1/tasks", &body.to_string()).json();
+    let ids: Vec<String> = serde_json::from_value(created["session_ids"].clone()).unwrap();
+    // The first session waits for a decision, and the second one for its place.
+    server.event(&ids[0], |event| event["type"] == "approvalRequested");
+    fixture.git(&["commit", "-q", "--allow-empty", "-m", "Later"]);
+    for id in &ids {
+        let (session, story) = server.ended(id);
+        assert_eq!(session["status"], "completed", "{story:#?}");
+        assert_eq!(session["vcs"]["baseCommit"], start);
+    }
+    let ran = command(&fixture, &["session", "compare", &ids[0]]);
+    assert_eq!(ran.text().matches(&start[..10]).count(), 2, "{}", ran.text());
     server.end();
 }
 

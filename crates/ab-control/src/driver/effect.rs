@@ -152,8 +152,12 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
             Err(error) => Done::NotPaused { detail: error.detail },
         }),
         SessionAction::Resume => plane.executor.resume_session(job).await.map(|()| Done::Resumed),
-        SessionAction::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
-        SessionAction::Kill => Ok(close(plane, job, Duration::ZERO).await),
+        SessionAction::Stop => {
+            Ok(Done::Closed { notes: close_session(plane, job, plane.settings.stop_grace).await })
+        }
+        SessionAction::Kill => {
+            Ok(Done::Closed { notes: close_session(plane, job, Duration::ZERO).await })
+        }
         // Unreachable: these effects have their own constructors.
         SessionAction::Launch | SessionAction::Reload | SessionAction::Prompt(_) => {
             Ok(Done::Prompted)
@@ -189,9 +193,13 @@ async fn deliver(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorEr
     Ok(Done::Delivered(delivered))
 }
 
-/// Ends the processes and stores the diff. The session ends even if this fails. Errors become notes
-/// in its stream.
-async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
+/// Ends the processes and stores the diff. The session ends even if this fails. Returns the errors
+/// as notes for its stream.
+pub(crate) async fn close_session(
+    plane: &Plane,
+    job: &SessionAttempt,
+    grace: Duration,
+) -> Vec<EventKind> {
     let mut notes = Vec::new();
     plane.reach(CrashTestPoint::ClosingBegun);
     if let Err(error) = plane.executor.terminate_session(job.session.id, grace).await {
@@ -219,7 +227,7 @@ async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
         }
     }
     plane.reach(CrashTestPoint::DiffStored);
-    Done::Closed { notes }
+    notes
 }
 
 fn failed(reason: SessionEndReason, detail: String) -> Done {

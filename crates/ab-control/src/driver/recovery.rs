@@ -44,6 +44,7 @@ impl Driver {
     /// Waits until the store works again, and then restarts the session as after a restart of the
     /// server, so that the session still comes to an end after, for example, a full disk. Returns
     /// `false` if the server shuts down first. The next server process then resumes the session.
+    /// Also returns `false` after an error that would occur again: the session has then failed.
     ///
     /// The processes of the session have ended before. If the session is cancelled on a full disk,
     /// its workspace is removed before the new state is stored, because this frees the space that
@@ -58,8 +59,14 @@ impl Driver {
         self.awaited.clear();
         self.inherited.clear();
         loop {
-            if matches!(error, StoreError::Closed | StoreError::NotFound) {
+            if matches!(error, StoreError::Closed) {
                 self.recovery.answer(Err(&error));
+                return false;
+            }
+            if error.is_permanent() {
+                self.recovery.answer(Err(&error));
+                let detail = format!("The session's events could not be stored: {error}.");
+                self.plane.abandon_session(self.session.id, &detail).await;
                 return false;
             }
             // If a caller waits for the cancellation, try at once instead of after a pause.

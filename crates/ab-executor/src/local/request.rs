@@ -75,6 +75,30 @@ pub(super) async fn accept(
     found.into_result(provider)
 }
 
+/// The commit of a local repository that the workspace of a new session would start from now.
+///
+/// # Errors
+///
+/// Returns the problems of the task.
+pub(super) async fn base_commit(
+    session: &Session,
+    workspaces: &SessionWorkspaceStore,
+    uploads: &Path,
+) -> std::result::Result<Option<String>, FieldViolations> {
+    let found = match workspace(session, provider(session), uploads) {
+        Ok(request) => workspaces.find_base_commit(&request).await,
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok(commit) => Ok(commit.map(|commit| commit.to_string())),
+        Err(error) => {
+            let mut violations = FieldViolations::default();
+            refuse(&error, &mut violations);
+            violations.into_result(None)
+        }
+    }
+}
+
 /// Checks the task for use with a copy, which has no commits and no branches.
 fn check_copy(session: &Session, source: &RepoSource, because: &str, found: &mut FieldViolations) {
     if source.local_path().is_none() {
@@ -176,7 +200,9 @@ pub(super) fn workspace(
         branch(numbered.as_ref().filter(|_| number > 1), GitTaskField::RepoBranch)?;
     request.target_branch =
         branch(session.delivery.target_branch.as_ref(), GitTaskField::TargetBranch)?;
-    request.commit = session.repo.commit.as_deref().map(CommitId::parse).transpose()?;
+    // The commit of a local repository is chosen when the session is created.
+    let commit = session.repo.commit.as_deref().or(session.vcs.base_commit.as_deref());
+    request.commit = commit.map(CommitId::parse).transpose()?;
     Ok(WorkspaceRequest::Git(request))
 }
 

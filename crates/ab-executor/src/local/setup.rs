@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ab_api::{EventKind, LogLevel, LogSource, SessionEndReason};
+use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::process::ProcessExit;
 use ab_local::{LaunchedProgram, ProcessOutputReader, ProgramLaunchRequest};
 use tokio::io::AsyncReadExt;
@@ -44,9 +45,18 @@ pub(super) async fn run(
     let shell = |line: &String| ["sh", "-c", line].map(str::to_owned).to_vec();
     let mut commands: Vec<(String, Vec<String>)> =
         settings.setup_commands.iter().map(|line| (line.clone(), shell(line))).collect();
-    if running.backend.exists(REPOSITORY_SCRIPT).await.unwrap_or_default() {
-        let argv = ["sh", REPOSITORY_SCRIPT].map(str::to_owned).to_vec();
-        commands.push((REPOSITORY_SCRIPT.to_owned(), argv));
+    match script(running).await {
+        Script::Usable => {
+            let argv = ["sh", REPOSITORY_SCRIPT].map(str::to_owned).to_vec();
+            commands.push((REPOSITORY_SCRIPT.to_owned(), argv));
+        }
+        Script::Unusable(why) => {
+            let (name, env) = (REPOSITORY_SCRIPT.to_owned(), BTreeMap::new());
+            let setup = Setup { name, env, running, reports };
+            let note = format!("{REPOSITORY_SCRIPT} is not run: {why}");
+            setup.tell(LogLevel::Warn, LogSource::Session, note).await;
+        }
+        Script::Absent => {}
     }
     for (name, argv) in commands {
         let setup = Setup { name, env: settings.variables.clone(), running, reports };
@@ -60,6 +70,27 @@ pub(super) async fn run(
         }
     }
     Ok(())
+}
+
+/// The setup script of a repository.
+enum Script {
+    Usable,
+    /// With the reason.
+    Unusable(String),
+    Absent,
+}
+
+async fn script(running: &Running) -> Script {
+    match running.backend.exists(REPOSITORY_SCRIPT).await {
+        Ok(true) => return Script::Usable,
+        Ok(false) => {}
+        Err(error) => return Script::Unusable(error.message().to_owned()),
+    }
+    let link = StatOptions { links: LinkHandling::NoFollow };
+    match running.backend.stat_with(REPOSITORY_SCRIPT, link).await {
+        Ok(_) => Script::Unusable("it is a link to a file that does not exist".to_owned()),
+        Err(_) => Script::Absent,
+    }
 }
 
 /// One setup command.

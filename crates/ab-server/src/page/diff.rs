@@ -12,9 +12,13 @@ const SHOWN_BYTES: usize = 2_000;
 /// A file with more lines than this is collapsed at first.
 const OPEN_LINES: usize = 400;
 
+/// Maximum number of files in the list of their names.
+const LISTED_FILES: usize = 500;
+
 /// The files of a unified diff.
 #[derive(Debug)]
 pub(super) struct Diff<'a> {
+    /// All files, including those that are not shown.
     files: Vec<DiffFile<'a>>,
     /// The number of all lines, including those that are not shown.
     lines: usize,
@@ -25,8 +29,11 @@ struct DiffFile<'a> {
     name: &'a str,
     /// A change of the file that is not a change of its lines.
     note: Option<&'static str>,
-    /// The hunks, without the file header.
+    /// The lines of the hunks that are shown, without the file header.
     body: Vec<&'a str>,
+    /// Whether the file begins within the lines that are shown.
+    is_shown: bool,
+    /// The number of all added lines, including those that are not shown.
     added: u64,
     removed: u64,
 }
@@ -34,16 +41,13 @@ struct DiffFile<'a> {
 impl<'a> Diff<'a> {
     pub(super) fn parse(text: &'a str) -> Diff<'a> {
         let lines: Vec<&str> = text.split_terminator('\n').collect();
-        let shown = &lines[..lines.len().min(SHOWN_LINES)];
         let is_start = |line: &&str| line.starts_with("diff --git ");
         let starts: Vec<usize> =
-            shown.iter().enumerate().filter(|(_, line)| is_start(line)).map(|(at, _)| at).collect();
-        let ends = starts.iter().skip(1).copied().chain([shown.len()]);
-        let files = starts
-            .iter()
-            .copied()
-            .zip(ends)
-            .map(|(start, end)| DiffFile::parse(&shown[start..end]));
+            lines.iter().enumerate().filter(|(_, line)| is_start(line)).map(|(at, _)| at).collect();
+        let ends = starts.iter().skip(1).copied().chain([lines.len()]);
+        let files = starts.iter().copied().zip(ends).map(|(start, end)| {
+            DiffFile::parse(&lines[start..end], SHOWN_LINES.saturating_sub(start))
+        });
         Diff { files: files.collect(), lines: lines.len() }
     }
 
@@ -55,9 +59,22 @@ impl<'a> Diff<'a> {
     pub(super) fn list(&self) -> Markup {
         html! {
             ul.files {
-                @for (at, file) in self.files.iter().enumerate() {
-                    li { a.mono href={ "#file-" (at) } title=(clean(file.name)) { (clean(file.name)) } (counts(file.added, file.removed)) }
+                @for (at, file) in self.files.iter().take(LISTED_FILES).enumerate() {
+                    li {
+                        @if file.is_shown {
+                            a.mono href={ "#file-" (at) } title=(clean(file.name)) { (clean(file.name)) }
+                        } @else {
+                            span.mono title=(clean(file.name)) { (clean(file.name)) }
+                        }
+                        (counts(file.added, file.removed))
+                    }
                 }
+            }
+            @if self.files.len() > LISTED_FILES {
+                p.quiet.small { "And " (self.files.len() - LISTED_FILES) " more files." }
+            }
+            @if self.lines > SHOWN_LINES {
+                p.quiet.small { "Only the first " (SHOWN_LINES) " of " (self.lines) " lines are shown on this page." }
             }
         }
     }
@@ -72,7 +89,7 @@ impl<'a> Diff<'a> {
                 span { (self.files.len()) @if self.files.len() == 1 { " file " } @else { " files " } (counts(added, removed)) }
                 a href=(patch) { "Patch" }
             }
-            @for (at, file) in self.files.iter().enumerate() { (file.shown(at)) }
+            @for (at, file) in self.files.iter().enumerate().filter(|(_, file)| file.is_shown) { (file.shown(at)) }
             @if self.lines > SHOWN_LINES {
                 p.quiet { "The first " (SHOWN_LINES) " of " (self.lines) " lines are shown. The patch has them all." }
             }
@@ -81,7 +98,8 @@ impl<'a> Diff<'a> {
 }
 
 impl<'a> DiffFile<'a> {
-    fn parse(lines: &[&'a str]) -> DiffFile<'a> {
+    /// Parses the lines of one file, of which the first `shown` are shown.
+    fn parse(lines: &[&'a str], shown: usize) -> DiffFile<'a> {
         let start = lines.iter().position(|line| line.starts_with("@@")).unwrap_or(lines.len());
         let (header, body) = lines.split_at(start);
         let count = |sign: char| body.iter().filter(|line| line.starts_with(sign)).count() as u64;
@@ -97,7 +115,8 @@ impl<'a> DiffFile<'a> {
         DiffFile {
             name: name(header),
             note: note.into_iter().find(|(start, _)| says(start)).map(|(_, note)| note),
-            body: body.to_vec(),
+            body: body[..body.len().min(shown.saturating_sub(header.len()))].to_vec(),
+            is_shown: shown > 0,
             added: count('+'),
             removed: count('-'),
         }
@@ -168,6 +187,22 @@ mod tests {
         }
         assert!(!shown.contains("<b>"), "{shown}");
         assert!(Diff::parse("").is_empty());
+    }
+
+    #[test]
+    fn files_behind_the_shown_lines_are_listed_and_counted() {
+        let head = |name: &str| {
+            format!("diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -0,0 +1 @@\n")
+        };
+        let long = format!("{}{}", head("long"), "+y\n".repeat(SHOWN_LINES + 100));
+        let text = format!("{long}{}{}", head("second"), "+z\n-z\n".repeat(7));
+        let diff = Diff::parse(&text);
+        let (list, files) = (diff.list().into_string(), diff.files("/patch").into_string());
+        assert!(list.contains(">second<") && list.contains("+7") && list.contains("−7"), "{list}");
+        assert!(list.contains("+4100") && !list.contains("#file-1"), "{list}");
+        assert!(list.contains("Only the first 4000 of 4122 lines"), "{list}");
+        assert!(files.contains("2 files") && files.contains("+4107"), "{files}");
+        assert!(!files.contains("second"), "{files}");
     }
 
     #[test]

@@ -5,51 +5,59 @@ use maud::{Markup, html};
 
 use super::layout::{Chrome, Live, Section, frame};
 use super::rows::{counts, line};
-use super::text::{clean, first_line};
+use super::text::{TITLE_BYTES, clean, cut, first_line};
 use super::time::{ago, took};
 
 /// The data of one page of the list of sessions.
 #[derive(Debug)]
-pub(crate) struct FeedView<'a> {
-    /// The sessions, newest first.
-    pub(crate) sessions: &'a [Session],
+pub(crate) struct FeedView {
+    /// The sessions that wait for a person.
+    pub(crate) waiting: FeedGroup,
+    pub(crate) at_work: FeedGroup,
+    pub(crate) ended: FeedGroup,
     pub(crate) page: u32,
+}
+
+/// One page of a group of sessions.
+#[derive(Debug)]
+pub(crate) struct FeedGroup {
+    /// The sessions, newest first.
+    pub(crate) sessions: Vec<Session>,
+    /// The number of sessions on all pages.
+    pub(crate) total: u64,
     pub(crate) has_older: bool,
 }
 
 /// Sessions as cards: first those that wait for a person, then those that are working.
-pub(crate) fn feed(chrome: Chrome, view: &FeedView<'_>) -> Markup {
+pub(crate) fn feed(chrome: Chrome, view: &FeedView) -> Markup {
     let now = Time::now();
-    let waiting = |session: &&Session| waits(session);
-    let ended = |session: &&Session| session.status.is_terminal();
-    let groups: [(&str, Vec<&Session>); 3] = [
-        ("Waiting for you", view.sessions.iter().filter(waiting).collect()),
-        ("At work", view.sessions.iter().filter(|it| !waits(it) && !ended(it)).collect()),
-        ("Ended", view.sessions.iter().filter(ended).collect()),
-    ];
+    let groups =
+        [("Waiting for you", &view.waiting), ("At work", &view.at_work), ("Ended", &view.ended)];
+    let is_empty = groups.iter().all(|(_, group)| group.sessions.is_empty());
+    let has_older = groups.iter().any(|(_, group)| group.has_older);
     let body = html! {
         h1 { "Sessions" }
         div #feed data-live="keyed" {
-            @if view.sessions.is_empty() && view.page <= 1 {
+            @if is_empty && view.page <= 1 {
                 div.empty #nothing {
                     p { "No session yet. Give an agent something to do, in a terminal inside a git repository:" }
                     p { code { "agent-backend task \"Describe this project\" --follow" } }
                     p { a.button href="/ui/new" { "Or start one here" } }
                 }
             }
-            @for (name, sessions) in &groups {
-                @if !sessions.is_empty() {
+            @for (name, group) in &groups {
+                @if !group.sessions.is_empty() {
                     section id={ "group-" (slug(name)) } {
-                        h2 { (name) " " span.quiet { (sessions.len()) } }
-                        @for session in sessions { (card(session, now)) }
+                        h2 { (name) " " span.quiet { (group.total) } }
+                        @for session in &group.sessions { (card(session, now)) }
                     }
                 }
             }
         }
-        @if view.has_older || view.page > 1 {
+        @if has_older || view.page > 1 {
             nav.pages aria-label="Pages" {
                 @if view.page > 1 { a.button href={ "/ui?page=" (view.page - 1) } { "Newer" } }
-                @if view.has_older { a.button href={ "/ui?page=" (view.page + 1) } { "Older" } }
+                @if has_older { a.button href={ "/ui?page=" (view.page + 1) } { "Older" } }
             }
         }
     };
@@ -80,9 +88,15 @@ fn card(session: &Session, now: Time) -> Markup {
 
 /// The first words of the prompt.
 pub(super) fn title(session: &Session) -> String {
-    match first_line(&session.prompt) {
-        line if line.is_empty() => "(empty prompt)".to_owned(),
-        line => line.into_owned(),
+    beginning(&session.prompt)
+}
+
+fn beginning(prompt: &str) -> String {
+    let line = first_line(prompt);
+    match cut(&line, TITLE_BYTES) {
+        ("", _) => "(empty prompt)".to_owned(),
+        (title, 0) => title.to_owned(),
+        (title, _) => format!("{}…", title.trim_end()),
     }
 }
 
@@ -137,6 +151,18 @@ fn repository_name(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn titles_are_the_first_words_of_prompts() {
+        let long = format!("fix {}", "é".repeat(5_000));
+        for (prompt, expect) in [
+            ("\n fix it\nnow", "fix it".to_owned()),
+            (" ", "(empty prompt)".to_owned()),
+            (long.as_str(), format!("fix {}…", "é".repeat((TITLE_BYTES - 4) / 2))),
+        ] {
+            assert_eq!(beginning(prompt), expect);
+        }
+    }
 
     #[test]
     fn repositories_are_named_by_their_last_part() {

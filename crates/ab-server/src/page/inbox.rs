@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::feed::{meta, title};
 use super::layout::{Chrome, Live, Section, frame};
-use super::text::exact;
+use super::text::{TITLE_BYTES, cut, exact};
 use super::time::ago;
 
 /// A pending approval, and the session or space that asks.
@@ -79,7 +79,13 @@ pub(super) fn ask(approval: &Approval, asker: Option<&Asker>) -> Markup {
                     @if let Some(run) = approval.run_id { " · run " code { (run) } }
                 }
             }
-            p.subject dir="auto" { (exact(&subject.title)) }
+            @match cut(&subject.title, TITLE_BYTES) {
+                (title, 0) => { p.subject dir="auto" { (exact(title)) } }
+                (beginning, _) => {
+                    p.subject dir="auto" { (exact(beginning)) "…" }
+                    pre.wrap.detail dir="auto" { (exact(&subject.title)) }
+                }
+            }
             @if let Some(detail) = &subject.detail { pre.wrap.detail { (exact(detail)) } }
             @if subject.described_by == SubjectDescriber::Agent {
                 p.quiet.small { "As the agent describes it. The answer is for this request; what the agent then does is up to the agent." }
@@ -138,6 +144,17 @@ mod tests {
         let page = ask(&of_client, None).into_string();
         assert!(page.contains("A client wants to run a command"), "{page}");
         assert!(page.contains(&format!("Space: <code>{space}</code></p>")), "{page}");
+    }
+
+    #[test]
+    fn long_title_of_a_question_is_shown_whole_below_its_beginning() {
+        let title = format!("Run {} now", "echo ".repeat(200));
+        let subject = ApprovalSubject { title: title.clone(), ..ApprovalSubject::default() };
+        let page = ask(&Approval::new_pending(subject, Time::now()), None).into_string();
+        let heading = page.split("class=\"subject\"").nth(1).expect("a heading");
+        let heading = heading.split("</p>").next().expect("its end");
+        assert!(heading.len() < 2 * TITLE_BYTES && heading.ends_with('…'), "{heading}");
+        assert!(page.contains(&title), "{page}");
     }
 
     #[test]

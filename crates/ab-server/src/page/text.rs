@@ -10,6 +10,9 @@ use ab_core::error::is_bidi_control;
 /// Maximum number of bytes of one text on the page. The API returns the complete text.
 const SHOWN_BYTES: usize = 16 * 1024;
 
+/// Maximum number of bytes of a title. The whole text is below it.
+pub(super) const TITLE_BYTES: usize = 160;
+
 /// A text without terminal escape sequences, truncated to the limit. May have several lines.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let (kept, left_out) = cut(text, SHOWN_BYTES);

@@ -6,17 +6,17 @@ use std::collections::btree_map::Entry;
 use ab_api::{
     Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, ContinueRequest,
     DecisionChannel, Event, EventKind, FieldViolations, PageRequest, PromptEdit, PromptRequest,
-    PromptStatus, Session, SessionId, TaskRequest,
+    PromptStatus, SessionId, TaskRequest,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
-use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, Store, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, SessionGroup, Store, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
 use maud::Markup;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -31,8 +31,8 @@ use crate::access::Access;
 use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::page::{
-    self, Asked, Asker, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON,
-    SCRIPT, STYLE, SessionView, TaskForm,
+    self, Asked, Asker, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedGroup, FeedView, FormOffers,
+    ICON, SCRIPT, STYLE, SessionView, TaskForm,
 };
 use crate::problem::Problem;
 
@@ -80,9 +80,12 @@ async fn feed(
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
     let page = page.unwrap_or(1).max(1);
-    let (sessions, total) = newest(surface, page).await?;
-    let has_older = u64::from(page) * u64::from(SHOWN_SESSIONS) < total;
-    let view = FeedView { sessions: &sessions, page, has_older };
+    let view = FeedView {
+        waiting: group(surface, SessionGroup::Waiting, page).await?,
+        at_work: group(surface, SessionGroup::AtWork, page).await?,
+        ended: group(surface, SessionGroup::Ended, page).await?,
+        page,
+    };
     Ok(shown(StatusCode::OK, page::feed(chrome(surface).await?, &view)))
 }
 
@@ -231,10 +234,16 @@ async fn cancel(
     cancelled.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
+/// Reads a text field. Browsers send each line end as CR and LF. It becomes a line feed, as in a
+/// text from any other client.
+fn with_line_feeds<'de, D: Deserializer<'de>>(field: D) -> Result<String, D::Error> {
+    String::deserialize(field).map(|text| text.replace("\r\n", "\n"))
+}
+
 /// A prompt as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct PromptForm {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     prompt: String,
     /// Whether the agent's turn is cancelled
     #[serde(default)]
@@ -397,7 +406,7 @@ async fn asker(store: &Store, approval: &Approval) -> Result<Option<Asker>, Stor
 struct DecisionForm {
     decision: ApproveOrDeny,
     /// The reason, which is stored and sent to the agent
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     reason: String,
 }
 
@@ -441,7 +450,7 @@ async fn new_task(State(app): State<HttpApp>) -> Result<Response, Problem> {
 /// A task as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct NewTaskForm {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_line_feeds")]
     prompt: String,
     #[serde(default)]
     repo: String,
@@ -541,7 +550,7 @@ async fn form_page(
     form: &TaskForm,
     problems: &FieldViolations,
 ) -> Result<Markup, Problem> {
-    let (sessions, _) = newest(surface, 1).await?;
+    let FeedGroup { sessions, .. } = list(surface, &SessionFilter::default(), 1).await?;
     let mut repositories: Vec<String> = Vec::new();
     for session in sessions {
         let url = session.repo.url;
@@ -555,11 +564,26 @@ async fn form_page(
     Ok(page::task_form(chrome(surface).await?, form, &offers, problems))
 }
 
-/// A page of the list of sessions, and the total number.
-async fn newest(surface: &ControlPlaneRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
-    let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
-    let sessions = surface.control.store().list_sessions(&SessionFilter::default(), page).await;
-    sessions.map_err(store_failed)
+/// A page of the sessions in a group.
+async fn group(
+    surface: &ControlPlaneRoutes,
+    group: SessionGroup,
+    page: u32,
+) -> Result<FeedGroup, Problem> {
+    list(surface, &SessionFilter { group: Some(group), ..SessionFilter::default() }, page).await
+}
+
+/// A page of the sessions that match the filter, newest first.
+async fn list(
+    surface: &ControlPlaneRoutes,
+    filter: &SessionFilter,
+    page: u32,
+) -> Result<FeedGroup, Problem> {
+    let request = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
+    let listed = surface.control.store().list_sessions(filter, request).await;
+    let (sessions, total) = listed.map_err(store_failed)?;
+    let has_older = u64::from(page) * u64::from(SHOWN_SESSIONS) < total;
+    Ok(FeedGroup { sessions, total, has_older })
 }
 
 async fn chrome(surface: &ControlPlaneRoutes) -> Result<Chrome, Problem> {

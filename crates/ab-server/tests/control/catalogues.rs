@@ -183,6 +183,7 @@ async fn branches_are_cached_for_a_minute() {
         ("?url=--upload-pack=touch", 400),
         ("?url=https://user:pass@h/x", 400),
         ("?url=https://unreachable/x", 502),
+        ("?url=/unreachable", 422),
     ] {
         let got = served.ask("GET", &format!("/api/v1/git/refs{query}"), "").await;
         assert_eq!(got.status, status, "{query}: {got:?}");

@@ -83,6 +83,10 @@ impl Executor for Fake {
         Ok(SnapshotProvider::Copy)
     }
 
+    async fn find_base_commit(&self, _: &Session) -> Result<Option<String>, FieldViolations> {
+        Ok(None)
+    }
+
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
         CleanupToken(format!("fake:{}", job.session.id))
     }

@@ -142,7 +142,12 @@ async fn agent_is_installed_on_request() {
         (INSTALL, r#"{"agentVersion":"0.0.1"}"#, 400, "invalid agentVersion \"0.0.1\""),
         (INSTALL, r#"{"agentProcessVersion":"9"}"#, 400, "invalid agentProcessVersion \"9\""),
         ("/v1/agents/none/install", "{}", 400, "unknown agent"),
-        ("/v1/agents/pi/install", "{}", 500, "its program \"pi-acp\" was not found; to install it: npm"),
+        (
+            "/v1/agents/pi/install",
+            "{}",
+            500,
+            "its program \"pi-acp\" was not found; to install it: npm",
+        ),
     ] {
         let got = fixture.ask("POST", path, body).await;
         assert_eq!(got.status, status, "{got:?}");

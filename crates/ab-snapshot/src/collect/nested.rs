@@ -13,6 +13,14 @@ use crate::error::{Result, SnapshotError};
 
 /// Maximum number of nested repositories in one tree.
 const MAX_NESTED: usize = 1000;
+/// Lists `.git` below the top directory. Before `find` enters a directory, it makes it readable.
+#[rustfmt::skip]
+const FIND: [&str; 32] = [
+    "find", ".",
+    "(", "-type", "d", "!", "-perm", "-u=rx", "-exec", "chmod", "u+rx", "{}", ";", ")", ",",
+    "(", "-type", "f", "!", "-perm", "-u=r", "-exec", "chmod", "u+r", "{}", "+", ")", ",",
+    "-path", "./*/.git", "-prune", "-print0",
+];
 /// Maximum number of bytes of paths in the arguments of one command.
 const MAX_ARGUMENTS: usize = 64 * 1024;
 
@@ -37,10 +45,10 @@ impl Inside<'_> {
     }
 
     /// Returns the directories of nested repositories, outer ones first. Ignored directories and
-    /// submodules of the base commit are left out.
+    /// submodules of the base commit are left out. Makes files and directories readable for their
+    /// owner, because git fails if it cannot read a file that it adds.
     async fn nested(&self, repository: Repository) -> Result<Vec<String>> {
-        let words = ["find", ".", "-mindepth", "2", "-name", ".git", "-prune", "-print0"];
-        let found = self.program(repository, &words).await?;
+        let found = self.program(repository, &FIND).await?;
         let mut nested: BTreeSet<String> = directories_of(&found).collect();
         if nested.is_empty() {
             return Ok(Vec::new());

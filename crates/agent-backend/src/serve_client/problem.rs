@@ -10,13 +10,16 @@ use serde_json::Value;
 /// Maximum length of a body that is quoted although it is not JSON.
 const MAX_TEXT: usize = 300;
 
+/// The beginning of the types of problem documents.
+const PROBLEM_TYPE: &str = "urn:agent-backend:error:";
+
 /// The fields of error bodies. A server uses three formats, and this struct reads all of them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
-    /// The kind of problem, as a URN.
+    /// The type of a problem document. It ends with the code of the error.
     #[serde(rename = "type")]
-    problem: Option<String>,
+    kind: Option<String>,
     /// The title of a problem document (RFC 9457).
     title: Option<String>,
     detail: Option<String>,
@@ -41,9 +44,9 @@ pub(super) fn error(
     let mut message = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => {
             let code = body.error.as_ref().and_then(|error| error.get("code"));
-            envelope_code = code.and_then(Value::as_str).map(str::to_owned);
-            let problem = body.problem.as_deref().unwrap_or_default();
-            is_about_repository = problem.ends_with(":repository");
+            let kind = body.kind.as_deref().and_then(|kind| kind.strip_prefix(PROBLEM_TYPE));
+            envelope_code = code.and_then(Value::as_str).or(kind).map(str::to_owned);
+            is_about_repository = kind == Some("repository");
             described(&body).unwrap_or_else(|| bare(server, status))
         }
         Err(_) => match text(headers, body) {
@@ -142,6 +145,13 @@ fn hint(path: &str, status: StatusCode, code: Option<&str>) -> Option<&'static s
         Some("RUN_NOT_FOUND") => {
             return Some("list the runs of a space: agent-backend space show ID");
         }
+        Some("prompt_not_found" | "prompt_not_queued") => {
+            return Some("list the prompts: agent-backend session prompts SESSION");
+        }
+        Some("draft_not_found") => return Some("list the drafts: agent-backend draft list"),
+        Some("key_not_found" | "key_name_taken") => {
+            return Some("list the keys: agent-backend key list");
+        }
         _ => {}
     }
     match status {
@@ -203,6 +213,26 @@ mod tests {
         check("/api/v1/keys", 409, None);
         let state = Some("show its state: agent-backend session get ID");
         check("/api/v1/sessions/01/finish", 409, state);
+    }
+
+    #[test]
+    fn hint_is_about_the_object_that_the_problem_names() {
+        let hint = |status, code: &str| {
+            let body = format!(r#"{{"type":"{PROBLEM_TYPE}{code}","detail":"x"}}"#);
+            let error =
+                error("the server", "/api/v1/x", status, &HeaderMap::new(), body.as_bytes());
+            error.hint().map(str::to_owned)
+        };
+        for (status, code, command) in [
+            (StatusCode::NOT_FOUND, "prompt_not_found", "session prompts SESSION"),
+            (StatusCode::CONFLICT, "prompt_not_queued", "session prompts SESSION"),
+            (StatusCode::NOT_FOUND, "draft_not_found", "draft list"),
+            (StatusCode::CONFLICT, "key_name_taken", "key list"),
+            (StatusCode::NOT_FOUND, "session_not_found", "session list"),
+        ] {
+            let hint = hint(status, code).unwrap_or_default();
+            assert!(hint.ends_with(&format!("agent-backend {command}")), "{code}: {hint}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::sse::{SseMessage, SseParser};
 use super::{ServeClient, is_final, problem};
@@ -40,10 +40,11 @@ pub(super) struct MessageStream {
     /// The number of the last message that was returned. `None` if no message was returned yet.
     pub(super) after: Option<u64>,
     connection: Option<Connection>,
+    /// The attempt to connect, which continues if [`next`](Self::next) was dropped.
+    connecting: Option<Connecting>,
     ready: VecDeque<NumberedMessage>,
     has_ended: bool,
-    /// Set while the server cannot be reached: since when, and how long to wait before the next
-    /// attempt.
+    /// Set while the server cannot be reached.
     outage: Option<Outage>,
     status: watch::Sender<ConnectionStatus>,
 }
@@ -51,19 +52,35 @@ pub(super) struct MessageStream {
 struct Connection {
     body: Answer,
     parser: SseParser,
+    /// When the last bytes arrived.
+    heard: Instant,
 }
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Option<Connection>, StreamError>> + Send>>;
 
 #[derive(Clone, Copy)]
 struct Outage {
     since: Instant,
+    /// When the next attempt to connect begins. It is kept here, so that a caller that drops
+    /// [`MessageStream::next`] and calls it again waits no less.
+    next_attempt: Instant,
+    /// How long to wait after the next failure.
     pause: Duration,
 }
 
 impl MessageStream {
     pub(super) fn new(client: ServeClient, path: String, after: Option<u64>) -> Self {
-        let (connection, ready, outage) = (None, VecDeque::new(), None);
-        let status = watch::Sender::new(ConnectionStatus::Connecting);
-        Self { client, path, after, connection, ready, has_ended: false, outage, status }
+        Self {
+            client,
+            path,
+            after,
+            connection: None,
+            connecting: None,
+            ready: VecDeque::new(),
+            has_ended: false,
+            outage: None,
+            status: watch::Sender::new(ConnectionStatus::Connecting),
+        }
     }
 
     /// A receiver of the status of the connection.
@@ -87,11 +104,17 @@ impl MessageStream {
             if self.has_ended {
                 return Ok(None);
             }
+            if let Some(Outage { next_attempt, .. }) = self.outage
+                && self.connection.is_none()
+                && self.connecting.is_none()
+            {
+                sleep_until(next_attempt).await;
+            }
             let received: Received<'_> = Box::pin(self.receive());
             match received.await {
                 Ok(()) => self.outage = None,
                 Err(StreamError::Refused(error)) => return Err(error),
-                Err(StreamError::Lost(error)) => self.pause(error).await?,
+                Err(StreamError::Lost(error)) => self.note_failure(error)?,
             }
         }
     }
@@ -99,9 +122,15 @@ impl MessageStream {
     /// Waits until bytes arrive. Connects first if there is no connection.
     async fn receive(&mut self) -> Result<(), StreamError> {
         if self.connection.is_none() {
-            self.connection = connect(&self.client, &self.path, self.after).await?;
+            let connecting = self.connecting.get_or_insert_with(|| {
+                let (client, path, after) = (self.client.clone(), self.path.clone(), self.after);
+                Box::pin(async move { connect(&client, &path, after).await })
+            });
+            let connected = connecting.await;
+            self.connecting = None;
+            self.connection = connected?;
             self.has_ended = self.connection.is_none();
-            self.status.send_replace(ConnectionStatus::Connected);
+            self.set_status(ConnectionStatus::Connected);
         }
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let name = &self.client.name;
@@ -112,7 +141,7 @@ impl MessageStream {
                 message,
             ))
         };
-        let received = match timeout(SILENCE, connection.body.frame()).await {
+        let received = match timeout_at(connection.heard + SILENCE, connection.body.frame()).await {
             Ok(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) => Err(StreamError::Lost(exchange::lost(name, error))),
             Ok(None) => Err(lost(format!("{name} closed the event stream"))),
@@ -120,29 +149,34 @@ impl MessageStream {
         };
         let bytes = received.inspect_err(|_| self.connection = None)?;
         let Some(connection) = &mut self.connection else { return Ok(()) };
+        connection.heard = Instant::now();
         let messages = connection.parser.push(&bytes).map_err(StreamError::Refused)?;
         self.ready.extend(messages.into_iter().filter_map(numbered));
         Ok(())
     }
 
-    /// Waits before the next attempt to connect. Fails with `error` if the reconnect timeout is
+    /// Sets the time of the next attempt to connect. Fails with `error` if the reconnect timeout is
     /// over.
-    async fn pause(&mut self, error: Error) -> Result<()> {
+    fn note_failure(&mut self, error: Error) -> Result<()> {
         let now = Instant::now();
-        let first = Outage { since: now, pause: FIRST_PAUSE };
+        let first = Outage { since: now, next_attempt: now, pause: FIRST_PAUSE };
         // Change the status only at the second failure: if the server merely closed the stream, the
         // next attempt succeeds.
         if self.outage.is_some() {
-            self.status.send_replace(ConnectionStatus::Reconnecting);
+            self.set_status(ConnectionStatus::Reconnecting);
         }
         let outage = self.outage.get_or_insert(first);
         if now.duration_since(outage.since) >= self.client.reconnect_for {
             return Err(error);
         }
-        let pause = outage.pause;
-        outage.pause = (pause * 2).min(LONGEST_PAUSE);
-        sleep(pause).await;
+        outage.next_attempt = now + outage.pause;
+        outage.pause = (outage.pause * 2).min(LONGEST_PAUSE);
         Ok(())
+    }
+
+    /// Sets the status. Receivers are notified only if it changed.
+    fn set_status(&self, status: ConnectionStatus) {
+        self.status.send_if_modified(|known| std::mem::replace(known, status) != status);
     }
 }
 
@@ -163,7 +197,8 @@ async fn connect(
         return Ok(None);
     }
     if head.status.is_success() {
-        return Ok(Some(Connection { body, parser: SseParser::default() }));
+        let (parser, heard) = (SseParser::default(), Instant::now());
+        return Ok(Some(Connection { body, parser, heard }));
     }
     let body = client.read(body).await.map_err(StreamError::Lost)?;
     let error = problem::error(&client.name, path, head.status, &head.headers, &body);

@@ -15,6 +15,8 @@ use crate::terminal::{Format, Terminal};
 
 /// Maximum number of characters of a session id in a column heading.
 const SHOWN_ID: usize = 12;
+/// Number of characters of a commit that are shown.
+const SHOWN_COMMIT: usize = 10;
 
 /// A session with the lines that it added to and removed from each file.
 struct Column {
@@ -80,10 +82,17 @@ fn as_json(column: &Column) -> serde_json::Value {
         "status": session.status,
         "endReason": session.end_reason,
         "usage": session.usage,
+        "budgetReached": reached_budget(session),
         "changes": session.changes,
+        "baseCommit": session.vcs.base_commit,
         "deliveredBranch": session.vcs.delivered_branch,
         "files": files,
     })
+}
+
+/// The limit of its budget that a session reached, if it reached one.
+fn reached_budget(session: &Session) -> Option<String> {
+    session.budget?.describe_exceeded_limit(&session.budget_start, &session.usage)
 }
 
 /// What a session has used, as text. `None` if nothing is known.
@@ -140,12 +149,19 @@ fn table(columns: &[Column]) -> String {
         (status, _) => status.to_string(),
     };
     let missing = || "-".to_owned();
+    let base = |session: &Session| {
+        let commit = session.vcs.base_commit.as_deref();
+        commit
+            .map_or_else(missing, |commit| commit.get(..SHOWN_COMMIT).unwrap_or(commit).to_owned())
+    };
     let mut rows = vec![
         row("session", &|session| format!("…{}", short(session))),
         row("agent", &|session| format!("{} {}", session.agent.kind, session.agent.version)),
         row("status", &status),
+        row("base", &base),
         row("used", &|session| usage_text(session).unwrap_or_else(missing)),
         row("changes", &|session| session.changes.map_or_else(missing, lines::changes_text)),
+        row("budget", &|session| reached_budget(session).unwrap_or_else(missing)),
         row("delivered", &|session| session.vcs.delivered_branch.clone().unwrap_or_else(missing)),
     ];
     let mut paths: Vec<&String> = columns.iter().flat_map(|column| column.files.keys()).collect();

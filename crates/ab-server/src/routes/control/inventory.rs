@@ -132,7 +132,7 @@ pub(crate) struct RefsQuery {
     responses(
         (status = OK, body = RepoRefs),
         (status = BAD_GATEWAY, description = "The repository cannot be read, and nothing is stored about it", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = UNPROCESSABLE_ENTITY, description = "Only callers on this machine can name a local path", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNPROCESSABLE_ENTITY, description = "Only callers on this machine can name a local path, or there is no repository at the path", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
 )]
@@ -164,8 +164,11 @@ pub(crate) async fn refs(
 
 async fn asked(surface: &ControlPlaneRoutes, url: &str) -> Result<RepoRefs, Problem> {
     let branches = surface.control.executor().list_repo_branches(url).await;
-    let branches = branches
-        .map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail).coded("repository"))?;
+    // A path on the server's machine is part of the request. Another host is not.
+    let is_local = url.starts_with('/');
+    let kind = if is_local { ProblemKind::Unprocessable } else { ProblemKind::BadGateway };
+    let branches =
+        branches.map_err(|error| Problem::new(kind, error.detail).coded("repository"))?;
     let items = branches.branches.into_iter();
     Ok(RepoRefs {
         url: url.to_owned(),

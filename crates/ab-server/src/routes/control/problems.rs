@@ -84,6 +84,7 @@ fn general(error: ControlPlaneError) -> Problem {
         ControlPlaneError::DiskLimit { .. } => {
             Problem::new(ProblemKind::NoSpace, detail).coded("disk_limit")
         }
+        ControlPlaneError::Abandoned => Problem::new(ProblemKind::Internal, detail),
         ControlPlaneError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
         ControlPlaneError::Store(StoreError::IdempotencyKeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")

@@ -70,7 +70,16 @@ impl SessionQuery {
         });
         let (tenant, project) = (self.tenant_id, self.project_id);
         let (agent, repo) = (self.agent, self.repo);
-        found.into_result(SessionFilter { statuses, tenant, project, agent, repo, label, task })
+        found.into_result(SessionFilter {
+            statuses,
+            tenant,
+            project,
+            agent,
+            repo,
+            label,
+            task,
+            group: None,
+        })
     }
 }
 
