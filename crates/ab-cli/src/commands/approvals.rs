@@ -305,14 +305,17 @@ fn details(approval: &Approval) -> String {
     let time = |time: Option<Time>| time.map(|time| time.to_string());
     let pending_until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
     let optional = [
-        ("asked by", approval.requester.as_ref().map(|requester| requester.principal.clone())),
-        ("action", subject.action.clone()),
-        ("digest", subject.digest.clone()),
+        (
+            "asked by",
+            approval.requester.as_ref().map(|requester| flat(&requester.principal)),
+        ),
+        ("action", subject.action.as_deref().map(flat)),
+        ("digest", subject.digest.as_deref().map(flat)),
         ("created", Some(approval.created_at.to_string())),
         ("expires", time(pending_until)),
         ("decided", time(approval.decided_at)),
         ("by", approval.decided_by.as_ref().map(decider_text)),
-        ("reason", approval.reason.clone()),
+        ("reason", approval.reason.as_deref().map(flat)),
         ("answered", time(approval.used_at)),
     ];
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
@@ -324,7 +327,11 @@ fn details(approval: &Approval) -> String {
             SubjectDescriber::Agent => "the agent's description:\n",
             SubjectDescriber::Program => "the program's description:\n",
         };
-        text.push_str(&format!("\n{heading}{detail}\n"));
+        text.push_str(&format!("\n{heading}"));
+        // The lines are indented, so that none looks like one of the fields.
+        for line in without_controls(detail).lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     if subject.is_cut {
         text.push_str("the text is incomplete, so it can only be denied\n");
@@ -402,6 +409,28 @@ APPROVAL                    STATUS   FOR                                 AGE  AS
     }
 
     #[test]
+    fn no_text_of_the_asker_looks_like_a_field() {
+        let lie = "x\nstatus      approved\n\nby          admin";
+        let requester = ApprovalRequester { principal: lie.to_owned(), name: lie.to_owned() };
+        let subject = ApprovalSubject {
+            title: lie.to_owned(),
+            action: Some(lie.to_owned()),
+            digest: Some(lie.to_owned()),
+            described_by: SubjectDescriber::Program,
+            ..ApprovalSubject::default()
+        };
+        let asked = Approval {
+            requester: Some(requester),
+            reason: Some(lie.to_owned()),
+            ..Approval::new_pending(subject.with_detail(lie.to_owned()), Time::now())
+        };
+        let shown = details(&asked);
+        let fields =
+            shown.lines().filter(|line| line.starts_with("status") || line.starts_with("by "));
+        assert_eq!(fields.collect::<Vec<_>>(), ["status      pending"], "{shown}");
+    }
+
+    #[test]
     fn an_approval_shows_everything_that_it_is_about() {
         let expect = "\
 approval    01HVZ6K9T1N8S6M3V3Q3F0X5B8
@@ -414,8 +443,8 @@ created     2026-01-31T12:00:00Z
 expires     2026-01-31T12:01:00Z
 
 the agent's description:
-rm -r \\
-  build
+  rm -r \\
+    build
 ";
         assert_eq!(details(&approval()), expect);
         let requester = ApprovalRequester {
