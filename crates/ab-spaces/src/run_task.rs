@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::approver;
+use crate::cancellation::RunCancellation;
 use crate::crash::SpaceCrashTestPoint;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
@@ -26,7 +27,8 @@ use crate::run_log::{RunLog, StepExtras};
 use crate::service::{Spaces, SpacesError, is_yes};
 use crate::workspace::SpaceWorkspace;
 
-const CANCELLED: &str = "the run was cancelled";
+/// The error of an operation that an earlier process had started.
+const INTERRUPTED: &str = "interrupted: the server stopped while the operation was performed";
 /// How long to wait before a failed read of the store is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -64,7 +66,7 @@ async fn perform_to_the_end(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
     id: RunId,
-    cancel: &CancellationToken,
+    cancel: &RunCancellation,
 ) {
     loop {
         let error = match perform_run(spaces, workspace, id, cancel).await {
@@ -81,23 +83,49 @@ async fn perform_to_the_end(
 
 /// Ends a run whose space no longer exists.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
-    let log = RunLog::new(spaces, run);
-    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
-    Ok(log.end(RunStatus::Error).await?)
+    end_unclaimed(spaces, run, RunStatus::Error, why).await
 }
 
-/// Ends a run that was cancelled while it was queued.
-pub(crate) async fn end_cancelled(spaces: &Spaces, run: Run) -> Result<(), SpacesError> {
+/// Ends a run that was cancelled while it was queued. An earlier process may have begun the run.
+pub(crate) async fn end_cancelled(
+    spaces: &Spaces,
+    run: Run,
+    reason: &str,
+) -> Result<(), SpacesError> {
+    end_unclaimed(spaces, run, RunStatus::Cancelled, reason).await
+}
+
+/// Ends a run that no task performs. An operation that was started, or that waits for an approval,
+/// gets its event.
+async fn end_unclaimed(
+    spaces: &Spaces,
+    run: Run,
+    status: RunStatus,
+    reason: &str,
+) -> Result<(), SpacesError> {
+    let parked = run.pending_approval.as_ref().map(|pending| pending.number);
+    let records = spaces.store().run_operations(run.id).await?;
     let log = RunLog::new(spaces, run);
-    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
-    Ok(log.end(RunStatus::Cancelled).await?)
+    for (number, record) in (0u32..).zip(&records) {
+        let why = match record {
+            record if record.is_done => continue,
+            record if record.is_started => INTERRUPTED,
+            _ if parked == Some(number) => reason,
+            _ => continue,
+        };
+        if let Ok(operation) = serde_json::from_str::<Operation>(&record.json) {
+            log.add(Some(number), perform::failed(&operation, why));
+        }
+    }
+    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
+    Ok(log.end(status).await?)
 }
 
 async fn perform_run(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
     id: RunId,
-    cancel: &CancellationToken,
+    cancel: &RunCancellation,
 ) -> Result<(), SpacesError> {
     let run = spaces.get_run(id).await?;
     if run.status.is_terminal() {
@@ -118,14 +146,13 @@ async fn perform_run(
             continue;
         };
         if record.is_started {
-            let why = "interrupted: the server stopped while the operation was performed";
-            log.add(Some(number), perform::failed(&operation, why));
+            log.add(Some(number), perform::failed(&operation, INTERRUPTED));
             continue;
         }
         let performing = driver.perform(workspace, number, &operation, &mut left);
         let outcome = tokio::select! {
             biased;
-            () = cancel.cancelled() => Outcome::Cancelled,
+            reason = cancel.cancelled() => Outcome::Cancelled(reason),
             outcome = performing => outcome?,
         };
         match outcome {
@@ -137,9 +164,9 @@ async fn perform_run(
                 log.add(None, ProtocolEvent::error(ErrorCategory::Timeout, why, None));
                 return Ok(log.end(RunStatus::Error).await?);
             }
-            Outcome::Cancelled => {
-                log.add(Some(number), perform::failed(&operation, CANCELLED));
-                log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
+            Outcome::Cancelled(reason) => {
+                log.add(Some(number), perform::failed(&operation, reason));
+                log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
                 return Ok(log.end(RunStatus::Cancelled).await?);
             }
         }
@@ -159,7 +186,8 @@ enum Outcome {
     Next,
     Broken,
     TimedOut,
-    Cancelled,
+    /// The run was cancelled for this reason.
+    Cancelled(&'static str),
 }
 
 /// Performs the operations of one run.
@@ -321,8 +349,10 @@ impl RunDriver<'_> {
 }
 
 fn refused(approval: &Approval) -> String {
-    let person = approval.decided_by.as_ref().filter(|by| by.kind != DeciderKind::Timeout);
-    let by = person.map_or("nobody in time", |by| by.name.as_str());
+    let by = match &approval.decided_by {
+        Some(by) if by.kind != DeciderKind::Timeout => by.name.as_str(),
+        Some(_) | None => return "the approval expired before a person decided".to_owned(),
+    };
     match &approval.reason {
         Some(reason) => format!("not approved by {by}: {reason}"),
         None => format!("not approved by {by}"),
