@@ -294,6 +294,31 @@ async fn archives_are_unpacked_inside_their_target() {
 }
 
 #[tokio::test]
+async fn archive_with_a_symbolic_link_can_be_uploaded_again() {
+    let fixture = Fixture::start().await;
+    let archive = |target: &str| tar("f", b'0', "", "hello") + &tar("l", b'2', target, "");
+    let target = || fs::read_link(fixture.root.join("in/l")).unwrap();
+    for link in ["f", "f", "g"] {
+        let got = upload(&fixture, "in", &archive(link)).await;
+        assert_eq!((got.status, target()), (200, link.into()), "{got:?}");
+    }
+    // The link replaces a file as well, but not a directory.
+    fs::remove_file(fixture.root.join("in/l")).unwrap();
+    fs::write(fixture.root.join("in/l"), "a file").unwrap();
+    let got = upload(&fixture, "in", &archive("f")).await;
+    assert_eq!((got.status, target()), (200, "f".into()), "{got:?}");
+    fs::remove_file(fixture.root.join("in/l")).unwrap();
+    fs::create_dir(fixture.root.join("in/l")).unwrap();
+    let got = upload(&fixture, "in", &archive("f")).await;
+    assert!(got.status == 400 || got.status == 409, "{got:?}");
+    assert!(fixture.root.join("in/l").is_dir());
+    let names = fs::read_dir(fixture.root.join("in")).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["f", "l"], "no temporary link stays");
+}
+
+#[tokio::test]
 async fn bodies_that_are_no_whole_archive_are_refused_with_the_reason() {
     let fixture = Fixture::start().await;
     let whole = tar("f", b'0', "", "hello");
