@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use ab_api::{Approval, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time};
+use ab_api::{
+    Approval, ApprovalSubject, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time,
+};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, Error, ErrorCode, ErrorKind};
 use ab_store::StoreError;
@@ -301,11 +303,16 @@ impl RunDriver<'_> {
         let now = Time::now();
         let operation_id = perform::id(operation);
         let timeout = self.spaces.shared.settings.approval_timeout;
+        // The operation acts under a name of its own. The caller that asks is that of the run.
+        let subject = ApprovalSubject {
+            asked_by: Some(run.created_by.clone()),
+            ..approver::subject(asked, Some(&operation_id))
+        };
         let approval = Approval {
             space_id: Some(run.space_id),
             run_id: Some(run.id),
             expires_at: Some(now.saturating_add(timeout)),
-            ..Approval::new_pending(approver::subject(asked, Some(&operation_id)), now)
+            ..Approval::new_pending(subject, now)
         };
         let pending = PendingApproval {
             approval_id: approval.id,

@@ -267,7 +267,8 @@ fn event_line(approval: &Approval) -> String {
 fn table(approvals: &[Approval], now: Time) -> String {
     let mut rows = vec![["APPROVAL", "STATUS", "FOR", "AGE", "ASKS"].map(str::to_owned)];
     rows.extend(approvals.iter().map(|approval| {
-        let title = flat(&approval.subject.title);
+        let subject = &approval.subject;
+        let title = flat(&subject.title);
         let title = match title.char_indices().nth(MAX_TITLE) {
             Some((end, _)) => format!("{}…", &title[..end]),
             None => title,
@@ -275,7 +276,10 @@ fn table(approvals: &[Approval], now: Time) -> String {
         [
             approval.id.to_string(),
             approval.status.as_str().to_owned(),
-            asker_text(approval),
+            match &subject.asked_by {
+                Some(caller) => format!("{} by {}", asker_text(approval), flat(caller)),
+                None => asker_text(approval),
+            },
             age(approval.created_at, now),
             title,
         ]
@@ -305,10 +309,7 @@ fn details(approval: &Approval) -> String {
     let time = |time: Option<Time>| time.map(|time| time.to_string());
     let pending_until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
     let optional = [
-        (
-            "asked by",
-            approval.requester.as_ref().map(|requester| flat(&requester.principal)),
-        ),
+        ("asked by", caller_text(approval)),
         ("action", subject.action.as_deref().map(flat)),
         ("digest", subject.digest.as_deref().map(flat)),
         ("created", Some(approval.created_at.to_string())),
@@ -346,6 +347,12 @@ fn asker_text(approval: &Approval) -> String {
     let space = approval.space_id.map(|id| format!("space {id}"));
     let program = approval.requester.as_ref().map(|it| format!("program {}", flat(&it.name)));
     session.or(run).or(space).or(program).unwrap_or_default()
+}
+
+/// The caller of the server whose request needs the approval.
+fn caller_text(approval: &Approval) -> Option<String> {
+    let program = approval.requester.as_ref().map(|requester| &requester.principal);
+    program.or(approval.subject.asked_by.as_ref()).map(|caller| flat(caller))
 }
 
 /// A text on one line. Control characters are escaped even if the output is not a terminal, because
@@ -460,6 +467,15 @@ the agent's description:
             name: "admin".to_owned(),
             via: Some(DecisionChannel::Cli),
         };
+        let subject = ApprovalSubject {
+            asked_by: Some("space-agent:spc_1".to_owned()),
+            ..approval().subject
+        };
+        let of_caller = Approval { subject, ..approval() };
+        let shown = details(&of_caller);
+        assert!(shown.contains("\nasked by    space-agent:spc_1\n"), "{shown}");
+        let listed = table(&[of_caller], Time::now());
+        assert!(listed.contains("0X5B7 by space-agent:spc_1 "), "{listed}");
         let reason = Some("not today".to_owned());
         let status = ApprovalStatus::Denied;
         let denied = Approval { status, decided_by: Some(by), reason, ..approval() };
