@@ -200,12 +200,12 @@ async fn run_here(
     let failure = observer.lock().failure.take();
     drop(observer);
     workspace.backend().destroy().await?;
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    if format == Format::Json {
-        terminal.value(&json!(message))?;
-    }
+    let printed = match (failure, format) {
+        (Some(failure), _) => Err(failure),
+        (None, Format::Json) => terminal.value(&json!(message)).and_then(|()| terminal.finish()),
+        (None, Format::Text) => Ok(()),
+    };
+    ignore_closed_pipe(printed)?;
     if message.status == MessageStatus::AwaitingApproval {
         let why = match format {
             Format::Json => "nobody is asked with --json",
@@ -244,7 +244,7 @@ async fn run_there(
     };
     let message = follow(followed, terminal).await?;
     if terminal.format() == Format::Json {
-        terminal.value(&json!(message))?;
+        ignore_closed_pipe(terminal.value(&json!(message)))?;
     }
     outcome(&message)
 }
@@ -311,13 +311,14 @@ async fn resume(
         server_flags: &command.server.repeated(),
     };
     let message = follow(followed, terminal).await?;
-    match terminal.format() {
-        Format::Json => terminal.value(&json!(message))?,
+    let printed = match terminal.format() {
+        Format::Json => terminal.value(&json!(message)),
         Format::Text => {
             let status = json!(message.status);
-            terminal.line(status.as_str().unwrap_or_default())?;
+            terminal.line(status.as_str().unwrap_or_default())
         }
-    }
+    };
+    ignore_closed_pipe(printed)?;
     outcome(&message)
 }
 
@@ -391,6 +392,15 @@ fn place(pointer: &str) -> String {
         }
     }
     place
+}
+
+/// Ignores that the reader of standard output has closed the pipe. The exit code of a run says what
+/// became of its operations, whether or not they were printed.
+fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(Failure::ClosedPipe) => Ok(()),
+        printed => printed,
+    }
 }
 
 fn outcome(message: &EventsMessage) -> Result<(), Failure> {

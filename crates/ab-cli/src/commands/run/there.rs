@@ -48,6 +48,8 @@ pub(super) async fn follow(
     let silence = tokio::time::sleep(SILENCE);
     tokio::pin!(silence);
     let mut is_silent = true;
+    // Whether the reader of standard output has closed the pipe.
+    let mut is_closed = false;
     loop {
         let update = tokio::select! {
             update = updates.next() => update?,
@@ -139,11 +141,13 @@ pub(super) async fn follow(
                 return Ok(EventsMessage::new(run, ended.status.into(), events));
             }
         };
-        if terminal.format() == Format::Text {
-            for line in lines {
-                terminal.line(&line)?;
+        if terminal.format() == Format::Text && !is_closed {
+            let written = lines.iter().try_for_each(|line| terminal.line(line));
+            match written.and_then(|()| terminal.finish()) {
+                // The exit code still says what becomes of the run.
+                Err(Failure::ClosedPipe) => is_closed = true,
+                printed => printed?,
             }
-            terminal.finish()?;
         }
     }
 }
