@@ -355,6 +355,7 @@ impl RunDriver<'_> {
     }
 }
 
+/// The reason of a refused operation.
 fn refused(approval: &Approval) -> String {
     let by = match &approval.decided_by {
         Some(by) if by.kind != DeciderKind::Timeout => by.name.as_str(),

@@ -305,6 +305,7 @@ async fn an_approval_that_nobody_decides_is_a_no() {
     while !log.next().await.expect("a record").is_last_of_stream() {}
     let events = server.spaces.run_events(run).await.expect("events");
     assert_eq!(events[1]["type"], "policyDenied", "{events:?}");
+    assert_eq!(events[1]["reason"], "the approval expired before a person decided");
     let late = server.spaces.resume_run(run, "op-1", ApproveOrDeny::Approve, None, by()).await;
     assert!(matches!(late, Err(SpacesError::RunEnded(RunStatus::Completed))), "{late:?}");
     server.spaces.shutdown().await;
