@@ -381,6 +381,9 @@ async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), over).await.expect("its time is over");
+    // It is in no list either, although it may not be removed yet.
+    let listed = server.spaces.list_spaces(PageRequest::default()).await.expect("a list");
+    assert_eq!(listed, (Vec::new(), 0));
     // It takes nothing more, and the next start removes it.
     let late = server.spaces.space_workspace(space).await;
     assert!(matches!(late, Err(SpacesError::SpaceNotFound)), "{late:?}");
