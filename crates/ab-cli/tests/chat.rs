@@ -257,7 +257,7 @@ fn what_cannot_be_started_is_refused_by_name() {
     let data = stage.outside("data");
     let ran = stage.run(&["agent", "chat", "goose", "--data-dir", data.to_str().unwrap()]);
     let command = format!("`agent-backend agent install goose --data-dir {}`", data.display());
-    ran.expect_error(2, &command);
+    ran.expect_error(4, &command);
     let ran = chat(&stage, &["--root", "missing"], "");
     ran.expect_error(1, "missing");
 }

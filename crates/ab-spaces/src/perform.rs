@@ -413,6 +413,10 @@ fn told(operation: &Operation, error: &Error) -> String {
         ErrorKind::NotFound if !matches!(operation, Operation::Shell { .. }) => {
             "File not found".to_owned()
         }
+        ErrorKind::NotFound | ErrorKind::NotADirectory => match operation {
+            Operation::Shell { cwd: Some(cwd), .. } => format!("cwd {cwd:?}: {}", text(error)),
+            _ => text(error),
+        },
         ErrorKind::PathEscape => "Path is outside workspace".to_owned(),
         ErrorKind::TextNotFound => match operation {
             Operation::EditFile { edits, .. } => not_found(edits, error),

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment};
+use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment, ReadinessProblem};
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
 use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent, launch_agent, toolchain_for_agent_path};
@@ -93,7 +93,13 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     let installed = AgentInstallDir::new(config.data_dir.value.join("agents"));
     let host = HostEnvironment::new(env::vars_os());
     let agent = agent_readiness::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
-    let agent = agent.map_err(|unready| Failure::usage(unready.message(&flags.repeated())))?;
+    let agent = agent.map_err(|unready| {
+        let message = unready.message(&flags.repeated());
+        match unready {
+            ReadinessProblem::UnknownAgent { .. } => Failure::usage(message),
+            _ => Failure::from(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)),
+        }
+    })?;
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
     let made = Place::make(&config.data_dir.value, &entry.id, &root);

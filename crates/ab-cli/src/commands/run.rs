@@ -278,11 +278,14 @@ async fn act(
     if terminal.format() == Format::Json {
         return terminal.value(data);
     }
+    let events = data["events"].as_array().into_iter().flatten().map(parsed);
+    let events: Vec<ProtocolEvent> = events.collect::<Result<_, _>>()?;
+    let unperformed =
+        if run.status.is_terminal() { view::unperformed(&operations, &events) } else { Vec::new() };
     let mut view = RunView::new(OutputSource::Server, operations);
-    for event in data["events"].as_array().into_iter().flatten() {
-        for line in view.event(&parsed(event)?) {
-            terminal.line(&line)?;
-        }
+    let shown = events.iter().flat_map(|event| view.event(event));
+    for line in shown.collect::<Vec<_>>().into_iter().chain(unperformed) {
+        terminal.line(&line)?;
     }
     terminal.line(run.status.as_str())
 }

@@ -39,6 +39,8 @@ pub(crate) enum Rendering {
 const PREFIXES: [(&str, Rendering); 7] = [
     ("/api/v1", Rendering::Document),
     ("/v1", Rendering::GatewayDocument),
+    // Routes of sandbox-agent that do not exist here.
+    ("/opencode", Rendering::GatewayDocument),
     ("/v1/spaces", Rendering::Envelope),
     ("/v1/runs", Rendering::Envelope),
     ("/v1/approvals", Rendering::Envelope),
@@ -278,6 +280,7 @@ mod tests {
             ("/api/v10", Rendering::Refusal),
             ("/v1", Rendering::GatewayDocument),
             ("/v1/acp/x", Rendering::GatewayDocument),
+            ("/opencode/session", Rendering::GatewayDocument),
             ("/v1/spaces", Rendering::Envelope),
             ("/v1/spaces/1/runs", Rendering::Envelope),
             ("/v1/spacesuit", Rendering::GatewayDocument),

@@ -166,13 +166,27 @@ async fn content_has_ranges_versions_and_preconditions() {
         get(fixture.address(), file, &[("range", "bytes=2-4"), ("if-range", "\"other\"")]).await;
     assert_eq!(other.status, 200);
 
+    for path in ["/v1/fs/file?path=new/", "/v1/fs/file?path=f/"] {
+        let got = send(fixture.address(), &head("PUT", path, &[]), "x").await;
+        assert!(got.status == 400 && got.body.contains("ends with a slash"), "{got:?}");
+    }
+    assert!(!fixture.root.join("new").exists());
+    let other_file = head("PUT", "/v1/fs/file?path=missing", &[("if-match", "*")]);
+    assert_eq!(send(fixture.address(), &other_file, "x").await.status, 412);
     let put_if = async |header: (&str, &str), body: &str| {
         send(fixture.address(), &head("PUT", file, &[header]), body).await.status
     };
     assert_eq!(put_if(("if-none-match", "*"), "new").await, 412);
     assert_eq!(put_if(("if-match", &etag), "second").await, 200);
     assert_eq!(put_if(("if-match", &etag), "third").await, 412);
-    assert_eq!(put_if(("if-match", "nonsense"), "third").await, 400);
+    for (tag, status) in [
+        ("nonsense", 400),
+        ("\"1\", \"2\"", 400),
+        ("\"nonsense\"", 412),
+        (&format!("W/{etag}"), 412),
+    ] {
+        assert_eq!(put_if(("if-match", tag), "third").await, status, "{tag}");
+    }
     assert_eq!(fs::read_to_string(fixture.root.join("f")).unwrap(), "second");
 }
 

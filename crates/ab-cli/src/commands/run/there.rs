@@ -66,9 +66,13 @@ pub(super) async fn follow(
             }
             exit = signals.next() => {
                 terminal.finish()?;
+                let waits = asked.map(|id| {
+                    format!("it waits for a decision: agent-backend approvals show {id}{server_flags}\n")
+                });
                 talk(&format!(
-                    "\ndetached: the run goes on\nsee it: agent-backend run show {run}{server_flags}\n\
-                     stop it: agent-backend run cancel {run}{server_flags}\n"
+                    "\ndetached: the run goes on\n{}see it: agent-backend run show {run}{server_flags}\n\
+                     stop it: agent-backend run cancel {run}{server_flags}\n",
+                    waits.unwrap_or_default()
                 ));
                 return Err(Failure::Told(exit));
             }
