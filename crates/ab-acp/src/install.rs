@@ -5,6 +5,8 @@
 //! lock file. It pins every package with its integrity hash and does not name a host. Scripts of
 //! packages are not run.
 
+mod lock;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,9 +15,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::Command;
 
+use self::lock::{lock_file, lock_for_platform, manifest};
 use crate::agent_readiness::{HostEnvironment, filled, npm_platform};
 use crate::catalog::AgentCatalogEntry;
 
@@ -33,18 +36,6 @@ const QUOTED: usize = 2000;
 /// The name under which Node.js is installed if the machine's version is too old.
 const NODE: &str = "node";
 const NODE_VERSION: &str = "22.23.3";
-
-/// The lock file of each agent.
-const LOCKS: &[(&str, &str)] = &[
-    ("claude", include_str!("catalog/locks/claude.json")),
-    ("codex", include_str!("catalog/locks/codex.json")),
-    ("copilot", include_str!("catalog/locks/copilot.json")),
-    ("gemini", include_str!("catalog/locks/gemini.json")),
-    ("goose", include_str!("catalog/locks/goose.json")),
-    (NODE, include_str!("catalog/locks/node.json")),
-    ("opencode", include_str!("catalog/locks/opencode.json")),
-    ("qwen", include_str!("catalog/locks/qwen.json")),
-];
 
 /// The directory with the installed agents. Each is in `<id>/<version>`.
 #[derive(Clone, Debug)]
@@ -303,8 +294,9 @@ impl AgentInstallDir {
             let path = new.path.join(name);
             fs::write(&path, text).map_err(failing(&path, "write"))
         };
-        write("package.json", manifest(wanted.lock))?;
-        write("package-lock.json", wanted.lock.to_owned())?;
+        let lock = lock_for_platform(wanted.lock, &npm_platform());
+        write("package.json", manifest(&lock))?;
+        write("package-lock.json", lock.to_string())?;
         run_npm(npm, &new.path, host).await?;
         let node = wanted.node.as_deref();
         if let Some(missing) = started(&new.path, node).filter(|path| !path.is_file()) {
@@ -385,26 +377,9 @@ impl Drop for NewDirectory {
     }
 }
 
-fn lock_file(id: &str) -> Option<&'static str> {
-    LOCKS.iter().find(|(known, _)| *known == id).map(|(_, lock)| *lock)
-}
-
-/// Makes the `package.json` that belongs to a lock file, from the root package in the lock file.
-fn manifest(lock: &str) -> String {
-    let lock: Value = serde_json::from_str(lock).unwrap_or_default();
-    let root = &lock["packages"][""];
-    json!({
-        "name": lock["name"],
-        "private": true,
-        "dependencies": root.get("dependencies").unwrap_or(&json!({})),
-        "optionalDependencies": root.get("optionalDependencies").unwrap_or(&json!({})),
-    })
-    .to_string()
-}
-
 async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result<(), InstallError> {
     let output = Command::new(npm)
-        .args(["ci", "--ignore-scripts", "--include=optional", "--no-audit", "--no-fund"])
+        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
         .args(["--no-update-notifier", "--loglevel", "error", "--fetch-retries", "2"])
         .args(["--fetch-retry-mintimeout", "1000", "--fetch-retry-maxtimeout", "5000"])
         .current_dir(directory)
@@ -509,6 +484,9 @@ fn failing(path: &Path, act: &str) -> impl Fn(io::Error) -> InstallError + use<>
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use serde_json::Value;
+
+    use super::lock::LOCKS;
     use super::*;
     use crate::catalog::AgentCatalog;
 
@@ -626,23 +604,86 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
         assert!(made.path.join(STAMP).is_file());
     }
 
-    #[test]
-    fn every_lock_pins_its_packages_and_names_no_host() {
-        let catalog = AgentCatalog::default();
-        for entry in catalog.entries() {
-            let Some(package) = &entry.package else { continue };
-            let lock = lock_file(&entry.id).unwrap_or_else(|| panic!("no lock of {}", entry.id));
-            let lock: Value = serde_json::from_str(lock).unwrap();
-            let path = format!("node_modules/{}", package.name);
-            assert_eq!(lock["packages"][&path]["version"], package.version.as_str(), "{path}");
+    /// The npm of this machine, or `None` if it is not installed.
+    fn real_npm() -> Option<PathBuf> {
+        let found = HostEnvironment::new(std::env::vars_os()).program("npm");
+        if found.is_none() {
+            ab_testkit::host::report_skip("npm", "it is not installed");
         }
-        for (id, lock) in LOCKS {
-            assert!(!lock.contains("://"), "{id}");
-            let lock: Value = serde_json::from_str(lock).unwrap();
-            for (path, package) in lock["packages"].as_object().unwrap() {
-                let integrity = package["integrity"].as_str().unwrap_or_default();
-                assert!(path.is_empty() || integrity.starts_with("sha512-"), "{id}: {path}");
+        found
+    }
+
+    /// Installs an agent that is a package for the platform, with the npm of this machine and this
+    /// registry, and returns the error.
+    async fn error_with_registry(npm: &Path, registry: &str) -> InstallError {
+        let keep = tempfile::tempdir().unwrap();
+        let home = keep.path().join("home");
+        fs::create_dir(&home).unwrap();
+        let variables = [
+            ("PATH", std::env::var("PATH").unwrap()),
+            ("HOME", home.to_str().unwrap().to_owned()),
+            ("npm_config_registry", registry.to_owned()),
+            ("npm_config_cache", home.join("cache").to_str().unwrap().to_owned()),
+        ];
+        let host = HostEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+        let agents = AgentInstallDir::new(keep.path());
+        let lock = lock_file("copilot").unwrap();
+        let wanted = Wanted { id: "copilot", version: "1", lock, node: None };
+        let program = |path: &Path, _: Option<&Path>| Some(path.join("program"));
+        agents.fill(&wanted, npm, &host, program).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn unreachable_registry_is_named_as_the_cause() {
+        let Some(npm) = real_npm() else { return };
+        // A port at which no server listens.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let registry = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let error = error_with_registry(&npm, &registry).await;
+        assert!(matches!(error, InstallError::RegistryUnreachable { .. }), "{error}");
+    }
+
+    /// Answers one request as a registry whose packages have another content than the locks say.
+    fn serve_other_content(mut connection: std::net::TcpStream, registry: &str) -> io::Result<()> {
+        let mut lines = io::BufRead::lines(io::BufReader::new(connection.try_clone()?));
+        let first = lines.next().transpose()?.unwrap_or_default();
+        while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+        let path = first.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+        let name = path.replace("%2f", "/");
+        let body = if name.ends_with(".tgz") {
+            "another content".to_owned()
+        } else {
+            let locked = format!("node_modules/{name}");
+            let locks = LOCKS.iter().map(|(_, lock)| serde_json::from_str::<Value>(lock).unwrap());
+            let versions = locks.filter_map(|lock| {
+                let version = lock["packages"][&locked]["version"].as_str()?.to_owned();
+                let dist = json!({ "tarball": format!("{registry}/{name}.tgz") });
+                Some((version.clone(), json!({ "name": name, "version": version, "dist": dist })))
+            });
+            let versions: serde_json::Map<String, Value> = versions.collect();
+            json!({ "name": name, "dist-tags": {}, "versions": versions }).to_string()
+        };
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+        io::Write::write_all(
+            &mut connection,
+            format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes(),
+        )
+    }
+
+    #[tokio::test]
+    async fn package_with_another_content_is_named_as_the_cause() {
+        let Some(npm) = real_npm() else { return };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let registry = format!("http://{}", listener.local_addr().unwrap());
+        let served = registry.clone();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                // npm reports a connection that fails.
+                let _ = serve_other_content(connection, &served);
             }
-        }
+        });
+        let error = error_with_registry(&npm, &registry).await;
+        assert!(matches!(error, InstallError::IntegrityMismatch { .. }), "{error}");
     }
 }

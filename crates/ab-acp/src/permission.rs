@@ -41,7 +41,7 @@ pub enum PermissionOptionKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionAnswer {
     /// Allows the action once. If the agent does not offer `allow_once`, its option `allow_always`
-    /// is used.
+    /// is used. If the agent offers neither, the question is cancelled.
     Allow,
     /// Rejects the action. If the agent offers no option to reject, the question is cancelled.
     Reject,
@@ -96,17 +96,16 @@ impl PermissionQuestion {
     /// Answers the question. Returns `false` if it was already answered because its turn was
     /// cancelled.
     pub fn answer(self, answer: &PermissionAnswer) -> bool {
-        use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
-        let chosen = match answer {
-            PermissionAnswer::Allow => self.first_of(&[AllowOnce, AllowAlways]),
-            PermissionAnswer::Reject => self.first_of(&[RejectOnce, RejectAlways]),
-            PermissionAnswer::Choose(id) => Some(id.as_str()),
-            PermissionAnswer::Cancel => None,
-        };
-        match chosen {
+        match self.chosen(answer) {
             Some(id) => self.slot.send(json!({ "outcome": "selected", "optionId": id })),
             None => self.slot.cancel(),
         }
+    }
+
+    /// Whether the agent offers an option for this answer. If it does not, the answer cancels the
+    /// question.
+    pub fn offers(&self, answer: &PermissionAnswer) -> bool {
+        self.chosen(answer).is_some()
     }
 
     /// Whether the question is still open, so that an answer would reach the agent.
@@ -116,6 +115,17 @@ impl PermissionQuestion {
 
     pub(crate) fn slot(&self) -> Weak<ReplySlot> {
         Arc::downgrade(&self.slot)
+    }
+
+    /// The id of the option for an answer.
+    fn chosen<'a>(&'a self, answer: &'a PermissionAnswer) -> Option<&'a str> {
+        use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
+        match answer {
+            PermissionAnswer::Allow => self.first_of(&[AllowOnce, AllowAlways]),
+            PermissionAnswer::Reject => self.first_of(&[RejectOnce, RejectAlways]),
+            PermissionAnswer::Choose(id) => Some(id),
+            PermissionAnswer::Cancel => None,
+        }
     }
 
     fn first_of(&self, kinds: &[PermissionOptionKind]) -> Option<&str> {

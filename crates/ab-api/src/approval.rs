@@ -105,6 +105,11 @@ pub struct ApprovalSubject {
     /// Who wrote this description.
     #[serde(default)]
     pub described_by: SubjectDescriber,
+    /// The caller whose request needs the approval, such as `space-agent:spc_…` or `api-key:deploy`.
+    /// Absent for a permission request of a session's agent, and for a program, which `requester`
+    /// names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<String>,
     /// Whether a part of the detail is missing. Such an approval can only be denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,

@@ -128,6 +128,32 @@ fn what_is_always_allowed_is_asked_for_once() {
 }
 
 #[test]
+fn only_answers_that_the_agent_offers_are_asked_for() {
+    let asks = |options: &str| {
+        scenario(&format!(
+            r#"{{ ask = {{ title = "Make it", options = [{options}], denied = [{{ say = "rejected" }}] }} }},
+               {{ write = {{ path = "made", text = "x" }} }}"#
+        ))
+    };
+    let stage = asks(r#""reject_once""#);
+    let data = stage.outside("data");
+    let prompt = "the agent offers no option to allow it [n]";
+    let exchange = [("> ", "go\r"), (prompt, "y\r"), (prompt, "n\r"), ("> ", "")];
+    let shown = stage.answered(&words(data.to_str().unwrap(), &[]), &exchange);
+    assert!(shown.contains("rejected") && !shown.contains("cancelled"), "{shown}");
+    let stage = asks(r#""allow_once""#);
+    let data = stage.outside("data");
+    let exchange = [("> ", "go\r"), ("allow it? [y, n to cancel]", "n\r"), ("> ", "")];
+    let shown = stage.answered(&words(data.to_str().unwrap(), &[]), &exchange);
+    assert!(shown.contains("cancelled: the agent offers no option to deny it"), "{shown}");
+    assert!(!shown.contains("rejected"), "{shown}");
+    let stage = asks(r#""reject_once""#);
+    let ran = chat(&stage, &["--approve", "always"], "go\n");
+    assert!(ran.err.contains("cancelled: the agent offers no option to allow it"), "{}", ran.err);
+    assert!(!stage.path("made").exists());
+}
+
+#[test]
 fn output_of_commands_is_shown() {
     let lines: String = (1..=12).map(|number| format!("echo line{number}; ")).collect();
     let stage = scenario(&format!("{{ run = \"{lines}\" }}"));
@@ -231,7 +257,7 @@ fn what_cannot_be_started_is_refused_by_name() {
     let data = stage.outside("data");
     let ran = stage.run(&["agent", "chat", "goose", "--data-dir", data.to_str().unwrap()]);
     let command = format!("`agent-backend agent install goose --data-dir {}`", data.display());
-    ran.expect_error(2, &command);
+    ran.expect_error(4, &command);
     let ran = chat(&stage, &["--root", "missing"], "");
     ran.expect_error(1, "missing");
 }

@@ -1,8 +1,11 @@
 //! `run`: operations of a file, performed in a directory.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{BINARY, Stage};
 
 fn message(operations: Value) -> String {
     json!({ "protocolVersion": "1.0", "operations": operations }).to_string()
@@ -50,6 +53,28 @@ error: standard input is not valid:
 hint: show an example: agent-backend run --help
 ";
     assert_eq!((ran.code, ran.err.as_str()), (2, expect), "{ran:?}");
+}
+
+#[test]
+fn exit_code_counts_although_the_reader_of_the_output_has_left() {
+    let stage = Stage::new();
+    // The run goes on after the reader has left.
+    let operations = json!([
+        { "type": "message", "content": "begun" },
+        { "type": "shell", "command": "until [ -e left ]; do sleep 0.01; done", "timeout": 300_000 },
+        { "type": "message", "content": "more" },
+        { "type": "readFile", "path": "missing" },
+    ]);
+    let mut command = stage.command(BINARY);
+    command.args(["run", "-", "--root", ".", "--policy", "permissive"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(message(operations).as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "# begun\n");
+    std::fs::write(stage.path("left"), "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
 #[test]

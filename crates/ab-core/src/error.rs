@@ -538,11 +538,12 @@ pub fn without_os_error_numbers(mut message: String) -> String {
     message
 }
 
-/// Converts a text to one line. Control characters and characters that reorder text are escaped, so
+/// Converts a text to one line. Control characters, line separators and characters that reorder
+/// text are escaped, so
 /// that a name cannot imitate another line, a colour or another name.
 pub fn escape_unprintable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c.is_control() || is_bidi_control(c) {
+        if c.is_control() || is_bidi_control(c) || matches!(c, '\u{2028}' | '\u{2029}') {
             out.extend(c.escape_default());
         } else {
             out.push(c);

@@ -6,6 +6,7 @@
 
 mod describe;
 mod handle;
+mod leftovers;
 mod place;
 mod read;
 mod search;

@@ -187,7 +187,8 @@ impl PolicyDocument {
         (size > limit).then(|| PolicyDocumentMatch {
             verdict: Verdict::Deny,
             rule: "filesystem.maxFileSize",
-            reason: format!("the file has {size} bytes: at most {limit} are allowed"),
+            // While a file is written, `size` is only the number of bytes so far.
+            reason: format!("the file has more than the allowed {limit} bytes"),
             suggestion: "write a smaller file".to_owned(),
         })
     }

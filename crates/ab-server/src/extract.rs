@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
@@ -72,6 +72,21 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
             .map_err(|error| invalid_path(&error.body_text()))?;
         Ok(PathParams(params))
     }
+}
+
+/// Refuses query parameters whose names are not `known`. Otherwise a mistyped filter would be ignored,
+/// and the response would have more than was asked for.
+pub(crate) fn check_parameter_names(uri: &Uri, known: &[&str]) -> Result<(), Problem> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    for pair in pairs {
+        let name = pair.split('=').next().unwrap_or_default();
+        let name = percent_decode_str(name).decode_utf8_lossy();
+        if !known.contains(&name.as_ref()) {
+            let known = known.join(", ");
+            return Err(invalid_query(&format!("{name}: is not one of the parameters {known}")));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses parameters that are not UTF-8. Query parsers replace invalid bytes, so two different

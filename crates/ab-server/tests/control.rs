@@ -234,7 +234,15 @@ async fn a_question_is_decided_once() {
     assert_eq!((&pending["total"], &pending["items"][0]["title"]), (&json!(1), &json!("Run ls")));
     let path = format!("/v1/approvals/{}", pending["items"][0]["id"].as_str().unwrap());
     let wrong = served.ask("POST", &path, r#"{"decision":"perhaps"}"#).await;
-    assert_eq!((wrong.status, &wrong.json()["error"]["code"]), (400, &json!("VALIDATION")));
+    assert_eq!((wrong.status, &wrong.json()["error"]["code"]), (400, &json!("VALIDATION_ERROR")));
+    for unknown in ["limit=1", "Status=denied", "status=pending&spaceId=x"] {
+        let answer = served.ask("GET", &format!("/v1/approvals?{unknown}"), "").await;
+        assert_eq!(
+            (answer.status, &answer.json()["error"]["code"]),
+            (400, &json!("VALIDATION_ERROR"))
+        );
+        assert!(answer.body.contains("is not one of the parameters status,"), "{answer:?}");
+    }
     let decided = served.ask("POST", &path, r#"{"decision":"approve"}"#).await;
     assert_eq!((decided.status, &decided.json()["status"]), (200, &json!("approved")));
     assert_eq!(decided.json()["decidedBy"]["kind"], "person");

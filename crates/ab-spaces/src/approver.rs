@@ -97,6 +97,7 @@ pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> Ap
     let subject = ApprovalSubject {
         title: format!("Run {title}"),
         action: Some("execute".to_owned()),
+        asked_by: Some(asked.principal.to_string()),
         tool_execution_id: operation_id.map(str::to_owned),
         digest: Some(asked.digest.to_string()),
         ..ApprovalSubject::default()

@@ -7,6 +7,7 @@
 
 mod approver;
 mod area;
+mod cancellation;
 mod crash;
 mod event;
 mod gate;

@@ -12,6 +12,7 @@ use ab_core::{
     ApprovalRequest, Backend, Edit, EditOptions, Error, ErrorCause, ErrorKind, ExecOptions,
     NarrowOptions, Principal, PrincipalKind, WriteContent,
 };
+use ab_policy::PolicyDocumentFileAccess;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -66,6 +67,9 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
         Ok(backend) => backend,
         Err(error) => return Attempt::Broken(broken(operation, &error)),
     };
+    if let Some(denied) = denied_change(workspace, operation) {
+        return Attempt::Done(denied);
+    }
     let result = match directory(workspace, operation).await {
         Ok(cwd) => perform(&backend, operation, cwd, output).await,
         Err(error) => Err(error),
@@ -176,6 +180,24 @@ fn denied(operation: &Operation, error: &Error) -> ProtocolEvent {
         reason: reason.to_owned(),
         suggestion: error.hint().map(str::to_owned),
     }
+}
+
+/// The event of a change that the policy document refuses. Judged before the file is read or found
+/// missing, so that the event is the same whatever the file is.
+fn denied_change(workspace: &SpaceWorkspace, operation: &Operation) -> Option<ProtocolEvent> {
+    let (Operation::EditFile { path, .. } | Operation::DeleteFile { path, .. }) = operation else {
+        return None;
+    };
+    let path = workspace.backend().parse_path(path.as_str()).ok()?;
+    let access = PolicyDocumentFileAccess::Write;
+    let hit = workspace.policy_document().judge_file(access, path.as_str(), None)?;
+    Some(ProtocolEvent::PolicyDenied {
+        timestamp: Time::now(),
+        operation_id: id(operation),
+        operation_type: operation.operation_type(),
+        reason: format!("{} (rule {})", hit.reason, hit.rule),
+        suggestion: Some(hit.suggestion),
+    })
 }
 
 fn broken(operation: &Operation, error: &Error) -> ProtocolEvent {
@@ -392,6 +414,10 @@ fn told(operation: &Operation, error: &Error) -> String {
         ErrorKind::NotFound if !matches!(operation, Operation::Shell { .. }) => {
             "File not found".to_owned()
         }
+        ErrorKind::NotFound | ErrorKind::NotADirectory => match operation {
+            Operation::Shell { cwd: Some(cwd), .. } => format!("cwd {cwd:?}: {}", text(error)),
+            _ => text(error),
+        },
         ErrorKind::PathEscape => "Path is outside workspace".to_owned(),
         ErrorKind::TextNotFound => match operation {
             Operation::EditFile { edits, .. } => not_found(edits, error),

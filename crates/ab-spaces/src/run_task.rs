@@ -7,7 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use ab_api::{Approval, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time};
+use ab_api::{
+    Approval, ApprovalSubject, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time,
+};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, Error, ErrorCode, ErrorKind};
 use ab_store::StoreError;
@@ -16,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::approver;
+use crate::cancellation::RunCancellation;
 use crate::crash::SpaceCrashTestPoint;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
@@ -27,7 +30,8 @@ use crate::run_log::{RunLog, StepExtras};
 use crate::service::{Spaces, SpacesError, is_yes};
 use crate::workspace::SpaceWorkspace;
 
-const CANCELLED: &str = "the run was cancelled";
+/// The error of an operation that an earlier process had started.
+const INTERRUPTED: &str = "interrupted: the server stopped while the operation was performed";
 /// How long to wait before a failed read of the store is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -65,7 +69,7 @@ async fn perform_to_the_end(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
     id: RunId,
-    cancel: &CancellationToken,
+    cancel: &RunCancellation,
 ) {
     loop {
         let error = match perform_run(spaces, workspace, id, cancel).await {
@@ -82,23 +86,49 @@ async fn perform_to_the_end(
 
 /// Ends a run whose space no longer exists. `why` becomes its error event.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
-    let log = RunLog::new(spaces, run);
-    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
-    Ok(log.end(RunStatus::Error).await?)
+    end_unclaimed(spaces, run, RunStatus::Error, why).await
 }
 
-/// Ends a run that was cancelled while it was queued.
-pub(crate) async fn end_cancelled(spaces: &Spaces, run: Run) -> Result<(), SpacesError> {
+/// Ends a run that was cancelled while it was queued. An earlier process may have begun the run.
+pub(crate) async fn end_cancelled(
+    spaces: &Spaces,
+    run: Run,
+    reason: &str,
+) -> Result<(), SpacesError> {
+    end_unclaimed(spaces, run, RunStatus::Cancelled, reason).await
+}
+
+/// Ends a run that no task performs. An operation that was started, or that waits for an approval,
+/// gets its event.
+async fn end_unclaimed(
+    spaces: &Spaces,
+    run: Run,
+    status: RunStatus,
+    reason: &str,
+) -> Result<(), SpacesError> {
+    let parked = run.pending_approval.as_ref().map(|pending| pending.number);
+    let records = spaces.store().run_operations(run.id).await?;
     let log = RunLog::new(spaces, run);
-    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
-    Ok(log.end(RunStatus::Cancelled).await?)
+    for (number, record) in (0u32..).zip(&records) {
+        let why = match record {
+            record if record.is_done => continue,
+            record if record.is_started => INTERRUPTED,
+            _ if parked == Some(number) => reason,
+            _ => continue,
+        };
+        if let Ok(operation) = serde_json::from_str::<Operation>(&record.json) {
+            log.add(Some(number), perform::failed(&operation, why));
+        }
+    }
+    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
+    Ok(log.end(status).await?)
 }
 
 async fn perform_run(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
     id: RunId,
-    cancel: &CancellationToken,
+    cancel: &RunCancellation,
 ) -> Result<(), SpacesError> {
     let run = spaces.get_run(id).await?;
     if run.status.is_terminal() {
@@ -119,14 +149,13 @@ async fn perform_run(
             continue;
         };
         if record.is_started {
-            let why = "interrupted: the server stopped while the operation was performed";
-            log.add(Some(number), perform::failed(&operation, why));
+            log.add(Some(number), perform::failed(&operation, INTERRUPTED));
             continue;
         }
         let performing = driver.perform(workspace, number, &operation, &mut left);
         let outcome = tokio::select! {
             biased;
-            () = cancel.cancelled() => Outcome::Cancelled,
+            reason = cancel.cancelled() => Outcome::Cancelled(reason),
             outcome = performing => outcome?,
         };
         match outcome {
@@ -138,9 +167,9 @@ async fn perform_run(
                 log.add(None, ProtocolEvent::error(ErrorCategory::Timeout, why, None));
                 return Ok(log.end(RunStatus::Error).await?);
             }
-            Outcome::Cancelled => {
-                log.add(Some(number), perform::failed(&operation, CANCELLED));
-                log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
+            Outcome::Cancelled(reason) => {
+                log.add(Some(number), perform::failed(&operation, reason));
+                log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
                 return Ok(log.end(RunStatus::Cancelled).await?);
             }
         }
@@ -160,7 +189,8 @@ enum Outcome {
     Next,
     Broken,
     TimedOut,
-    Cancelled,
+    /// The run was cancelled for this reason.
+    Cancelled(&'static str),
 }
 
 /// Performs the operations of one run.
@@ -274,11 +304,16 @@ impl RunDriver<'_> {
         let now = Time::now();
         let operation_id = perform::id(operation);
         let timeout = self.spaces.shared.settings.approval_timeout;
+        // The operation acts under a name of its own. The caller that asks is that of the run.
+        let subject = ApprovalSubject {
+            asked_by: Some(run.created_by.clone()),
+            ..approver::subject(asked, Some(&operation_id))
+        };
         let approval = Approval {
             space_id: Some(run.space_id),
             run_id: Some(run.id),
             expires_at: Some(now.saturating_add(timeout)),
-            ..Approval::new_pending(approver::subject(asked, Some(&operation_id)), now)
+            ..Approval::new_pending(subject, now)
         };
         let pending = PendingApproval {
             approval_id: approval.id,
@@ -321,10 +356,12 @@ impl RunDriver<'_> {
     }
 }
 
+/// The reason of a refused operation.
 fn refused(approval: &Approval) -> String {
-    let person = approval.decided_by.as_ref().filter(|by| by.kind != DeciderKind::Timeout);
-    let by = person.map(|by| format!("by {}", by.name));
-    let by = by.as_deref().unwrap_or("in time");
+    let by = match &approval.decided_by {
+        Some(by) if by.kind != DeciderKind::Timeout => format!("by {}", by.name),
+        Some(_) | None => return "the approval expired before a person decided".to_owned(),
+    };
     match &approval.reason {
         Some(reason) => format!("not approved {by}: {reason}"),
         None => format!("not approved {by}"),

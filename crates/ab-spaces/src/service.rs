@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::approver::SpaceApprover;
 use crate::area::SpaceArea;
+use crate::cancellation::{CANCELLED, RunCancellation};
 use crate::crash::SpaceCrashTestHook;
 use crate::event::{EventsMessage, MessageStatus, ProtocolEvent};
 use crate::operation::OperationsMessage;
@@ -114,7 +115,7 @@ pub(crate) struct SpacesState {
 
 /// A run that has not ended.
 struct LiveRun {
-    cancel: CancellationToken,
+    cancel: RunCancellation,
     /// Whether a task has begun to perform or end the run. Only one task can claim a run.
     is_claimed: bool,
     /// The error of the latest attempt to store the run. `None` if the run can be stored.
@@ -123,7 +124,7 @@ struct LiveRun {
 
 impl LiveRun {
     fn queued() -> Self {
-        let (cancel, trouble) = (CancellationToken::new(), watch::Sender::new(None));
+        let (cancel, trouble) = (RunCancellation::default(), watch::Sender::new(None));
         Self { cancel, is_claimed: false, trouble }
     }
 }
@@ -309,10 +310,15 @@ impl Spaces {
     /// [`SpacesError::SpaceNotFound`] if there is no such space. Also fails if the files cannot be
     /// removed.
     pub async fn destroy_space(&self, id: SpaceId) -> Result<(), SpacesError> {
+        self.end_space(id, "the space was removed").await
+    }
+
+    async fn end_space(&self, id: SpaceId, reason: &'static str) -> Result<(), SpacesError> {
         let space = match self.store().get_space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
             space => space?,
         };
+        self.stop_runs(id, reason).await?;
         self.store().destroy_space(space).await?;
         // Ends the task that performs the runs.
         self.forget(id).await;
@@ -323,6 +329,38 @@ impl Spaces {
             run.ended_at = Some(run.updated_at);
             self.forget_run(run.id);
             self.store().update_run(RunUpdate::new(run)).await?;
+        }
+        Ok(())
+    }
+
+    /// Cancels the runs of a space, so that their operations get their events, and waits for their
+    /// ends. Does not wait for runs that currently cannot be stored.
+    async fn stop_runs(&self, space: SpaceId, reason: &'static str) -> Result<(), SpacesError> {
+        let mut stopped = Vec::new();
+        // Cancel all before the first has ended, so that no queued run begins.
+        for run in self.store().unfinished_runs(Some(space)).await? {
+            if let Some(live) = self.live_runs().get_mut(&run.id) {
+                live.cancel.cancel(reason);
+                let was_claimed = std::mem::replace(&mut live.is_claimed, true);
+                stopped.push((run, was_claimed, live.trouble.subscribe()));
+            }
+        }
+        for (run, was_claimed, trouble) in stopped {
+            let (id, mut trouble) = (run.id, Some(trouble));
+            let ending = async {
+                if !was_claimed {
+                    return run_task::end_cancelled(self, run, reason).await;
+                }
+                let mut reader = self.store().follow_events(EventLogScope::Run(id), 0);
+                while reader.next().await?.kind != RUN_END_RECORD_KIND {}
+                Ok(())
+            };
+            tokio::select! {
+                ended = ending => ended?,
+                _ = in_trouble(&mut trouble) => {}
+                () = self.shared.shutdown.cancelled() => return Err(SpacesError::ShuttingDown),
+            }
+            self.forget_run(id);
         }
         Ok(())
     }
@@ -500,13 +538,13 @@ impl Spaces {
         // End a queued run here. Its own task would end it only when its turn comes.
         let is_mine = match self.live_runs().get_mut(&id) {
             Some(live) => {
-                live.cancel.cancel();
+                live.cancel.cancel(CANCELLED);
                 !std::mem::replace(&mut live.is_claimed, true)
             }
             None => false,
         };
         if is_mine {
-            let ended = run_task::end_cancelled(self, run).await;
+            let ended = run_task::end_cancelled(self, run, CANCELLED).await;
             self.forget_run(id);
             ended?;
         }
@@ -643,7 +681,7 @@ impl Spaces {
                 Ok(spaces) => {
                     for space in spaces {
                         // A failed removal is retried later.
-                        let _ = self.destroy_space(space.id).await;
+                        let _ = self.end_space(space.id, "the space has expired").await;
                     }
                 }
                 Err(error) => tracing::warn!(%error, "cannot look for expired spaces"),
@@ -655,9 +693,9 @@ impl Spaces {
         }
     }
 
-    /// Claims a queued run and returns the token that cancels it. `None` if another task has
+    /// Claims a queued run and returns its cancellation. `None` if another task has
     /// already claimed the run.
-    pub(crate) fn claim(&self, run: RunId) -> Option<CancellationToken> {
+    pub(crate) fn claim(&self, run: RunId) -> Option<RunCancellation> {
         let mut live = self.live_runs();
         let live = live.get_mut(&run)?;
         let was_claimed = std::mem::replace(&mut live.is_claimed, true);

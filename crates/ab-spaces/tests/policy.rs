@@ -102,6 +102,16 @@ async fn file_rules_know_segments_sizes_and_read_only() {
     let restrictive = preset("restrictive");
     assert_eq!(verdict(&restrictive, write("a")).await, "filesystem.readOnly");
     assert_eq!(verdict(&restrictive, read("a")).await, "failed");
+    // A change is judged before its file is looked for.
+    let delete = |path: &str| json!({ "type": "deleteFile", "path": path });
+    let edit = |path: &str| json!({ "type": "editFile", "path": path, "edits": [{ "oldContent": "x", "newContent": "y" }] });
+    for operation in [delete("a"), edit("a")] {
+        assert_eq!(
+            verdict(&restrictive, operation.clone()).await,
+            "filesystem.readOnly",
+            "{operation}"
+        );
+    }
     let small = document(json!("standard"), json!({ "filesystem": { "maxFileSize": 4 } }));
     let small = Stage::new(small);
     assert_eq!(verdict(&small, write("a")).await, "done");
@@ -114,7 +124,13 @@ async fn file_rules_know_segments_sizes_and_read_only() {
         document(json!("standard"), json!({ "filesystem": { "allowedPaths": ["src/**"] } }));
     let listed = Stage::new(listed);
     assert_eq!(verdict(&listed, write("src/a")).await, "done");
-    assert_eq!(verdict(&listed, write("lib/a")).await, "filesystem.allowedPaths");
+    for operation in [write("lib/a"), delete("lib/a"), edit("lib/none")] {
+        assert_eq!(
+            verdict(&listed, operation.clone()).await,
+            "filesystem.allowedPaths",
+            "{operation}"
+        );
+    }
     let off = document(json!("standard"), json!({ "filesystem": { "enabled": false } }));
     assert_eq!(verdict(&Stage::new(off), read("a")).await, "filesystem.enabled");
 }

@@ -76,6 +76,17 @@ async fn commands_report_exit_code_output_and_duration() {
 }
 
 #[tokio::test]
+async fn command_in_a_missing_directory_names_the_directory() {
+    let stage = Stage::permissive();
+    fs::write(stage.path("file"), "").expect("a file");
+    for cwd in ["missing", "file"] {
+        let events = stage.events(json!([{ "type": "shell", "command": "ls", "cwd": cwd }])).await;
+        let error = events[0]["error"].as_str().expect("an error");
+        assert!(error.starts_with(&format!("cwd \"{cwd}\": ")), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn long_output_is_cut_and_ends_with_a_note() {
     const KEPT: usize = 1024 * 1024;
     let line = "head -c 1048577 /dev/zero | tr '\\0' x";

@@ -241,6 +241,39 @@ async fn a_queued_run_is_cancelled_before_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn runs_of_a_removed_space_say_so_and_started_operations_have_events() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let operations = json!([
+        { "type": "message", "content": "first" },
+        { "type": "shell", "id": "s", "command": WAITING },
+        { "type": "createFile", "path": "after", "content": "" },
+    ]);
+    let run = server.start(space, operations).await;
+    let queued = server.start(space, json!([{ "type": "message", "content": "x" }])).await;
+    let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    server.record(&mut log, "output").await;
+    let (message, removed) = tokio::join!(server.events(run), server.spaces.destroy_space(space));
+    removed.expect("removed");
+    assert_eq!(message.status, MessageStatus::Error);
+    let events = json!(message.events);
+    let why = "the space was removed";
+    assert_eq!((&events[0]["type"], &events[0]["success"]), (&json!("message"), &json!(true)));
+    assert_eq!((&events[1]["operationId"], &events[1]["error"]), (&json!("s"), &json!(why)));
+    assert_eq!((&events[2]["category"], &events[2]["message"]), (&json!("execution"), &json!(why)));
+    assert_eq!(events[3], Value::Null, "{events}");
+    let stored = server.spaces.run_events(run).await.expect("events");
+    assert_eq!(json!(stored), events, "the run shows what its caller was told");
+    for run in [run, queued] {
+        let ended = server.spaces.get_run(run).await.expect("a run");
+        assert_eq!(ended.status, RunStatus::Cancelled);
+    }
+    let events = json!(server.spaces.run_events(queued).await.expect("events"));
+    assert_eq!((&events[0]["category"], &events[0]["message"]), (&json!("execution"), &json!(why)));
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_cannot_be_kept_is_a_system_error() {
     let server = Server::new(|_| {}).await;
     let space = server.space(permissive()).await;
@@ -272,6 +305,7 @@ async fn an_approval_that_nobody_decides_is_a_no() {
     while !log.next().await.expect("a record").is_last_of_stream() {}
     let events = server.spaces.run_events(run).await.expect("events");
     assert_eq!(events[1]["type"], "policyDenied", "{events:?}");
+    assert_eq!(events[1]["reason"], "the approval expired before a person decided");
     let late = server.spaces.resume_run(run, "op-1", ApproveOrDeny::Approve, None, by()).await;
     assert!(matches!(late, Err(SpacesError::RunEnded(RunStatus::Completed))), "{late:?}");
     server.spaces.shutdown().await;
@@ -347,6 +381,9 @@ async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), over).await.expect("its time is over");
+    // It is in no list either, although it may not be removed yet.
+    let listed = server.spaces.list_spaces(PageRequest::default()).await.expect("a list");
+    assert_eq!(listed, (Vec::new(), 0));
     // It takes nothing more, and the next start removes it.
     let late = server.spaces.space_workspace(space).await;
     assert!(matches!(late, Err(SpacesError::SpaceNotFound)), "{late:?}");
@@ -355,6 +392,10 @@ async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
     while !log.next().await.expect("a record").is_last_of_stream() {}
     let ended = server.spaces.get_run(run).await.expect("the record stays");
     assert_eq!(ended.status, RunStatus::Cancelled);
+    let events = json!(server.spaces.run_events(run).await.expect("events"));
+    let why = "the space has expired";
+    assert_eq!((&events[2]["operationId"], &events[2]["error"]), (&json!("s"), &json!(why)));
+    assert_eq!((&events[3]["category"], &events[3]["message"]), (&json!("execution"), &json!(why)));
     let approval = server.spaces.store().get_approval(pending.approval_id).await.expect("it stays");
     assert_eq!(approval.status, ApprovalStatus::Expired);
     assert!(!files.exists());

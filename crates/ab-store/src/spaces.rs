@@ -146,13 +146,17 @@ impl Store {
     ///
     /// Fails if the database fails.
     pub async fn list_spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), StoreError> {
-        let sql = "SELECT COUNT(*) FROM spaces WHERE status <> 'destroyed'";
-        let total: i64 = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
-        let sql = "SELECT body FROM spaces WHERE status <> 'destroyed' \
+        let now = Time::now().as_millis();
+        let sql = "SELECT COUNT(*) FROM spaces \
+             WHERE status <> 'destroyed' AND (expires IS NULL OR expires > $1)";
+        let total: i64 = sqlx::query_scalar(sql).bind(now).fetch_one(self.pool()).await?;
+        let sql = "SELECT body FROM spaces \
+             WHERE status <> 'destroyed' AND (expires IS NULL OR expires > $3) \
              ORDER BY id DESC LIMIT $1 OFFSET $2";
         let rows = sqlx::query(sql)
             .bind(i64::from(page.per_page()))
             .bind(signed(page.offset()))
+            .bind(now)
             .fetch_all(self.pool())
             .await?;
         let spaces = rows.iter().map(|row| from_json("space", row.try_get("body")?));

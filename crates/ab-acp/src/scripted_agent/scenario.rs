@@ -131,8 +131,26 @@ pub(crate) struct Ask {
     pub(crate) path: Option<String>,
     /// The command that the permission is requested for.
     pub(crate) command: Option<String>,
+    /// The answers that the client can choose from.
+    #[serde(default = "AskOption::all")]
+    pub(crate) options: Vec<AskOption>,
     #[serde(default, deserialize_with = "steps_of")]
     pub(crate) denied: Vec<Step>,
+}
+
+/// An answer to a permission request, with the name of its kind in ACP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AskOption {
+    AllowOnce,
+    AllowAlways,
+    RejectOnce,
+}
+
+impl AskOption {
+    fn all() -> Vec<AskOption> {
+        vec![AskOption::AllowOnce, AskOption::AllowAlways, AskOption::RejectOnce]
+    }
 }
 
 fn edit_kind() -> String {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::memory::{Memory, Remembered};
-use super::scenario::{Ask, Flood, Hang, ReportTokens, Step};
+use super::scenario::{Ask, AskOption, Flood, Hang, ReportTokens, Step};
 use super::workspace::{Outcome, Workspace};
 use crate::rpc::{Rpc, RpcError};
 
@@ -257,11 +257,7 @@ impl Turn {
         let params = json!({
             "sessionId": self.session,
             "toolCall": asked_about,
-            "options": [
-                { "optionId": "allow", "name": "Allow", "kind": "allow_once" },
-                { "optionId": "always", "name": "Always allow", "kind": "allow_always" },
-                { "optionId": "reject", "name": "Reject", "kind": "reject_once" },
-            ],
+            "options": ask.options.iter().map(|option| option_value(*option)).collect::<Vec<_>>(),
         });
         let answer = self.rpc.request("session/request_permission", params, CLIENT_TIME).await;
         let answer = match answer {
@@ -447,4 +443,14 @@ impl Turn {
 fn to_json(table: &toml::Table) -> Value {
     // Every TOML value has a JSON form.
     serde_json::to_value(table).unwrap_or_default()
+}
+
+/// An answer to a permission request as ACP describes it.
+fn option_value(option: AskOption) -> Value {
+    let (id, name, kind) = match option {
+        AskOption::AllowOnce => ("allow", "Allow", "allow_once"),
+        AskOption::AllowAlways => ("always", "Always allow", "allow_always"),
+        AskOption::RejectOnce => ("reject", "Reject", "reject_once"),
+    };
+    json!({ "optionId": id, "name": name, "kind": kind })
 }

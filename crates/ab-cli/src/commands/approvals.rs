@@ -267,7 +267,8 @@ fn event_line(approval: &Approval) -> String {
 fn table(approvals: &[Approval], now: Time) -> String {
     let mut rows = vec![["APPROVAL", "STATUS", "FOR", "AGE", "ASKS"].map(str::to_owned)];
     rows.extend(approvals.iter().map(|approval| {
-        let title = flat(&approval.subject.title);
+        let subject = &approval.subject;
+        let title = flat(&subject.title);
         let title = match title.char_indices().nth(MAX_TITLE) {
             Some((end, _)) => format!("{}…", &title[..end]),
             None => title,
@@ -275,7 +276,10 @@ fn table(approvals: &[Approval], now: Time) -> String {
         [
             approval.id.to_string(),
             approval.status.as_str().to_owned(),
-            asker_text(approval),
+            match &subject.asked_by {
+                Some(caller) => format!("{} by {}", asker_text(approval), flat(caller)),
+                None => asker_text(approval),
+            },
             age(approval.created_at, now),
             title,
         ]
@@ -305,14 +309,14 @@ fn details(approval: &Approval) -> String {
     let time = |time: Option<Time>| time.map(|time| time.to_string());
     let pending_until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
     let optional = [
-        ("asked by", approval.requester.as_ref().map(|requester| requester.principal.clone())),
-        ("action", subject.action.clone()),
-        ("digest", subject.digest.clone()),
+        ("asked by", caller_text(approval)),
+        ("action", subject.action.as_deref().map(flat)),
+        ("digest", subject.digest.as_deref().map(flat)),
         ("created", Some(approval.created_at.to_string())),
         ("expires", time(pending_until)),
         ("decided", time(approval.decided_at)),
         ("by", approval.decided_by.as_ref().map(decider_text)),
-        ("reason", approval.reason.clone()),
+        ("reason", approval.reason.as_deref().map(flat)),
         ("answered", time(approval.used_at)),
     ];
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
@@ -324,7 +328,11 @@ fn details(approval: &Approval) -> String {
             SubjectDescriber::Agent => "the agent's description:\n",
             SubjectDescriber::Program => "the program's description:\n",
         };
-        text.push_str(&format!("\n{heading}{detail}\n"));
+        text.push_str(&format!("\n{heading}"));
+        // The lines are indented, so that none looks like one of the fields.
+        for line in without_controls(detail).lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     if subject.is_cut {
         text.push_str("the text is incomplete, so it can only be denied\n");
@@ -339,6 +347,12 @@ fn asker_text(approval: &Approval) -> String {
     let space = approval.space_id.map(|id| format!("space {id}"));
     let program = approval.requester.as_ref().map(|it| format!("program {}", flat(&it.name)));
     session.or(run).or(space).or(program).unwrap_or_default()
+}
+
+/// The caller of the server whose request needs the approval.
+fn caller_text(approval: &Approval) -> Option<String> {
+    let program = approval.requester.as_ref().map(|requester| &requester.principal);
+    program.or(approval.subject.asked_by.as_ref()).map(|caller| flat(caller))
 }
 
 /// A text on one line. Control characters are escaped even if the output is not a terminal, because
@@ -402,6 +416,28 @@ APPROVAL                    STATUS   FOR                                 AGE  AS
     }
 
     #[test]
+    fn no_text_of_the_asker_looks_like_a_field() {
+        let lie = "x\nstatus      approved\n\nby          admin";
+        let requester = ApprovalRequester { principal: lie.to_owned(), name: lie.to_owned() };
+        let subject = ApprovalSubject {
+            title: lie.to_owned(),
+            action: Some(lie.to_owned()),
+            digest: Some(lie.to_owned()),
+            described_by: SubjectDescriber::Program,
+            ..ApprovalSubject::default()
+        };
+        let asked = Approval {
+            requester: Some(requester),
+            reason: Some(lie.to_owned()),
+            ..Approval::new_pending(subject.with_detail(lie.to_owned()), Time::now())
+        };
+        let shown = details(&asked);
+        let fields =
+            shown.lines().filter(|line| line.starts_with("status") || line.starts_with("by "));
+        assert_eq!(fields.collect::<Vec<_>>(), ["status      pending"], "{shown}");
+    }
+
+    #[test]
     fn an_approval_shows_everything_that_it_is_about() {
         let expect = "\
 approval    01HVZ6K9T1N8S6M3V3Q3F0X5B8
@@ -414,8 +450,8 @@ created     2026-01-31T12:00:00Z
 expires     2026-01-31T12:01:00Z
 
 the agent's description:
-rm -r \\
-  build
+  rm -r \\
+    build
 ";
         assert_eq!(details(&approval()), expect);
         let requester = ApprovalRequester {
@@ -431,6 +467,15 @@ rm -r \\
             name: "admin".to_owned(),
             via: Some(DecisionChannel::Cli),
         };
+        let subject = ApprovalSubject {
+            asked_by: Some("space-agent:spc_1".to_owned()),
+            ..approval().subject
+        };
+        let of_caller = Approval { subject, ..approval() };
+        let shown = details(&of_caller);
+        assert!(shown.contains("\nasked by    space-agent:spc_1\n"), "{shown}");
+        let listed = table(&[of_caller], Time::now());
+        assert!(listed.contains("0X5B7 by space-agent:spc_1 "), "{listed}");
         let reason = Some("not today".to_owned());
         let status = ApprovalStatus::Denied;
         let denied = Approval { status, decided_by: Some(by), reason, ..approval() };

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment};
+use ab_acp::agent_readiness::{self, AgentReadyToLaunch, HostEnvironment, ReadinessProblem};
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
 use ab_acp::launch::{AgentLaunchOptions, LaunchedAgent, launch_agent, toolchain_for_agent_path};
@@ -93,7 +93,13 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     let installed = AgentInstallDir::new(config.data_dir.value.join("agents"));
     let host = HostEnvironment::new(env::vars_os());
     let agent = agent_readiness::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
-    let agent = agent.map_err(|unready| Failure::usage(unready.message(&flags.repeated())))?;
+    let agent = agent.map_err(|unready| {
+        let message = unready.message(&flags.repeated());
+        match unready {
+            ReadinessProblem::UnknownAgent { .. } => Failure::usage(message),
+            _ => Failure::from(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)),
+        }
+    })?;
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
     let made = Place::make(&config.data_dir.value, &entry.id, &root);
@@ -376,8 +382,8 @@ impl Conversation {
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
         match self.approve {
-            Approve::Always => question.answer(&PermissionAnswer::Allow),
-            Approve::Never => question.answer(&PermissionAnswer::Reject),
+            Approve::Always => answer(question, &PermissionAnswer::Allow, terminal),
+            Approve::Never => answer(question, &PermissionAnswer::Reject, terminal),
             Approve::Ask if self.is_interactive => {
                 self.questions.push_back(question);
                 if self.questions.len() == 1 {
@@ -390,9 +396,9 @@ impl Conversation {
                 terminal.note(
                     "denied: there is no terminal to ask; pass --approve always or --approve never",
                 );
-                question.answer(&PermissionAnswer::Reject)
+                answer(question, &PermissionAnswer::Reject, terminal);
             }
-        };
+        }
         Ok(())
     }
 
@@ -401,8 +407,7 @@ impl Conversation {
         let Some(question) = self.questions.front() else { return Ok(()) };
         self.keyboard.forget();
         self.view.ask(question, terminal)?;
-        let always = if always(question).is_some() { ", a for always" } else { "" };
-        talk(&format!("allow it? [y, n{always}] "));
+        talk(&prompt(&offers(question)));
         Ok(())
     }
 
@@ -410,16 +415,14 @@ impl Conversation {
     fn answered(&mut self, line: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
         let Some(question) = self.questions.pop_front() else { return Ok(()) };
         let word = line.map(|line| line.trim().to_ascii_lowercase());
-        let answer = match word.as_deref() {
-            Some("y" | "yes") => Some(PermissionAnswer::Allow),
+        let chosen = match word.as_deref() {
+            Some("y" | "yes") if offers(&question).allow => Some(PermissionAnswer::Allow),
             Some("n" | "no") | None => Some(PermissionAnswer::Reject),
             Some("a" | "always") => always(&question).map(PermissionAnswer::Choose),
             Some(_) => None,
         };
-        match answer {
-            Some(answer) => {
-                question.answer(&answer);
-            }
+        match chosen {
+            Some(chosen) => answer(question, &chosen, terminal),
             None => self.questions.push_front(question),
         }
         self.ask(terminal)
@@ -435,6 +438,50 @@ impl Conversation {
     async fn end(self) {
         self.client.close().await;
         self.process.kill().await;
+    }
+}
+
+/// Answers a question, and says so if the agent offers no option for the answer.
+fn answer(question: PermissionQuestion, answer: &PermissionAnswer, terminal: &mut Terminal) {
+    let act = match answer {
+        PermissionAnswer::Allow => "allow",
+        PermissionAnswer::Reject => "deny",
+        PermissionAnswer::Choose(_) | PermissionAnswer::Cancel => "answer",
+    };
+    if !question.offers(answer) {
+        terminal.note(&format!("cancelled: the agent offers no option to {act} it"));
+    }
+    // `false` means that the turn has been cancelled in the meantime.
+    question.answer(answer);
+}
+
+/// The answers for which the agent offers an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offers {
+    allow: bool,
+    deny: bool,
+    always: bool,
+}
+
+fn offers(question: &PermissionQuestion) -> Offers {
+    Offers {
+        allow: question.offers(&PermissionAnswer::Allow),
+        deny: question.offers(&PermissionAnswer::Reject),
+        always: always(question).is_some(),
+    }
+}
+
+/// The line that asks for an answer, with the letters that have an effect.
+fn prompt(offers: &Offers) -> String {
+    let deny = if offers.deny { "n" } else { "n to cancel" };
+    let allow = offers.allow.then_some("y");
+    let always = offers.always.then_some("a for always");
+    let letters: Vec<&str> = allow.into_iter().chain([deny]).chain(always).collect();
+    let letters = letters.join(", ");
+    if offers.allow {
+        format!("allow it? [{letters}] ")
+    } else {
+        format!("the agent offers no option to allow it [{letters}] ")
     }
 }
 

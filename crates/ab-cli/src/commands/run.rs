@@ -200,12 +200,12 @@ async fn run_here(
     let failure = observer.lock().failure.take();
     drop(observer);
     workspace.backend().destroy().await?;
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    if format == Format::Json {
-        terminal.value(&json!(message))?;
-    }
+    let printed = match (failure, format) {
+        (Some(failure), _) => Err(failure),
+        (None, Format::Json) => terminal.value(&json!(message)).and_then(|()| terminal.finish()),
+        (None, Format::Text) => Ok(()),
+    };
+    ignore_closed_pipe(printed)?;
     if message.status == MessageStatus::AwaitingApproval {
         let why = match format {
             Format::Json => "with --json, no question is asked",
@@ -244,7 +244,7 @@ async fn run_there(
     };
     let message = follow(followed, terminal).await?;
     if terminal.format() == Format::Json {
-        terminal.value(&json!(message))?;
+        ignore_closed_pipe(terminal.value(&json!(message)))?;
     }
     outcome(&message)
 }
@@ -278,11 +278,14 @@ async fn act(
     if terminal.format() == Format::Json {
         return terminal.value(data);
     }
+    let events = data["events"].as_array().into_iter().flatten().map(parsed);
+    let events: Vec<ProtocolEvent> = events.collect::<Result<_, _>>()?;
+    let unperformed =
+        if run.status.is_terminal() { view::unperformed(&operations, &events) } else { Vec::new() };
     let mut view = RunView::new(OutputSource::Server, operations);
-    for event in data["events"].as_array().into_iter().flatten() {
-        for line in view.event(&parsed(event)?) {
-            terminal.line(&line)?;
-        }
+    let shown = events.iter().flat_map(|event| view.event(event));
+    for line in shown.collect::<Vec<_>>().into_iter().chain(unperformed) {
+        terminal.line(&line)?;
     }
     terminal.line(run.status.as_str())
 }
@@ -311,13 +314,14 @@ async fn resume(
         server_flags: &command.server.repeated(),
     };
     let message = follow(followed, terminal).await?;
-    match terminal.format() {
-        Format::Json => terminal.value(&json!(message))?,
+    let printed = match terminal.format() {
+        Format::Json => terminal.value(&json!(message)),
         Format::Text => {
             let status = json!(message.status);
-            terminal.line(status.as_str().unwrap_or_default())?;
+            terminal.line(status.as_str().unwrap_or_default())
         }
-    }
+    };
+    ignore_closed_pipe(printed)?;
     outcome(&message)
 }
 
@@ -391,6 +395,15 @@ fn place(pointer: &str) -> String {
         }
     }
     place
+}
+
+/// Ignores that the reader of standard output has closed the pipe. The exit code of a run says what
+/// became of its operations, whether or not they were printed.
+fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(Failure::ClosedPipe) => Ok(()),
+        printed => printed,
+    }
 }
 
 fn outcome(message: &EventsMessage) -> Result<(), Failure> {

@@ -259,7 +259,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert!(list.text().contains(approval) && list.text().contains(&id), "{}", list.text());
     let shown = approvals(&["show", &approval[..20]]);
     let text = shown.text();
-    assert!(text.contains("the agent's description:\nNOTES.md"), "{text}");
+    assert!(text.contains("the agent's description:\n  NOTES.md"), "{text}");
     assert!(text.contains("digest "), "{text}");
     // A reader of pages and of the stream sees the same.
     let mut stream = server.connect().unwrap();

@@ -167,6 +167,9 @@ fn an_agent_works_with_the_token_of_its_space_until_it_is_revoked() {
     let run = asked.json()["data"]["runId"].as_str().unwrap().to_owned();
     let shown = agent.ask("GET", &format!("/v1/runs/{run}"), "").json()["data"].clone();
     assert_eq!(shown["createdBy"], format!("space-agent:{id}"), "{shown:#}");
+    let caller = format!("space-agent:{id}");
+    let pending = server.get("/v1/approvals?status=pending")["items"].clone();
+    assert_eq!(pending[0]["askedBy"], caller, "{pending:#}");
     assert!(agent.ask("GET", &format!("{root}/runs"), "").body.contains(&run));
     // A person decides; the agent learns of it.
     let resume = format!("/v1/runs/{run}/resume");
@@ -189,6 +192,9 @@ fn an_agent_works_with_the_token_of_its_space_until_it_is_revoked() {
         assert!(answer.body.contains("waits for approval"), "{answer:?}");
     }
     let pending = server.get("/v1/approvals?status=pending")["items"].clone();
+    // The newest is first.
+    assert_eq!(pending[0]["askedBy"], caller, "{pending:#}");
+    assert_eq!(pending[1]["askedBy"], "person:admin", "{pending:#}");
     let digests: Vec<&Value> = pending.as_array().unwrap().iter().map(|it| &it["digest"]).collect();
     assert!(digests.len() == 2 && digests[0] != digests[1], "{pending:#}");
     for approval in pending.as_array().unwrap() {

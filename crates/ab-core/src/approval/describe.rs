@@ -1,5 +1,8 @@
 //! Describes a call for the person who decides: everything that the digest covers and that a person
 //! can judge.
+//!
+//! Text of the caller, such as a command or a path, cannot look like a line of the description: the
+//! second and later lines of such a text are indented, and no line of the description is.
 
 use super::{ApprovalRequest, OwnedCall};
 use crate::process::{
@@ -12,12 +15,27 @@ impl ApprovalRequest {
     pub fn describe(&self) -> String {
         let mut text = self.call.describe();
         let rule = &self.rule;
-        text.push_str(&format!("\n{} (rule {})\n", rule.reason, rule.rule));
+        text.push_str(&format!("\n{} (rule {})\n", indented(&rule.reason), indented(&rule.rule)));
         if let Some(suggestion) = &rule.suggestion {
-            text.push_str(&format!("instead: {suggestion}\n"));
+            text.push_str(&format!("instead: {}\n", indented(suggestion)));
         }
         text
     }
+}
+
+/// A text of the caller with its second and later lines indented. Other characters that end a line
+/// are escaped.
+fn indented(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        match c {
+            '\n' => shown.push_str("\n  "),
+            '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
+                shown.extend(c.escape_default());
+            }
+            c => shown.push(c),
+        }
+        shown
+    })
 }
 
 impl OwnedCall {
@@ -29,16 +47,17 @@ impl OwnedCall {
         }
         let mut text = self.verb.as_str().to_owned();
         if let Some(path) = &self.path {
-            text.push_str(&format!(" {path}"));
+            text.push_str(&format!(" {}", indented(&path.to_string())));
         }
         if let Some(to) = &self.to {
-            text.push_str(&format!(" to {to}"));
+            text.push_str(&format!(" to {}", indented(&to.to_string())));
         }
         if self.recursive {
             text.push_str(", with everything below");
         }
         if let Some(size) = self.size {
-            text.push_str(&format!(", {size} bytes"));
+            let unit = if size == 1 { "byte" } else { "bytes" };
+            text.push_str(&format!(", {size} {unit}"));
         }
         text.push('\n');
         text
@@ -60,8 +79,9 @@ fn describe_command(request: &ExecRequest) -> String {
         restrictions,
         mount_layout: _,
     } = request;
-    let mut text = format!("{}\n", command.to_shell_line());
-    let mut line = |name: &str, value: &str| text.push_str(&format!("{name}: {value}\n"));
+    let mut text = format!("{}\n", indented(&command.to_shell_line()));
+    let mut line =
+        |name: &str, value: &str| text.push_str(&format!("{name}: {}\n", indented(value)));
     if !cwd.is_root() {
         line("directory", &cwd.to_string());
     }
@@ -70,8 +90,8 @@ fn describe_command(request: &ExecRequest) -> String {
     }
     match (stdin, declared_stdin) {
         (StdinMode::Piped, Some(input)) => match std::str::from_utf8(input) {
-            Ok(input) => line("standard input", &format!("\n  {}", input.replace('\n', "\n  "))),
-            Err(_) => line("standard input", &format!("\n  {}", input.escape_ascii())),
+            Ok(input) => line("standard input", &format!("\n{input}")),
+            Err(_) => line("standard input", &format!("\n{}", input.escape_ascii())),
         },
         (StdinMode::Piped, None) => line("standard input", "sent while it runs"),
         (StdinMode::Closed, _) => {}
@@ -121,7 +141,8 @@ mod tests {
     use super::super::TriggeringRule;
     use super::*;
     use crate::call::{Actor, Call, Verb};
-    use crate::path::WsPath;
+    use crate::path::{PathParser, WsPath};
+    use crate::process::Command;
 
     #[test]
     fn nothing_of_a_command_is_left_out() {
@@ -141,6 +162,52 @@ mod tests {
              it may be wrong (rule own.rule)\ninstead: write it out\n"
         );
         assert_eq!(asked.describe(), expect);
+    }
+
+    /// Every text that a caller chooses, in a request for approval of a command.
+    #[test]
+    fn no_text_of_the_caller_looks_like_a_line_of_the_description() {
+        let lies = ["\n", "\r\n", "\r", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}"];
+        for end in lies {
+            let lie = format!("x{end}directory: scratch{end}at most: 1s");
+            let path = PathParser::lenient().parse(&lie).unwrap();
+            let mut request = ExecRequest::shell(&lie);
+            request.cwd = path.clone();
+            request.env.insert(lie.clone(), "1".to_owned());
+            request.env.insert("NAME".to_owned(), lie.clone());
+            request.stdin = StdinMode::Piped;
+            request.stdin_for_guards = Some(lie.clone().into_bytes().into());
+            request.restrictions.hidden.push(path.clone());
+            request.restrictions.read_only.push(path.clone());
+            let words = Command::Argv(vec!["rm".to_owned(), lie.clone()]);
+            let of_words = ExecRequest { command: words, ..request.clone() };
+            for request in [request, of_words] {
+                let actor = Actor::default();
+                let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
+                let rule = TriggeringRule {
+                    rule: lie.clone(),
+                    reason: lie.clone(),
+                    suggestion: Some(lie.clone()),
+                };
+                check_lines(&ApprovalRequest::new(&call, rule).describe());
+            }
+            let actor = Actor::default();
+            let paths =
+                Call { path: Some(&path), to: Some(&path), ..Call::new(&actor, Verb::Rename) };
+            check_lines(&OwnedCall::from_call(&paths).describe());
+        }
+    }
+
+    /// Checks that no line except those of the real directory claims to be one of the description.
+    #[track_caller]
+    fn check_lines(text: &str) {
+        let ends = |c: char| {
+            matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        };
+        let lies = text
+            .split(ends)
+            .filter(|line| *line == "directory: scratch" || line.starts_with("at most: 1s"));
+        assert_eq!(lies.count(), 0, "{text}");
     }
 
     #[test]

@@ -141,6 +141,12 @@ impl Agent {
         };
         let asked = lock(&self.shared.questions).remove(question);
         if let Some(asked) = asked {
+            if !asked.offers(&answer) {
+                tracing::warn!(
+                    ?answer,
+                    "the agent offers no option for the decision: its request is cancelled"
+                );
+            }
             // `false` means that the turn has been cancelled in the meantime.
             asked.answer(&answer);
         }

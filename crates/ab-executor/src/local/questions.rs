@@ -190,6 +190,7 @@ fn subject(asked: &ApprovalRequest, mask: &Mask) -> ApprovalSubject {
     let subject = ApprovalSubject {
         title: format!("Run {title}"),
         action: Some("execute".to_owned()),
+        asked_by: Some(asked.principal.to_string()),
         digest: Some(asked.digest.to_string()),
         ..ApprovalSubject::default()
     };
@@ -276,6 +277,7 @@ mod tests {
             answer = questions.ask(&call) => panic!("decided by nobody: {answer:?}"),
         };
         assert!(question.subject.title.starts_with("Run rm -r"), "{question:?}");
+        assert_eq!(question.subject.asked_by, Some(call.principal.to_string()));
         questions.answer(&question.id, &decided(ApprovalStatus::Approved));
         let strange = tokio::select! {
             question = reported(&mut reports) => question,

@@ -190,6 +190,7 @@ impl Translator {
             action: Some(call.kind.as_str().to_owned()),
             detail: Some(self.description(call)).filter(|text| !text.is_empty()),
             described_by: SubjectDescriber::Agent,
+            asked_by: None,
             tool_execution_id: Some(execution_id(&call.id)),
             digest: Some(digest::of_call(call)),
             is_cut: false,

@@ -79,6 +79,7 @@ pub(super) fn ask(approval: &Approval, asker: Option<&Asker>) -> Markup {
                     @if let Some(run) = approval.run_id { " · run " code { (run) } }
                 }
             }
+            @if let Some(caller) = &subject.asked_by { p.quiet.small { "Asked by " code { (exact(caller)) } } }
             @match cut(&subject.title, TITLE_BYTES) {
                 (title, 0) => { p.subject dir="auto" { (exact(title)) } }
                 (beginning, _) => {
@@ -122,6 +123,7 @@ mod tests {
         let subject = ApprovalSubject {
             title: "Run rm -rf data".to_owned(),
             action: Some("execute".to_owned()),
+            asked_by: Some("space-agent:build".to_owned()),
             ..ApprovalSubject::default()
         };
         let of_run = Approval {
@@ -133,6 +135,7 @@ mod tests {
         let page = ask(&of_run, Some(&asker)).into_string();
         for shown in [
             "A run wants to run a command".to_owned(),
+            "Asked by <code>space-agent:build</code>".to_owned(),
             format!(
                 r"Space: build\u{{202e}} &lt;b&gt; · <code>{space}</code> · run <code>{run}</code>"
             ),

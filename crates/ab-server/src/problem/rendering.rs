@@ -36,9 +36,11 @@ pub(crate) enum Rendering {
 }
 
 /// The formats by path prefix. The longest matching prefix decides.
-const PREFIXES: [(&str, Rendering); 6] = [
+const PREFIXES: [(&str, Rendering); 7] = [
     ("/api/v1", Rendering::Document),
     ("/v1", Rendering::GatewayDocument),
+    // Routes of sandbox-agent that do not exist here.
+    ("/opencode", Rendering::GatewayDocument),
     ("/v1/spaces", Rendering::Envelope),
     ("/v1/runs", Rendering::Envelope),
     ("/v1/approvals", Rendering::Envelope),
@@ -84,7 +86,11 @@ impl Rendering {
                 if !problem.errors.is_empty() {
                     details.insert("errors".to_owned(), Value::from_iter(problem.errors));
                 }
-                let code = problem.code.to_ascii_uppercase();
+                // One code for all invalid requests, whether the message or a parameter is invalid.
+                let code = match problem.code.as_ref() {
+                    "validation" => "VALIDATION_ERROR".to_owned(),
+                    code => code.to_ascii_uppercase(),
+                };
                 let error = EnvelopeError { code, message: problem.detail, details };
                 Json(ErrorEnvelope { error, meta: EnvelopeMeta { request_id } }).into_response()
             }
@@ -274,6 +280,7 @@ mod tests {
             ("/api/v10", Rendering::Refusal),
             ("/v1", Rendering::GatewayDocument),
             ("/v1/acp/x", Rendering::GatewayDocument),
+            ("/opencode/session", Rendering::GatewayDocument),
             ("/v1/spaces", Rendering::Envelope),
             ("/v1/spaces/1/runs", Rendering::Envelope),
             ("/v1/spacesuit", Rendering::GatewayDocument),
@@ -314,7 +321,7 @@ mod tests {
         assert_eq!(body("/v1/acp", problem()).await, gateway);
         let envelope = serde_json::json!({
             "error": {
-                "code": "VALIDATION",
+                "code": "VALIDATION_ERROR",
                 "message": "repo.url must be provided",
                 "details": { "errors": { "repo.url": ["is required"] } },
             },

@@ -166,13 +166,27 @@ async fn content_has_ranges_versions_and_preconditions() {
         get(fixture.address(), file, &[("range", "bytes=2-4"), ("if-range", "\"other\"")]).await;
     assert_eq!(other.status, 200);
 
+    for path in ["/v1/fs/file?path=new/", "/v1/fs/file?path=f/"] {
+        let got = send(fixture.address(), &head("PUT", path, &[]), "x").await;
+        assert!(got.status == 400 && got.body.contains("ends with a slash"), "{got:?}");
+    }
+    assert!(!fixture.root.join("new").exists());
+    let other_file = head("PUT", "/v1/fs/file?path=missing", &[("if-match", "*")]);
+    assert_eq!(send(fixture.address(), &other_file, "x").await.status, 412);
     let put_if = async |header: (&str, &str), body: &str| {
         send(fixture.address(), &head("PUT", file, &[header]), body).await.status
     };
     assert_eq!(put_if(("if-none-match", "*"), "new").await, 412);
     assert_eq!(put_if(("if-match", &etag), "second").await, 200);
     assert_eq!(put_if(("if-match", &etag), "third").await, 412);
-    assert_eq!(put_if(("if-match", "nonsense"), "third").await, 400);
+    for (tag, status) in [
+        ("nonsense", 400),
+        ("\"1\", \"2\"", 400),
+        ("\"nonsense\"", 412),
+        (&format!("W/{etag}"), 412),
+    ] {
+        assert_eq!(put_if(("if-match", tag), "third").await, status, "{tag}");
+    }
     assert_eq!(fs::read_to_string(fixture.root.join("f")).unwrap(), "second");
 }
 
@@ -291,6 +305,31 @@ async fn archives_are_unpacked_inside_their_target() {
     assert!(!fixture.root.join("in/l").is_symlink() && !fixture.root.join("in/cut").exists());
     let plain = send(fixture.address(), &head("POST", "/v1/fs/upload-batch", &[]), "x").await;
     assert_eq!(plain.status, 400);
+}
+
+#[tokio::test]
+async fn archive_with_a_symbolic_link_can_be_uploaded_again() {
+    let fixture = Fixture::start().await;
+    let archive = |target: &str| tar("f", b'0', "", "hello") + &tar("l", b'2', target, "");
+    let target = || fs::read_link(fixture.root.join("in/l")).unwrap();
+    for link in ["f", "f", "g"] {
+        let got = upload(&fixture, "in", &archive(link)).await;
+        assert_eq!((got.status, target()), (200, link.into()), "{got:?}");
+    }
+    // The link replaces a file as well, but not a directory.
+    fs::remove_file(fixture.root.join("in/l")).unwrap();
+    fs::write(fixture.root.join("in/l"), "a file").unwrap();
+    let got = upload(&fixture, "in", &archive("f")).await;
+    assert_eq!((got.status, target()), (200, "f".into()), "{got:?}");
+    fs::remove_file(fixture.root.join("in/l")).unwrap();
+    fs::create_dir(fixture.root.join("in/l")).unwrap();
+    let got = upload(&fixture, "in", &archive("f")).await;
+    assert!(got.status == 400 || got.status == 409, "{got:?}");
+    assert!(fixture.root.join("in/l").is_dir());
+    let names = fs::read_dir(fixture.root.join("in")).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["f", "l"], "no temporary link stays");
 }
 
 #[tokio::test]

@@ -48,6 +48,8 @@ pub(super) async fn follow(
     let silence = tokio::time::sleep(SILENCE);
     tokio::pin!(silence);
     let mut is_silent = true;
+    // Whether the reader of standard output has closed the pipe.
+    let mut is_closed = false;
     loop {
         let update = tokio::select! {
             update = updates.next() => update?,
@@ -64,9 +66,13 @@ pub(super) async fn follow(
             }
             exit = signals.next() => {
                 terminal.finish()?;
+                let waits = asked.map(|id| {
+                    format!("it waits for a decision: agent-backend approvals show {id}{server_flags}\n")
+                });
                 talk(&format!(
-                    "\ndetached: the run goes on\nsee it: agent-backend run show {run}{server_flags}\n\
-                     stop it: agent-backend run cancel {run}{server_flags}\n"
+                    "\ndetached: the run goes on\n{}see it: agent-backend run show {run}{server_flags}\n\
+                     stop it: agent-backend run cancel {run}{server_flags}\n",
+                    waits.unwrap_or_default()
                 ));
                 return Err(Failure::Told(exit));
             }
@@ -139,11 +145,13 @@ pub(super) async fn follow(
                 return Ok(EventsMessage::new(run, ended.status.into(), events));
             }
         };
-        if terminal.format() == Format::Text {
-            for line in lines {
-                terminal.line(&line)?;
+        if terminal.format() == Format::Text && !is_closed {
+            let written = lines.iter().try_for_each(|line| terminal.line(line));
+            match written.and_then(|()| terminal.finish()) {
+                // The exit code still says what becomes of the run.
+                Err(Failure::ClosedPipe) => is_closed = true,
+                printed => printed?,
             }
-            terminal.finish()?;
         }
     }
 }

@@ -7,6 +7,8 @@ use ab_core::error::escape_unprintable;
 use ab_core::process::OutputChannel;
 use ab_spaces::{Operation, OperationType, ProtocolEvent};
 
+use crate::count::counted;
+
 /// Longer lines of output are shown in parts.
 const MAX_PARTIAL_LINE: usize = 8 * 1024;
 
@@ -92,8 +94,8 @@ impl RunView {
             }
             ProtocolEvent::EditFile { path, success: true, edits_applied, .. } if !is_known => {
                 let count = edits_applied.unwrap_or_default();
-                let plural = if count == 1 { "" } else { "s" };
-                lines.push(format!("~ {} ({count} edit{plural})", escape_unprintable(path)));
+                let edits = counted(count, "edit", "edits");
+                lines.push(format!("~ {} ({edits})", escape_unprintable(path)));
             }
             _ => lines.extend(self.begin(&id)),
         }
@@ -185,10 +187,10 @@ fn ended(event: &ProtocolEvent, operation: Option<&Operation>) -> Option<String>
     match event {
         ProtocolEvent::Message { .. } => None,
         ProtocolEvent::CreateFile { path, bytes_written: Some(bytes), .. } => {
-            Some(format!("+ {} ({bytes} bytes)", escape_unprintable(path)))
+            Some(format!("+ {} ({})", escape_unprintable(path), counted(*bytes, "byte", "bytes")))
         }
         ProtocolEvent::ReadFile { path, size: Some(bytes), .. } => {
-            Some(format!("= {} ({bytes} bytes)", escape_unprintable(path)))
+            Some(format!("= {} ({})", escape_unprintable(path), counted(*bytes, "byte", "bytes")))
         }
         ProtocolEvent::EditFile { success: true, .. } => None,
         ProtocolEvent::DeleteFile { path, success: true, .. } => {
@@ -227,6 +229,29 @@ fn ended(event: &ProtocolEvent, operation: Option<&Operation>) -> Option<String>
     }
 }
 
+/// A line for each operation that a run did not perform although it has ended.
+pub(super) fn unperformed(operations: &[Operation], events: &[ProtocolEvent]) -> Vec<String> {
+    let is_told = |operation: &&Operation| {
+        events.iter().any(|event| {
+            let is_question = matches!(event, ProtocolEvent::ApprovalRequired { .. });
+            !is_question && event.operation_id() == operation.id()
+        })
+    };
+    let line = |operation: &Operation| {
+        let about = match operation {
+            Operation::Message { content, .. } => content,
+            Operation::Shell { command, .. } => command,
+            Operation::CreateFile { path, .. }
+            | Operation::ReadFile { path, .. }
+            | Operation::EditFile { path, .. }
+            | Operation::DeleteFile { path, .. } => path,
+        };
+        let kind = operation.operation_type().as_str();
+        format!("! {kind} {}: not performed", escape_unprintable(about))
+    };
+    operations.iter().filter(|it| !is_told(it)).map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -260,6 +285,27 @@ mod tests {
     }
 
     #[test]
+    fn operations_that_were_not_performed_are_named() {
+        let known = operations(json!([
+            { "type": "shell", "id": "s", "command": "rm -rf data" },
+            { "type": "createFile", "id": "c", "path": "a", "content": "" },
+            { "type": "shell", "id": "t", "command": "ls\nrm" },
+        ]));
+        let done = event(json!({
+            "type": "createFile", "operationId": "c", "path": "a", "success": true, "bytesWritten": 0
+        }));
+        let asked = event(json!({
+            "type": "approvalRequired", "operationId": "s", "operationType": "shell", "reason": "no",
+            "details": {},
+        }));
+        let cancelled = event(json!({
+            "type": "error", "category": "execution", "message": "the run was cancelled"
+        }));
+        let expect = ["! shell rm -rf data: not performed", "! shell ls\\nrm: not performed"];
+        assert_eq!(unperformed(&known, &[asked, done, cancelled]), expect);
+    }
+
+    #[test]
     fn edits_and_refused_operations_are_shown() {
         let known = operations(json!([
             { "type": "editFile", "id": "e", "path": "a", "edits": [{ "oldContent": "x\ny", "newContent": "z" }] },
@@ -280,7 +326,11 @@ mod tests {
         assert_eq!(view.event(&denied("s", "shell")), ["$ sudo ls", "! denied: no; ask"]);
         let file = denied("c", "createFile");
         assert_eq!(view.event(&file), ["! createFile .env: denied: no; ask"]);
+        let read = event(json!({
+            "type": "readFile", "operationId": "r", "path": "a", "success": true, "size": 1
+        }));
         let mut view = RunView::new(OutputSource::Server, Vec::new());
+        assert_eq!(view.event(&read), ["= a (1 byte)"]);
         assert_eq!(view.event(&edited), ["~ a (1 edit)"]);
         assert_eq!(view.event(&denied("s", "shell")), ["! shell s: denied: no; ask"]);
     }

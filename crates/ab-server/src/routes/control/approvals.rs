@@ -10,7 +10,7 @@ use ab_control::ControlPlaneError;
 use ab_core::Principal;
 use ab_store::{ApprovalChange, ApprovalFilter, RequestedApproval, StoreError};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
@@ -21,10 +21,12 @@ use utoipa::IntoParams;
 use super::problems::ApprovalProblems;
 use super::{check_operator, decided_by, of_approval, of_task, violated};
 use crate::app::HttpApp;
-use crate::extract::{JsonBytes, PathParams, QueryParams};
+use crate::extract::{JsonBytes, PathParams, QueryParams, check_parameter_names};
 use crate::problem::{ErrorEnvelope, Problem, ProblemKind};
 use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
 
+/// The names of the parameters of the list.
+const LIST_PARAMETERS: [&str; 5] = ["status", "sessionId", "page", "perPage", "after"];
 /// Maximum time that one request waits for a decision.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -68,7 +70,9 @@ pub(crate) async fn list(
     QueryParams(page): QueryParams<PageRequest>,
     cursor: Cursor,
     headers: HeaderMap,
+    uri: Uri,
 ) -> Result<Response, Problem> {
+    check_parameter_names(&uri, &LIST_PARAMETERS)?;
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
     let filter = ApprovalFilter { status: query.status, session: query.session_id };

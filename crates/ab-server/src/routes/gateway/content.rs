@@ -124,6 +124,10 @@ pub(crate) async fn write(
     CallerFiles(files): CallerFiles,
     request: Request,
 ) -> Result<Response, Problem> {
+    if path.ends_with('/') {
+        let detail = format!("{path} is the path of a directory, because it ends with a slash");
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    }
     let path = files.inside(&path)?;
     let shown = files.shown(&path)?;
     let options = preconditions(request.headers())?;
@@ -132,7 +136,8 @@ pub(crate) async fn write(
     let write = async move { files.backend.write_stream(&path, body, options).await };
     let written = app.finish_write(write).await?;
     let stat: Stat = written.map_err(|error| match error.kind() {
-        ErrorKind::Conflict | ErrorKind::AlreadyExists if is_conditional => {
+        // With `If-Match: *`, a missing file does not match.
+        ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound if is_conditional => {
             Problem::new(ProblemKind::PreconditionFailed, error.to_string())
         }
         _ => failed(error),
@@ -181,16 +186,25 @@ fn preconditions(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
     match text(header::IF_MATCH) {
         None => {}
         Some("*") => options.mode = WriteMode::Replace,
-        Some(tag) => {
-            let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            let Some(version) = version.and_then(FileVersion::parse) else {
-                let detail = "invalid If-Match: must be an ETag of this file";
-                return Err(Problem::new(ProblemKind::Invalid, detail));
-            };
-            options.expected_version = Some(version);
-        }
+        Some(tag) => options.expected_version = Some(expected_version(tag)?),
     }
     Ok(options)
+}
+
+/// The version that an `If-Match` header names.
+fn expected_version(tag: &str) -> Result<FileVersion, Problem> {
+    let quoted = |tag: &str| Some(tag.strip_prefix('"')?.strip_suffix('"')?.to_owned());
+    let is_weak = tag.starts_with("W/");
+    let opaque = quoted(tag.strip_prefix("W/").unwrap_or(tag)).filter(|tag| !tag.contains('"'));
+    let Some(opaque) = opaque else {
+        let detail = "invalid If-Match: must be * or one ETag in quotes";
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    };
+    // RFC 9110 compares strongly here: a weak tag, and a tag that is of no file, match nothing.
+    FileVersion::parse(&opaque).filter(|_| !is_weak).ok_or_else(|| {
+        let detail = format!("the file does not have the version {tag}");
+        Problem::new(ProblemKind::PreconditionFailed, detail)
+    })
 }
 
 fn etag(version: FileVersion) -> String {

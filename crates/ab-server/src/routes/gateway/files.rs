@@ -373,17 +373,22 @@ fn parsed(backend: &Backend, path: &str) -> Result<WsPath, Problem> {
 /// example, a link in one of the paths may lead into the other one.
 async fn replace(backend: &Backend, from: &WsPath, to: &WsPath) -> Result<(), Error> {
     let unlisted = backend.with_reserved_names_allowed();
-    let mut random = [0; 8];
-    getrandom::fill(&mut random)
-        .map_err(|error| Error::for_path(Verb::Rename, to, ErrorKind::Io, error.to_string()))?;
-    let name = format!("{TEMP_FILE_PREFIX}{:016x}", u64::from_ne_bytes(random));
-    let aside = to.parent().unwrap_or_default().join_unchecked(&name);
+    let aside = temporary_beside(to)?;
     unlisted.rename(to, &aside).await?;
     if let Err(error) = unlisted.rename(from, to).await {
         unlisted.rename(&aside, to).await?;
         return Err(error);
     }
     unlisted.rm(&aside, RemoveOptions::recursive()).await.map(drop)
+}
+
+/// An unused temporary name in the directory of `path`.
+pub(super) fn temporary_beside(path: &WsPath) -> Result<WsPath, Error> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::for_path(Verb::Rename, path, ErrorKind::Io, error.to_string()))?;
+    let name = format!("{TEMP_FILE_PREFIX}{:016x}", u64::from_ne_bytes(random));
+    Ok(path.parent().unwrap_or_default().join_unchecked(&name))
 }
 
 /// The type of an entry. Clients know only files and directories, so a link counts as a file.

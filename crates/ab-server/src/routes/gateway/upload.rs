@@ -1,9 +1,11 @@
 //! `/v1/fs/upload-batch`: uploads many files in one tar archive.
 
 use ab_core::backend::ReadStreamOptions;
-use ab_core::options::WriteOptions;
+use ab_core::options::{
+    LinkHandling, OverwriteMode, RemoveOptions, RenameOptions, StatOptions, WriteOptions,
+};
 use ab_core::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
-use ab_core::{Backend, Error};
+use ab_core::{Backend, Error, ErrorKind, FileKind};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -13,7 +15,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::content::bounded;
-use super::files::{CallerFiles, DirectoryQuery, FileProblems, ServedDirectory, failed};
+use super::files::{
+    CallerFiles, DirectoryQuery, FileProblems, ServedDirectory, failed, temporary_beside,
+};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
@@ -36,7 +40,7 @@ pub(crate) struct FsUploaded {
 /// Upload many files
 ///
 /// The body is an uncompressed tar archive. It is read as a stream, and each file replaces an
-/// existing one when it is complete. Links must stay inside the archive. Devices are refused. If an
+/// existing one when it is complete, as a symbolic link replaces a file or another link. Links must stay inside the archive. Devices are refused. If an
 /// entry is refused, the entries before it stay uploaded.
 #[utoipa::path(
     post,
@@ -113,13 +117,37 @@ async fn place(
             let options = WriteOptions { permissions, ..WriteOptions::default() };
             backend.write_stream(path, archive.content(), options).await.map(drop)
         }
-        TarEntryKind::Symlink { target } => backend.symlink(path, target).await,
+        TarEntryKind::Symlink { target } => link(backend, path, target).await,
         TarEntryKind::HardLink { path: earlier } => {
             let earlier = format!("{target}/{earlier}");
             copy(backend, &earlier, path, &mut archive.copyable_bytes).await
         }
     };
     placed.map_err(failed)
+}
+
+/// Makes a symbolic link. It replaces another link or a file in one step, as uploaded files do.
+async fn link(backend: &Backend, path: &str, target: &str) -> Result<(), Error> {
+    let exists = match backend.symlink(path, target).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
+        made => return made,
+    };
+    let keep = StatOptions { links: LinkHandling::NoFollow };
+    match backend.stat_with(path, keep).await?.kind {
+        FileKind::Symlink if backend.read_link(path).await? == target => return Ok(()),
+        FileKind::Symlink | FileKind::File => {}
+        FileKind::Dir | FileKind::Other => return Err(exists),
+    }
+    let path = backend.parse_path(path)?;
+    let unlisted = backend.with_reserved_names_allowed();
+    let temporary = temporary_beside(&path)?;
+    unlisted.symlink(&temporary, target).await?;
+    let options = RenameOptions { overwrite: OverwriteMode::Replace };
+    let placed = unlisted.rename_with(&temporary, &path, options).await;
+    if placed.is_err() {
+        let _ = unlisted.rm(&temporary, RemoveOptions::default()).await;
+    }
+    placed.map(drop)
 }
 
 /// Copies a file if it has at most `left` bytes, and subtracts its size from `left`.

@@ -21,7 +21,7 @@ use super::problems::{SpaceProblems, of_file, of_spaces};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::log::RequestId;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemKind};
 
 /// Maximum number of entries in a list.
 const MAX_ENTRIES: usize = 10_000;
@@ -125,6 +125,10 @@ pub(crate) async fn write(
     SpaceFiles { backend, path, request_id }: SpaceFiles,
     request: Request,
 ) -> Result<Response, Problem> {
+    if path.ends_with('/') {
+        let detail = format!("{path} is the path of a directory, because it ends with a slash");
+        return Err(Problem::new(ProblemKind::Invalid, detail).coded("path_invalid"));
+    }
     let body = request.into_body().into_data_stream().map(|piece| {
         piece.map_err(|error| {
             Error::new(ErrorCode::WriteFailed, ErrorKind::Disconnected, error.to_string())

@@ -5,7 +5,7 @@ use ab_core::Principal;
 use ab_spaces::{EventsMessage, MAX_MESSAGE_BYTES, MessageStatus, OperationsMessage};
 use ab_store::EventLogScope;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use super::problems::{SpaceProblems, invalid, of_spaces};
 use super::space::check;
 use super::{OnSpaces, request_key};
 use crate::app::HttpApp;
-use crate::extract::{JsonBody, QueryParams};
+use crate::extract::{JsonBody, QueryParams, check_parameter_names};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::control::decided_by;
 use crate::sse::{self, Cursor, CursorParams, SseOptions};
@@ -143,7 +143,9 @@ fn wants_no_wait(headers: &HeaderMap) -> bool {
 pub(crate) async fn list(
     on: OnSpaces<SpaceId>,
     QueryParams(page): QueryParams<PageRequest>,
+    uri: Uri,
 ) -> Result<Json<Enveloped<Vec<Run>>>, Problem> {
+    check_parameter_names(&uri, &["page", "perPage"])?;
     check(page)?;
     on.spaces.get_space(on.id).await.map_err(of_spaces)?;
     let runs = on.spaces.store().list_runs(on.id, page).await;

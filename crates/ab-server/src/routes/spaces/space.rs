@@ -5,7 +5,7 @@ use ab_core::Principal;
 use ab_policy::{PolicyDocument, PolicyDocumentRuleEnforcement};
 use ab_spaces::SpaceRequest;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::envelope::Enveloped;
 use super::problems::{SpaceProblems, invalid, of_spaces};
 use super::{OnSpaces, request_key};
 use crate::app::HttpApp;
-use crate::extract::{JsonBytes, PathParams, QueryParams};
+use crate::extract::{JsonBytes, PathParams, QueryParams, check_parameter_names};
 use crate::log::RequestId;
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::Peer;
@@ -91,7 +91,9 @@ pub(crate) async fn list(
     State(app): State<HttpApp>,
     Extension(request_id): Extension<RequestId>,
     QueryParams(page): QueryParams<PageRequest>,
+    uri: Uri,
 ) -> Result<Json<Enveloped<Vec<SpaceBody>>>, Problem> {
+    check_parameter_names(&uri, &["page", "perPage"])?;
     let surface = app.spaces()?;
     check(page)?;
     let (spaces, total) = surface.spaces.list_spaces(page).await.map_err(of_spaces)?;
