@@ -101,8 +101,17 @@ impl Scoped {
     /// Creates the directory of the scope before the first change. Concurrent callers create it
     /// only once.
     async fn ensure_root(&self) -> Result<()> {
-        let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
+        let made = self.root_made.get_or_try_init(|| self.make_root()).await;
         self.shown(made.map(|_| ()))
+    }
+
+    async fn make_root(&self) -> Result<()> {
+        let Err(error) = self.inner.create_dir(&self.prefix).await else { return Ok(()) };
+        // A handle that cannot change the directory can still use it, if it exists.
+        match self.inner.stat(&self.prefix, StatOptions::default()).await {
+            Ok(found) if found.kind == FileKind::Dir => Ok(()),
+            Ok(_) | Err(_) => Err(error),
+        }
     }
 }
 

@@ -385,6 +385,21 @@ async fn a_bind_does_not_make_a_read_only_scope_writable() {
     fixture.leave().await;
 }
 
+#[tokio::test]
+async fn commands_run_in_a_scope_inside_a_read_only_directory() {
+    for isolation in WALLS {
+        let fixture = Fixture::behind(isolation);
+        fixture.backend.write("kept/deep/file", "own").await.unwrap();
+        let read_only = vec![fixture.backend.parse_path("kept").unwrap()];
+        let restrictions = PathRestrictions { read_only, ..PathRestrictions::default() };
+        let handle = fixture.backend.restrict(restrictions).unwrap();
+        let scope = handle.scope("kept/deep", ScopeOptions::default()).unwrap();
+        let line = "cat file; (echo x > file) 2>/dev/null || echo ' kept'";
+        assert_eq!(exec_stdout_text(&scope, line).await, "own kept\n", "{isolation}");
+        fixture.leave().await;
+    }
+}
+
 /// What the sandbox itself mounts is not replaced by the host's.
 #[tokio::test]
 async fn a_bind_does_not_show_processes_of_the_host() {
