@@ -25,6 +25,7 @@ mod passphrase;
 mod process;
 mod progress;
 mod remote;
+mod restricted_paths;
 mod secrets;
 mod server;
 mod session_ref;

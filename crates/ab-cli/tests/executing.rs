@@ -418,3 +418,31 @@ fn common_programs_work_inside() {
         assert_eq!((ran.code, ran.text().as_str()), (0, "x\n"), "{program}: {}", ran.err);
     }
 }
+
+#[test]
+fn hidden_and_read_only_take_paths_of_the_workspace() {
+    let stage = Stage::with(&[("secret.pem", "s"), ("[id]/x", "i"), ("kept/x", "k")]);
+    let root = stage.root().canonicalize().unwrap();
+    for flag in ["--hide", "--read-only"] {
+        for (path, why) in [("*.pem", "is a pattern"), ("/etc/passwd", "outside the workspace")] {
+            exec(&stage, &[flag, path, "--", "true"]).expect_error(125, why);
+            stage.run(&["mcp", flag, path]).expect_error(2, why);
+            stage.run(&["daemon", "--root", ".", "--port", "0", flag, path]).expect_error(1, why);
+        }
+    }
+    if !crate::escapes::stands("bwrap") {
+        return;
+    }
+    let inside = root.join("secret.pem");
+    let hidden = ["--hide", inside.to_str().unwrap(), "--hide", "[id]", "--read-only", "kept"];
+    let line = "cat secret.pem '[id]/x'; echo x > kept/x; cat kept/x";
+    let ran = exec(&stage, &[&hidden[..], &["--", line]].concat());
+    assert_eq!((ran.code, ran.text().as_str()), (0, "k"), "{}", ran.err);
+    assert!(!ran.err.contains("note:"), "{}", ran.err);
+    let told = exec(&stage, &[&hidden[..], &["--explain"]].concat()).text();
+    for text in ["Hidden from commands: secret.pem, [id].", "Read-only for commands: kept."] {
+        assert!(told.contains(text), "{told}");
+    }
+    let ran = exec(&stage, &["--hide", "later", "--", "true"]);
+    assert!(ran.err.contains("--hide later: nothing has that name yet"), "{}", ran.err);
+}

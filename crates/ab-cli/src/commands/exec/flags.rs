@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use super::amount;
 use crate::commands::policy::RuleFlags;
 use crate::failure::Failure;
+use crate::restricted_paths::RestrictedPaths;
 use crate::toolchains::ToolchainFlags;
 use crate::workspace::path_text;
 
@@ -283,21 +284,32 @@ impl SandboxFlags {
         policy.isolation.map(|isolation| in_force(isolation, asked))
     }
 
-    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<PathRestrictions, Failure> {
-        let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
-            paths.iter().map(|path| Ok(backend.parse_path(path_text(path)?)?)).collect()
+    /// The restrictions of commands, and notes about paths that do not exist.
+    pub(crate) async fn restrictions(
+        &self,
+        backend: &Backend,
+    ) -> Result<(PathRestrictions, Vec<String>), Failure> {
+        let texts = |paths: &'_ [OsString]| -> Result<Vec<String>, Failure> {
+            paths.iter().map(|path| Ok(path_text(path)?.to_owned())).collect()
         };
+        let (hide, read_only) = (texts(&self.hide)?, texts(&self.read_only)?);
+        let hidden =
+            RestrictedPaths::parse("--hide", hide.iter().map(String::as_str), backend).await?;
+        let read_only =
+            RestrictedPaths::parse("--read-only", read_only.iter().map(String::as_str), backend)
+                .await?;
         let bind = |bind: &String| match bind.strip_suffix(":rw") {
             Some(path) => {
                 HostDirectory { path: path.to_owned(), access: HostDirectoryAccess::ReadWrite }
             }
             None => HostDirectory { path: bind.clone(), access: HostDirectoryAccess::ReadOnly },
         };
-        Ok(PathRestrictions {
-            hidden: paths(&self.hide)?,
-            read_only: paths(&self.read_only)?,
+        let restrictions = PathRestrictions {
+            hidden: hidden.paths,
+            read_only: read_only.paths,
             binds: self.bind.iter().map(bind).collect(),
-        })
+        };
+        Ok((restrictions, [hidden.notes, read_only.notes].concat()))
     }
 }
 
