@@ -16,6 +16,7 @@ mod data_dir;
 mod exit;
 mod failure;
 mod follow;
+mod git_identity;
 mod help;
 mod hint;
 mod jobs;

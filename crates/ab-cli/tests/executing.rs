@@ -420,6 +420,35 @@ fn common_programs_work_inside() {
 }
 
 #[test]
+fn commits_have_the_users_name_and_global_settings_stay_out_of_the_workspace() {
+    let stage = Stage::new();
+    let home = stage.outside("home");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(
+        home.join(".gitconfig"),
+        "[user]\nname = A User\nemail = a@example.org\n[credential]\nhelper = secret\n",
+    )
+    .unwrap();
+    let line = "git init -q r && cd r && git commit -q --allow-empty -m x && \
+                git log --format='%an <%ae>' && git config --global user.name Other && \
+                git commit -q --allow-empty -m x && git log -1 --format=%cn && \
+                git config user.name Own && git commit -q --allow-empty -m x && \
+                git log -1 --format=%cn && git config credential.helper || ls -A ..";
+    for isolation in ["bwrap", "landlock", "none"] {
+        if !crate::escapes::stands(isolation) {
+            continue;
+        }
+        let _ = fs::remove_dir_all(stage.root().join("r"));
+        let mut command = stage.command(BINARY);
+        command.env("HOME", &home).env_remove("GIT_CONFIG_GLOBAL");
+        command.args(["exec", "--profile", "off", "--isolation", isolation, "--", line]);
+        let ran = run(command, b"");
+        let text = "A User <a@example.org>\nOther\nOwn\nr\n";
+        assert_eq!((ran.code, ran.text().as_str()), (0, text), "{isolation}: {}", ran.err);
+    }
+}
+
+#[test]
 fn hidden_and_read_only_take_paths_of_the_workspace() {
     let stage = Stage::with(&[("secret.pem", "s"), ("[id]/x", "i"), ("kept/x", "k")]);
     let root = stage.root().canonicalize().unwrap();

@@ -7,6 +7,7 @@
 mod binds;
 mod canary;
 mod ends;
+mod git_config;
 mod image;
 mod mounts;
 mod placeholder;
@@ -52,7 +53,7 @@ pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
 pub use requirements::{SandboxRequirement, check_path_restrictions_enforceable};
 pub use settings::{
-    CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
+    CommandShell, GitIdentity, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
     SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, Toolchain,
 };
 pub(crate) use toolchain_paths::remove_redirectable as remove_redirectable_toolchains;

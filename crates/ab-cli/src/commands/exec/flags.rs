@@ -268,6 +268,7 @@ impl SandboxFlags {
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
             temporary_dir: crate::workspace::temporary_dir(),
+            git_identity: crate::git_identity::find(),
             accept_unenforced: self.accepted(),
             cache_dir: self.cache_dir.clone(),
             ..LocalExecSettings::default()
