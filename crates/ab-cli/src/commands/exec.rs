@@ -249,6 +249,10 @@ impl CliCommand for Exec {
         true
     }
 
+    fn runs_programs(&self) -> bool {
+        true
+    }
+
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
         Box::pin(async move { run(*self, terminal).await.map_err(Failure::into_exec) })
     }

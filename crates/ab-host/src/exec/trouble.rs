@@ -40,6 +40,16 @@ impl Unproven {
         )
     }
 
+    /// Adds the error of the kernel as the source of a failure.
+    fn caused_by(self, errno: Option<Errno>) -> Self {
+        match (self, errno) {
+            (Unproven::Failed(error), Some(errno)) => {
+                Unproven::Failed(error.with_source(std::io::Error::from(errno)))
+            }
+            (unproven, _) => unproven,
+        }
+    }
+
     /// Classifies the error of a preparation or start that failed.
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
         if error.code() == ErrorCode::InvalidConfiguration {
@@ -55,16 +65,16 @@ impl Unproven {
         } else if error.kind() == ErrorKind::Destroyed {
             Unproven::Failed(error.clone())
         } else {
-            Unproven::this_time(isolation, error.message())
+            Unproven::this_time(isolation, error.message()).caused_by(errno(error))
         }
     }
 
     pub(super) fn by_errno(isolation: Isolation, act: &str, error: &std::io::Error) -> Self {
-        let lacking = Errno::from_io_error(error).is_some_and(is_lacking);
-        if lacking {
+        let errno = Errno::from_io_error(error);
+        if errno.is_some_and(is_lacking) {
             Unproven::Impossible(format!("{act}: {error}"))
         } else {
-            Unproven::this_time(isolation, &format!("{act}: {error}"))
+            Unproven::this_time(isolation, &format!("{act}: {error}")).caused_by(errno)
         }
     }
 
