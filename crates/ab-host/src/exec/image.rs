@@ -659,7 +659,7 @@ fn null_identity() -> Result<String> {
 /// Returns the words to put before the command. They start a shell that first checks that each
 /// mount shows the expected file. The shell then runs the command, and at the end reports whether
 /// other processes are still running. All processes in the sandbox end together with this shell, so
-/// nothing outside could find them later.
+/// nothing outside could find them later. The shell first reports that it runs.
 ///
 /// The shell itself has none of the command's variables. After the check, the process that becomes
 /// the command reads them from the handle `given`.
@@ -672,16 +672,17 @@ fn watched(
     note: usize,
     output: Option<usize>,
 ) -> Vec<String> {
-    let mut script = String::new();
+    // If this report is missing, bwrap itself has failed.
+    let mut script = format!("echo >&{note}; ");
     if !checks.is_empty() {
         let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
         let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
-        script = format!(
+        script.push_str(&format!(
             "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
              [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; ",
             paths.join(" "),
             quoted(&expected.join("\n")),
-        );
+        ));
     }
     // POSIX shells accept only file descriptor numbers of one digit. This number is at most 9.
     let errors = output.unwrap_or(note) + 1;

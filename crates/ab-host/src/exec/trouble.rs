@@ -13,6 +13,7 @@ use ab_core::process::{ExitCause, ProcessExit};
 use rustix::io::Errno;
 
 use crate::process::spawner::FailedStart;
+use crate::process::supervise::{NOT_RUN, NOT_RUN_MESSAGE};
 
 /// Why an isolation could not be shown to work.
 #[derive(Clone, Debug)]
@@ -80,6 +81,7 @@ impl Unproven {
 
     /// Classifies the exit of a test command that did not finish its script.
     pub(super) fn by_end(isolation: Isolation, exit: &ProcessExit, stderr: &str) -> Self {
+        let stderr = stderr.strip_suffix(NOT_RUN_MESSAGE).unwrap_or(stderr);
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
         if exit.cause == ExitCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
@@ -91,7 +93,7 @@ impl Unproven {
             return Unproven::this_time(isolation, ended.trim_end());
         }
         let refused = exit.signal == Some(libc::SIGSYS);
-        if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1))) {
+        if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1 | NOT_RUN))) {
             // Either the kernel lacks a system call, or the configured program is not a sandbox,
             // for example `true`.
             return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::process::{Command, HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, NetworkAccess, ScopeOptions};
-use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings, Toolchain};
 use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 
@@ -398,6 +398,32 @@ async fn commands_run_in_a_scope_inside_a_read_only_directory() {
         assert_eq!(exec_stdout_text(&scope, line).await, "own kept\n", "{isolation}");
         fixture.leave().await;
     }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_set_up_has_its_own_exit_code() {
+    let beside = tempfile::tempdir().unwrap();
+    let tool = beside.path().join("tool");
+    std::fs::write(&tool, "").unwrap();
+    let toolchain = Toolchain { readable: vec![tool.clone()], ..Toolchain::default() };
+    let fixture = Fixture::new(LocalExecSettings {
+        isolation: Isolation::Bwrap,
+        toolchains: vec![toolchain],
+        ..LocalExecSettings::default()
+    });
+    let run = async || {
+        let command = Command::Shell("echo own >&2; exit 1".to_owned());
+        fixture.backend.exec_allowing_failure(command, ExecOptions::default()).await.unwrap()
+    };
+    let ran = run().await;
+    assert_eq!((ran.exit.code, ran.exit.stderr_tail.as_str()), (Some(1), "own\n"));
+    std::fs::remove_file(&tool).unwrap();
+    let ran = run().await;
+    assert_eq!(ran.exit.code, Some(125));
+    for text in [&ran.exit.stderr_tail, &ran.stderr.display_text()] {
+        assert!(text.contains("the command did not run"), "{text}");
+    }
+    fixture.leave().await;
 }
 
 /// What the sandbox itself mounts is not replaced by the host's.
