@@ -475,3 +475,15 @@ fn hidden_and_read_only_take_paths_of_the_workspace() {
     let ran = exec(&stage, &["--hide", "later", "--", "true"]);
     assert!(ran.err.contains("--hide later: nothing has that name yet"), "{}", ran.err);
 }
+
+#[test]
+fn a_bind_without_a_sandbox_is_told() {
+    let stage = Stage::new();
+    let outside = stage.outside("tools");
+    fs::create_dir_all(&outside).unwrap();
+    let bind = outside.to_str().unwrap();
+    let ran = exec(&stage, &["--isolation", "none", "--bind", bind, "--", "true"]);
+    assert!(ran.err.contains("--bind has no effect"), "{}", ran.err);
+    let ran = exec(&stage, &["--isolation", "none", "--", "true"]);
+    assert!(!ran.err.contains("--bind"), "{}", ran.err);
+}

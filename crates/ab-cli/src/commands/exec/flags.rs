@@ -282,7 +282,13 @@ impl SandboxFlags {
     /// The line about the isolation of commands that is printed on standard error.
     pub(crate) fn in_force(&self, policy: &EffectivePolicy) -> Option<String> {
         let asked = self.isolation.is_some_and(|mode| !matches!(mode, Mode::Auto));
-        policy.isolation.map(|isolation| in_force(isolation, asked))
+        let isolation = policy.isolation?;
+        let mut line = in_force(isolation, asked);
+        let shows_binds = matches!(isolation, Isolation::Bwrap | Isolation::Landlock);
+        if !self.bind.is_empty() && !shows_binds {
+            line.push_str("; --bind has no effect");
+        }
+        Some(line)
     }
 
     /// The restrictions of commands, and notes about paths that do not exist.
