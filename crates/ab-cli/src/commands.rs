@@ -85,6 +85,12 @@ pub(crate) trait CliCommand: fmt::Debug + Send {
         false
     }
 
+    /// Whether the command exits with the codes of the programs that it runs. Its own failures then
+    /// have other codes.
+    fn runs_programs(&self) -> bool {
+        false
+    }
+
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_>;
 }
 

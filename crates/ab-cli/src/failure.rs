@@ -3,6 +3,7 @@
 use std::io;
 
 use ab_core::{Error, ErrorCode, ErrorKind};
+use rustix::io::Errno;
 
 use crate::exit::Exit;
 
@@ -54,6 +55,17 @@ impl Failure {
             Failure::Exec(error, exit) => Failure::Exec(error.with_hint(hint), exit),
             Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
+    }
+
+    /// If a limit of open files is the cause, adds a hint that names it.
+    pub(crate) fn with_limit_hint(self) -> Failure {
+        let cause = self.error().and_then(errno);
+        let hint = match cause {
+            Some(Errno::MFILE) => "raise the limit of open files: ulimit -n",
+            Some(Errno::NFILE) => "raise the limit of open files of this machine: fs.file-max",
+            _ => return self,
+        };
+        self.with_hint(hint)
     }
 
     /// Converts the failure into a usage error.
@@ -129,6 +141,19 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure::Call(error)
     }
+}
+
+/// Returns the error of the operating system that caused an error.
+fn errno(error: &Error) -> Option<Errno> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let found = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+        if let Some(errno) = found.or_else(|| error.downcast_ref::<Errno>().copied()) {
+            return Some(errno);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn stream_error(code: ErrorCode, act: String, error: io::Error) -> Error {

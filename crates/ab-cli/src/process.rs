@@ -4,6 +4,7 @@
 //! finish, so that no half-written file is left.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::panic;
 use std::sync::Mutex;
 use std::thread;
@@ -23,6 +24,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
     let mut terminal = Terminal::new(command.format());
+    let runs_programs = command.runs_programs();
     match start_runtime() {
         Ok(runtime) => {
             let handles_signals = command.handles_signals();
@@ -39,23 +41,31 @@ pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
             exit
         }
         Err(error) => {
-            let failure = Failure::input("start the runtime", error).with_hint(
-                "raise the limit of processes: ulimit -u, or pids.max of the control group",
-            );
+            let failure = Failure::input("start the runtime", error)
+                .with_hint(
+                    "raise the limit of processes: ulimit -u, or pids.max of the control group",
+                )
+                .with_limit_hint();
+            let failure = if runs_programs { failure.into_exec() } else { failure };
             terminal.tell(&failure);
             failure.exit()
         }
     }
 }
 
-/// Builds the runtime. First checks that the system can start all of its threads.
+/// Pairs of sockets that must be available for the runtime. It opens at most twice as many files.
+const SOCKET_PAIRS: usize = 4;
+
+/// Builds the runtime. First checks that the system can open all of its files and start all of its
+/// threads.
 ///
 /// # Errors
-/// Fails if the system cannot start a thread. Without this check, Tokio panics or hangs if it
-/// cannot start a worker, and it queues blocking calls forever if it cannot start a thread for
-/// them.
+/// Fails if the system cannot open a file or start a thread. Without this check, Tokio panics or
+/// hangs if it cannot open a socket or start a worker, and it queues blocking calls forever if it
+/// cannot start a thread for them.
 fn start_runtime() -> io::Result<Runtime> {
     let workers = threads();
+    (0..SOCKET_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>()?;
     start_and_end_threads(workers + 1)?;
     Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
@@ -107,6 +117,7 @@ async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -
         (Ok(()), Ok(())) => return Exit::Success,
         (Err(failure), _) | (Ok(()), Err(failure)) => failure,
     };
+    let failure = failure.with_limit_hint();
     terminal.tell(&failure);
     failure.exit()
 }

@@ -149,6 +149,7 @@ pub(crate) fn exec_settings(config: &Config) -> LocalExecSettings {
         network: network(config),
         toolchains: sessions.toolchains.value.toolchains.clone(),
         temporary_dir: crate::workspace::temporary_dir(),
+        git_identity: crate::git_identity::find(),
         ..LocalExecSettings::default()
     }
 }

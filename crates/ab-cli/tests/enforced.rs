@@ -82,6 +82,17 @@ fn a_host_that_is_short_of_files_gives_no_weaker_walls() {
     assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
 }
 
+#[test]
+fn too_few_open_files_are_named() {
+    let stage = Stage::new();
+    for files in [6, 7, 8, 9, 12] {
+        let ran = after(&stage, &format!("ulimit -n {files}"));
+        assert_eq!(ran.code, 125, "{files}: {}", ran.err);
+        assert!(ran.err.contains("oo many open files"), "{files}: {}", ran.err);
+        assert!(ran.err.contains("ulimit -n") && !ran.err.contains("bug"), "{files}: {}", ran.err);
+    }
+}
+
 /// A control group for a number of processes, gone with its owner.
 struct FewProcesses(PathBuf);
 

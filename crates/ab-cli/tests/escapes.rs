@@ -52,6 +52,12 @@ impl Binary {
                 SandboxOption::ReadOnly(path) => command.args(["--read-only", path]),
                 SandboxOption::Hidden(path) => command.args(["--hide", path]),
                 SandboxOption::BindOutside => command.arg("--bind").arg(testbed.outside_dir()),
+                SandboxOption::ToolchainOutside => {
+                    command.arg("--toolchain").arg(testbed.outside_dir())
+                }
+                SandboxOption::FoundToolchain => {
+                    command.env("HOME", testbed.outside_dir()).args(["--toolchain", "auto"])
+                }
                 SandboxOption::Scope(path) => command.args(["--scope", path]),
                 SandboxOption::Terminal => command.arg("--pty"),
                 SandboxOption::Limited => command.args([

@@ -418,3 +418,72 @@ fn common_programs_work_inside() {
         assert_eq!((ran.code, ran.text().as_str()), (0, "x\n"), "{program}: {}", ran.err);
     }
 }
+
+#[test]
+fn commits_have_the_users_name_and_global_settings_stay_out_of_the_workspace() {
+    let stage = Stage::new();
+    let home = stage.outside("home");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(
+        home.join(".gitconfig"),
+        "[user]\nname = A User\nemail = a@example.org\n[credential]\nhelper = secret\n",
+    )
+    .unwrap();
+    let line = "git init -q r && cd r && git commit -q --allow-empty -m x && \
+                git log --format='%an <%ae>' && git config --global user.name Other && \
+                git commit -q --allow-empty -m x && git log -1 --format=%cn && \
+                git config user.name Own && git commit -q --allow-empty -m x && \
+                git log -1 --format=%cn && git config credential.helper || ls -A ..";
+    for isolation in ["bwrap", "landlock", "none"] {
+        if !crate::escapes::stands(isolation) {
+            continue;
+        }
+        let _ = fs::remove_dir_all(stage.root().join("r"));
+        let mut command = stage.command(BINARY);
+        command.env("HOME", &home).env_remove("GIT_CONFIG_GLOBAL");
+        command.args(["exec", "--profile", "off", "--isolation", isolation, "--", line]);
+        let ran = run(command, b"");
+        let text = "A User <a@example.org>\nOther\nOwn\nr\n";
+        assert_eq!((ran.code, ran.text().as_str()), (0, text), "{isolation}: {}", ran.err);
+    }
+}
+
+#[test]
+fn hidden_and_read_only_take_paths_of_the_workspace() {
+    let stage = Stage::with(&[("secret.pem", "s"), ("[id]/x", "i"), ("kept/x", "k")]);
+    let root = stage.root().canonicalize().unwrap();
+    for flag in ["--hide", "--read-only"] {
+        for (path, why) in [("*.pem", "is a pattern"), ("/etc/passwd", "outside the workspace")] {
+            exec(&stage, &[flag, path, "--", "true"]).expect_error(125, why);
+            stage.run(&["mcp", flag, path]).expect_error(2, why);
+            stage.run(&["daemon", "--root", ".", "--port", "0", flag, path]).expect_error(1, why);
+        }
+    }
+    if !crate::escapes::stands("bwrap") {
+        return;
+    }
+    let inside = root.join("secret.pem");
+    let hidden = ["--hide", inside.to_str().unwrap(), "--hide", "[id]", "--read-only", "kept"];
+    let line = "cat secret.pem '[id]/x'; echo x > kept/x; cat kept/x";
+    let ran = exec(&stage, &[&hidden[..], &["--", line]].concat());
+    assert_eq!((ran.code, ran.text().as_str()), (0, "k"), "{}", ran.err);
+    assert!(!ran.err.contains("note:"), "{}", ran.err);
+    let told = exec(&stage, &[&hidden[..], &["--explain"]].concat()).text();
+    for text in ["Hidden from commands: secret.pem, [id].", "Read-only for commands: kept."] {
+        assert!(told.contains(text), "{told}");
+    }
+    let ran = exec(&stage, &["--hide", "later", "--", "true"]);
+    assert!(ran.err.contains("--hide later: nothing has that name yet"), "{}", ran.err);
+}
+
+#[test]
+fn a_bind_without_a_sandbox_is_told() {
+    let stage = Stage::new();
+    let outside = stage.outside("tools");
+    fs::create_dir_all(&outside).unwrap();
+    let bind = outside.to_str().unwrap();
+    let ran = exec(&stage, &["--isolation", "none", "--bind", bind, "--", "true"]);
+    assert!(ran.err.contains("--bind has no effect"), "{}", ran.err);
+    let ran = exec(&stage, &["--isolation", "none", "--", "true"]);
+    assert!(!ran.err.contains("--bind"), "{}", ran.err);
+}

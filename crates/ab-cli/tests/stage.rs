@@ -238,8 +238,9 @@ pub(crate) fn command(binary: &str, directory: &Path) -> Command {
     for name in ours.filter(|name| name.to_string_lossy().starts_with("AGENT_BACKEND_")) {
         command.env_remove(name);
     }
-    // The configuration file of the developer is not read either.
+    // The configuration files of the developer are not read either.
     command.env("XDG_CONFIG_HOME", directory.join("no-configuration"));
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null");
     for name in ["SSH_AUTH_SOCK", "NO_COLOR", "COLUMNS", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }

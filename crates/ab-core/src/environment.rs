@@ -141,6 +141,8 @@ const FINDS_MODULES: &str = "says where an interpreter finds the modules that it
 const MOVES_INTERPRETER: &str = "replaces an interpreter's own modules";
 const ASKS_PASSWORD: &str = "makes ssh and git run a program that is given passwords";
 const WRAPS_COMPILER: &str = "names a program that builds run";
+const CONFIGURES_TERMINAL: &str = "says how programs control a terminal";
+const STARTS_CONTAINERS: &str = "names the machine on which containers are started";
 const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
 /// Variables that load code or name programs. Every entry applies to environments and to
@@ -360,6 +362,16 @@ pub const CODE_LOADING_ENV_VARIABLES: &[CodeLoadingEnvVariable] = &[
     exactly("NVIM_APPNAME", CONFIGURES),
     exactly("GOROOT", MOVES_INTERPRETER),
     exactly("HOSTALIASES", RENAMES_HOSTS),
+    exactly("AWKPATH", FINDS_MODULES),
+    exactly("AWKLIBPATH", LOADS_PLUGIN),
+    exactly("ELIXIR_ERL_OPTIONS", STARTS_INTERPRETER),
+    exactly("ELIXIRC", STARTS_INTERPRETER),
+    exactly("TERMCAP", CONFIGURES_TERMINAL),
+    beginning_with("TERMINFO", CONFIGURES_TERMINAL),
+    exactly("DOCKER_HOST", STARTS_CONTAINERS),
+    exactly("DOCKER_CONTEXT", STARTS_CONTAINERS),
+    exactly("CONTAINER_HOST", STARTS_CONTAINERS),
+    exactly("CONTAINER_CONNECTION", STARTS_CONTAINERS),
 ];
 
 /// The entry of the list that applies to `name` with `value`. If the value is unknown, every entry
@@ -512,6 +524,11 @@ mod tests {
             ("_JAVA_OPTIONS", "x", "when an interpreter starts"),
             ("LESSOPEN", "|x", "makes less run"),
             ("HOSTALIASES", "x", "network names"),
+            ("AWKLIBPATH", "x", "loads plugins"),
+            ("ELIXIR_ERL_OPTIONS", "-eval x", "when an interpreter starts"),
+            ("TERMINFO", "x", "a terminal"),
+            ("TERMINFO_DIRS", "x", "a terminal"),
+            ("DOCKER_HOST", "tcp://x", "containers"),
             ("CC", "./evil", "without '/'"),
             ("CC", "gcc -B.", "without '/'"),
             ("SHELL", "./evil", "names a program"),

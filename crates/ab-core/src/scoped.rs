@@ -101,7 +101,7 @@ impl Scoped {
     /// Creates the directory of the scope before the first change. Concurrent callers create it
     /// only once.
     async fn ensure_root(&self) -> Result<()> {
-        let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
+        let made = self.root_made.get_or_try_init(|| self.make_root()).await;
         self.shown(made.map(|_| ()).map_err(|error| match error.kind() {
             // The operation that needs the root did not try to create a directory.
             ErrorKind::AlreadyExists => {
@@ -111,6 +111,15 @@ impl Scoped {
             }
             _ => error,
         }))
+    }
+
+    async fn make_root(&self) -> Result<()> {
+        let Err(error) = self.inner.create_dir(&self.prefix).await else { return Ok(()) };
+        // A handle that cannot change the directory can still use it, if it exists.
+        match self.inner.stat(&self.prefix, StatOptions::default()).await {
+            Ok(found) if found.kind == FileKind::Dir => Ok(()),
+            Ok(_) | Err(_) => Err(error),
+        }
     }
 }
 

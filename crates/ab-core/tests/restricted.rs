@@ -117,6 +117,22 @@ async fn commands_carry_them_as_the_driver_knows_the_paths() {
 }
 
 #[tokio::test]
+async fn commands_run_in_a_scope_that_the_handle_may_only_read() {
+    let driver = RecordingDriver::new();
+    let backend = Backend::new(driver.clone());
+    backend.write("kept/deep/file", "old").await.unwrap();
+    let handle = backend.restrict(restrictions(&[], &["kept"])).unwrap();
+    let scope = |path: &str| handle.scope(path, ScopeOptions::default()).unwrap();
+    scope("kept/deep").exec("ls").await.unwrap();
+    assert_eq!(driver.last_exec().path.as_deref(), Some("kept/deep"));
+    for path in ["kept/new", "kept/deep/file"] {
+        let error = scope(path).exec("ls").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{path}: {error}");
+    }
+    assert!(!backend.exists("kept/new").await.unwrap());
+}
+
+#[tokio::test]
 async fn senseless_ones_are_refused() {
     let backend = Backend::new(MemoryDriver::new());
     let relative = HostDirectory { path: "opt".to_owned(), access: HostDirectoryAccess::ReadOnly };

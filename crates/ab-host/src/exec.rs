@@ -7,6 +7,7 @@
 mod binds;
 mod canary;
 mod ends;
+mod git_config;
 mod image;
 mod mounts;
 mod placeholder;
@@ -15,6 +16,7 @@ mod private;
 mod probe;
 mod requirements;
 mod settings;
+mod socket_overlays;
 mod toolchain_paths;
 mod trouble;
 mod visible_files;
@@ -51,7 +53,7 @@ pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
 pub use requirements::{SandboxRequirement, check_path_restrictions_enforceable};
 pub use settings::{
-    CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
+    CommandShell, GitIdentity, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
     SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, Toolchain,
 };
 pub(crate) use toolchain_paths::remove_redirectable as remove_redirectable_toolchains;
@@ -69,6 +71,7 @@ pub(crate) struct Runner {
     probed: OnceCell<Arc<probe::ProbedIsolation>>,
     image_builder: image::ImageBuilder,
     privates: private::Privates,
+    socket_overlays: OnceCell<Arc<socket_overlays::SocketOverlays>>,
 }
 
 /// A process that was just started, with our ends of its pipes or terminal.
@@ -97,6 +100,7 @@ impl Runner {
             probed: OnceCell::new(),
             image_builder: image::ImageBuilder::default(),
             privates: private::Privates::default(),
+            socket_overlays: OnceCell::new(),
         }
     }
 
@@ -132,6 +136,7 @@ impl Runner {
 
     pub(crate) async fn effective_policy(&self, shared: &Arc<Shared>) -> Result<EffectivePolicy> {
         let probed = self.probed(shared).await?;
+        let overlays = self.socket_overlays(shared, &probed).await?;
         let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
             // If no command can run with these settings, there is no policy to describe, and the
@@ -141,7 +146,7 @@ impl Runner {
             visible_files::check_limits(&settings.limits, probed.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
             visible_files::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
-            Ok(policy::describe(&settings, &probed))
+            Ok(policy::describe(&settings, &probed, &overlays))
         })
         .await
     }
@@ -158,6 +163,24 @@ impl Runner {
     async fn probed(&self, shared: &Arc<Shared>) -> Result<Arc<probe::ProbedIsolation>> {
         let found = self.probed.get_or_try_init(|| probe::find(self, shared)).await?;
         Ok(found.clone())
+    }
+
+    /// Returns the overlays of the directories that commands may only read. Which of them can be
+    /// mounted is tried only once.
+    async fn socket_overlays(
+        &self,
+        shared: &Arc<Shared>,
+        probed: &probe::ProbedIsolation,
+    ) -> Result<Arc<socket_overlays::SocketOverlays>> {
+        let Some(bwrap) = &probed.bwrap else { return Ok(Arc::default()) };
+        let find = || {
+            let (settings, system) = (self.settings.clone(), bwrap.system.clone());
+            let roots = shared.aliases.clone();
+            blocking::run(move |_| {
+                socket_overlays::SocketOverlays::find(&settings, &system, &roots).map(Arc::new)
+            })
+        };
+        Ok(self.socket_overlays.get_or_try_init(find).await?.clone())
     }
 
     /// Starts the command with the isolation of `probed`.
@@ -201,12 +224,16 @@ impl Runner {
         self.image_builder.screen(&self.settings, probed, request, &visible_files).await?;
         let sandbox_paths = image::place(&self.settings, probed, &visible_files)?;
         let private = self.private(shared, probed.isolation, request, &sandbox_paths).await?;
+        let overlays = self.socket_overlays(shared, probed).await?;
+        let (overlays, sockets) = overlays.for_command(request, &visible_files);
         let image_inputs = image::ImageInputs {
             settings: &self.settings,
             probed,
             visible_files: &visible_files,
             sandbox_paths,
             private: private.as_deref(),
+            overlays,
+            sockets,
         };
         let built = self.image_builder.build_image(image_inputs, request, &cookie)?;
         let image::BuiltImage { image, reach, mut channels } = built;

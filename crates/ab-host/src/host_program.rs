@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -179,6 +180,7 @@ impl HostProgram {
                 io::Error::new(io::Error::from(error).kind(), message)
             })?,
             devices: Devices::Shared,
+            overlays: Arc::default(),
             handles: vec![tool_stdin, tool_stdout, tool_stderr],
             terminal: Terminal::None,
             bond: Bond::EndsWithUs,

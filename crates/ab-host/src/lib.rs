@@ -19,7 +19,7 @@ mod sandbox;
 mod stripes;
 
 pub use exec::{
-    CommandShell, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
+    CommandShell, GitIdentity, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
     SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, SandboxMount, SandboxRequirement, Toolchain,
     check_path_restrictions_enforceable,
 };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ab_core::effective_policy::{PolicyControlKind, PolicyControlStrength};
 use ab_core::{ErrorKind, Isolation, NetworkAccess};
 use ab_host::Toolchain;
 use ab_local::{LocalWorkspace, LocalWorkspaceBuilder, ProgramLaunchRequest};
@@ -140,6 +141,29 @@ async fn local_sockets_work_in_bwrap_with_a_private_home() {
                     print IO::Socket::UNIX->new(Local => \"$ENV{HOME}/s\", Listen => 1) ? \"yes\" : $!'";
         assert_eq!(both(&workspace, line).await, "yes", "{network}");
     }
+}
+
+#[tokio::test]
+async fn a_socket_in_a_read_only_directory_of_a_session_is_out_of_reach() {
+    let directories = Directories::new();
+    let builder = directories.builder(Isolation::Bwrap);
+    let Some(workspace) = opened(builder, Isolation::Bwrap).await else { return };
+    let policy = workspace.backend.effective_policy().await.unwrap();
+    let sockets = policy.control(PolicyControlKind::Sockets).unwrap();
+    let cache = directories.path("cache").canonicalize().unwrap();
+    if sockets.strength != PolicyControlStrength::Enforced {
+        assert!(sockets.in_force.contains(cache.to_str().unwrap()), "{sockets:?}");
+        return report_skip("overlays", "only root can mount them");
+    }
+    let name = cache.join("socket");
+    let socket = std::os::unix::net::UnixListener::bind(&name).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let line = format!(
+        "perl -MIO::Socket::UNIX -e 'print IO::Socket::UNIX->new(Peer => \"{}\") ? \"yes\" : \"no\"'",
+        name.display(),
+    );
+    assert_eq!(both(&workspace, &line).await, "no");
+    assert!(socket.accept().is_err());
 }
 
 #[tokio::test]

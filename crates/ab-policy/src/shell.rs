@@ -257,7 +257,6 @@ mod tests {
             "for in",
             "for x in a; b",
             "case x in a) b",
-            "a <<E\nno end",
             "a >",
             "a > ;",
             "f() ",

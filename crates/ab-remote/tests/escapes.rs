@@ -11,7 +11,7 @@ use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeOutcome, EscapeTestbed, SandboxOption,
 };
 use ab_testkit::host::report_skip;
-use agent_backend::{Isolation, LocalWorkspaceConfig, NetworkAccess, PolicyProfile};
+use agent_backend::{Isolation, LocalWorkspaceConfig, NetworkAccess, PolicyProfile, Toolchain};
 use russh::ChannelMsg;
 use tokio::runtime::Runtime;
 
@@ -42,6 +42,16 @@ impl Served {
                     path: fixture.outside_dir().to_str().unwrap().to_owned(),
                     access: HostDirectoryAccess::ReadOnly,
                 }),
+                SandboxOption::ToolchainOutside => config
+                    .options
+                    .exec
+                    .toolchains
+                    .push(Toolchain::from_directory(fixture.outside_dir())),
+                SandboxOption::FoundToolchain => config
+                    .options
+                    .exec
+                    .toolchains
+                    .push(Toolchain::from_directory(fixture.home_toolchain_dir())),
                 SandboxOption::Scope(below) => scope = Some(*below),
                 SandboxOption::Terminal => {}
                 SandboxOption::Limited => {

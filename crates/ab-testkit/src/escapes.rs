@@ -47,6 +47,11 @@ pub enum SandboxOption {
     Hidden(&'static str),
     /// Binds the directory outside, read-only.
     BindOutside,
+    /// Shows the directory outside as a toolchain.
+    ToolchainOutside,
+    /// The home directory is the directory outside, and toolchains are looked for in it; see
+    /// [`EscapeTestbed::home_toolchain_dir`].
+    FoundToolchain,
     Scope(&'static str),
     Terminal,
     /// At most [`LIMITED_PROCESSES`] processes and [`LIMITED_OPEN_FILES`] open files of each.

@@ -62,8 +62,8 @@ pub use ab_core::{
     guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    CommandShell, LocalDriverOptions, LocalExecSettings, MissingRootPolicy, OutputSpoolLimits,
-    PathResolutionMode, SANDBOX_WORKSPACE_PATH, SandboxRequirement, Toolchain,
+    CommandShell, GitIdentity, LocalDriverOptions, LocalExecSettings, MissingRootPolicy,
+    OutputSpoolLimits, PathResolutionMode, SANDBOX_WORKSPACE_PATH, SandboxRequirement, Toolchain,
 };
 pub use ab_local::{CommandPolicySettings, LocalWorkspaceConfig};
 pub use policy::{CommandPolicy, PolicyProfile, PolicyRuleFile};

@@ -223,7 +223,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         let settings = daemon.sandbox.settings()?;
         let settings = LocalExecSettings { limits: daemon.limits.of_workspace(), ..settings };
         let off = CommandPolicySettings { profile: PolicyProfile::Off, ..Default::default() };
-        let Opened { root, handle } = daemon.open(settings, off)?;
+        let Opened { root, handle } = daemon.open(settings, off).await?;
         return super::mcp::over_stdio(root, handle).await;
     }
     let gate = daemon.access.gate(daemon.listening.host)?;
@@ -241,7 +241,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     };
     let rules = daemon.rules.unattended()?;
     let is_created = daemon.backend == Kind::Local && is_missing(&daemon.root_dir);
-    let Opened { root, handle: backend } = daemon.open(settings, rules)?;
+    let Opened { root, handle: backend } = daemon.open(settings, rules).await?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
     let http = McpHttpSettings { max_body_bytes: max_body, ..McpHttpSettings::default() };
@@ -303,7 +303,7 @@ struct Opened {
 }
 
 impl Daemon {
-    fn open(
+    async fn open(
         &self,
         settings: LocalExecSettings,
         rules: CommandPolicySettings,
@@ -331,7 +331,10 @@ impl Daemon {
             handle = handle.scope(scope.unwrap_or("."), options)?;
         }
         // The restrictions also apply to every scope of the workspace that a caller selects.
-        let restrictions = self.sandbox.restrictions(&handle)?;
+        let (restrictions, notes) = self.sandbox.restrictions(&handle).await?;
+        for note in notes {
+            tracing::warn!("{note}");
+        }
         if !restrictions.is_empty() {
             handle = handle.restrict(restrictions)?;
         }

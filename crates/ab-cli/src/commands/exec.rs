@@ -249,6 +249,10 @@ impl CliCommand for Exec {
         true
     }
 
+    fn runs_programs(&self) -> bool {
+        true
+    }
+
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
         Box::pin(async move { run(*self, terminal).await.map_err(Failure::into_exec) })
     }
@@ -279,7 +283,11 @@ async fn in_workspace(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let restrictions = exec.sandbox.restrictions(backend)?;
+    let (restrictions, notes) = exec.sandbox.restrictions(backend).await?;
+    // The command that started a background job has already printed the notes.
+    for note in notes.iter().filter(|_| !exec.hold_job && !exec.json) {
+        exec.note(note, terminal);
+    }
     let handle = if restrictions.is_empty() {
         backend.clone()
     } else {
@@ -380,6 +388,13 @@ async fn explained(
             .line("The daemon judges this command by its own rules, which are not known here.")?;
     }
     if json {
+        for (name, paths) in
+            [("hide", &restrictions.hidden), ("read_only", &restrictions.read_only)]
+        {
+            if !paths.is_empty() {
+                value[name] = paths.iter().map(ToString::to_string).collect();
+            }
+        }
         if limits != ExecLimits::default() {
             value["limits"] = limits_value(&limits);
         }
@@ -392,6 +407,15 @@ async fn explained(
         LimitsOf::Command(&limits)
     };
     print_policy(&policy, described, terminal)?;
+    for (what, paths) in [
+        ("Hidden from commands", &restrictions.hidden),
+        ("Read-only for commands", &restrictions.read_only),
+    ] {
+        if !paths.is_empty() {
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            terminal.line(&format!("{what}: {}.", paths.join(", ")))?;
+        }
+    }
     match exec.limits.max_output() {
         Some(bytes) => terminal.line(&format!(
             "At most {} of standard output and of standard error are shown.",

@@ -111,7 +111,10 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
         Err(failure) if elsewhere => return unreachable(failure, terminal).await,
         Err(failure) => return Err(failure),
     };
-    let restrictions = mcp.sandbox.restrictions(&workspace.handle)?;
+    let (restrictions, notes) = mcp.sandbox.restrictions(&workspace.handle).await?;
+    for note in notes.iter().filter(|_| !mcp.quiet) {
+        terminal.note(note);
+    }
     let handle = if restrictions.is_empty() {
         workspace.handle.clone()
     } else {

@@ -92,7 +92,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let store = wire::store(&directory).await?;
     let token = if config.no_auth.value { None } else { Some(token(&config)?) };
     let served = match &config.root.value {
-        Some(root) => Some(ServedRoot::open(root, &directory, &config)?),
+        Some(root) => Some(ServedRoot::open(root, &directory, &config).await?),
         None => None,
     };
     let listener = listen(host, port).await?;

@@ -26,7 +26,7 @@ use super::{Reach, unstarted};
 use crate::blocking;
 use crate::host_features::program::is_program;
 use crate::limits::cgroup::Wanted;
-use crate::process::child::{Bond, Devices, Family, Image, Privileges, Rlimit, Terminal};
+use crate::process::child::{Bond, Devices, Family, Image, Overlay, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::{Channels, OutputEnd};
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_WORKSPACE_PATH, Session, Tmp, View, With};
@@ -69,6 +69,8 @@ pub(super) struct ImageInputs<'a> {
     pub(super) visible_files: &'a VisibleFiles,
     pub(super) sandbox_paths: SandboxPaths,
     pub(super) private: Option<&'a Private>,
+    pub(super) overlays: Arc<[Overlay]>,
+    pub(super) sockets: LocalSockets,
 }
 
 /// The paths at which a command finds the files that it may see.
@@ -182,7 +184,8 @@ impl ImageBuilder {
         request: &ExecRequest,
         cookie: &str,
     ) -> Result<BuiltImage> {
-        let ImageInputs { settings, probed, visible_files, sandbox_paths, private } = image_inputs;
+        let ImageInputs { settings, probed, visible_files, .. } = image_inputs;
+        let ImageInputs { sandbox_paths, private, overlays, sockets, .. } = image_inputs;
         let Ends { mut theirs, mut ours, terminal } = ends(request)?;
         let is_watched = visible_files.origin == Origin::Operator && terminal == Terminal::None;
         if is_watched {
@@ -240,6 +243,7 @@ impl ImageBuilder {
             environment: Vec::new(),
             directory: visible_files.cwd.try_clone().map_err(|error| unstarted(&error))?,
             devices: Devices::Shared,
+            overlays,
             handles: Vec::new(),
             terminal,
             bond: Bond::EndsWithUs,
@@ -266,6 +270,7 @@ impl ImageBuilder {
                     request,
                     sandbox_paths,
                     private,
+                    sockets,
                     home: &home,
                     environment: given,
                 };
@@ -548,6 +553,7 @@ struct Inside<'a> {
     request: &'a ExecRequest,
     sandbox_paths: SandboxPaths,
     private: Option<&'a Private>,
+    sockets: LocalSockets,
     home: &'a str,
     /// The environment variables of the command.
     environment: Vec<(String, String)>,
@@ -561,14 +567,8 @@ fn sandboxed(
     theirs: &mut Vec<OwnedFd>,
     output_end: &OutputEnd,
 ) -> Result<OwnedFd> {
-    let Inside { bwrap, settings, request, sandbox_paths, private, home, environment } = inside;
-    // If the command sees further directories of the host, refuse local sockets: a socket in such a
-    // directory could be reached even through a read-only mount.
-    let sockets = if request.restrictions.host_directories.is_empty() {
-        LocalSockets::Allowed
-    } else {
-        LocalSockets::Refused
-    };
+    let Inside { bwrap, settings, request, sandbox_paths, private, sockets, home, environment } =
+        inside;
     let filter = seccomp::filter(IsolatedBy::Namespaces, settings.network, sockets);
     let filter = filter.map_err(unavailable)?;
     let mut lend = |bytes: &[u8]| -> Result<i32> {
@@ -659,7 +659,7 @@ fn null_identity() -> Result<String> {
 /// Returns the words to put before the command. They start a shell that first checks that each
 /// mount shows the expected file. The shell then runs the command, and at the end reports whether
 /// other processes are still running. All processes in the sandbox end together with this shell, so
-/// nothing outside could find them later.
+/// nothing outside could find them later. The shell first reports that it runs.
 ///
 /// The shell itself has none of the command's variables. After the check, the process that becomes
 /// the command reads them from the handle `given`.
@@ -672,16 +672,17 @@ fn watched(
     note: usize,
     output: Option<usize>,
 ) -> Vec<String> {
-    let mut script = String::new();
+    // If this report is missing, bwrap itself has failed.
+    let mut script = format!("echo >&{note}; ");
     if !checks.is_empty() {
         let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
         let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
-        script = format!(
+        script.push_str(&format!(
             "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
              [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; ",
             paths.join(" "),
             quoted(&expected.join("\n")),
-        );
+        ));
     }
     // POSIX shells accept only file descriptor numbers of one digit. This number is at most 9.
     let errors = output.unwrap_or(note) + 1;

@@ -10,12 +10,17 @@ use ab_core::process::HostDirectoryAccess;
 use super::private;
 use super::probe::{ProbedIsolation, owns_devices};
 use super::settings::LocalExecSettings;
+use super::socket_overlays::SocketOverlays;
 use crate::limits::cgroup::{Groups, Wanted};
 use crate::process::watchdog;
 use crate::sandbox::landlock;
 
-pub(super) fn describe(settings: &LocalExecSettings, probed: &ProbedIsolation) -> EffectivePolicy {
-    let report = ControlReport { settings, probed };
+pub(super) fn describe(
+    settings: &LocalExecSettings,
+    probed: &ProbedIsolation,
+    overlays: &SocketOverlays,
+) -> EffectivePolicy {
+    let report = ControlReport { settings, probed, overlays };
     let mut controls = vec![
         report.files(),
         report.attributes(),
@@ -46,6 +51,7 @@ const BEST_EFFORT: &str = "best effort: agent-backend ends the process group of 
 struct ControlReport<'a> {
     settings: &'a LocalExecSettings,
     probed: &'a ProbedIsolation,
+    overlays: &'a SocketOverlays,
 }
 
 impl ControlReport<'_> {
@@ -194,24 +200,8 @@ impl ControlReport<'_> {
     }
 
     fn sockets(&self) -> EffectivePolicyControl {
-        let scoped = self.probed.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
-            (Isolation::Bwrap, NetworkAccess::None) => (
-                PolicyControlStrength::Enforced,
-                "commands can reach sockets of other programs only if those are in the workspace",
-                "the mount and network namespaces of bwrap",
-            ),
-            (Isolation::Bwrap, NetworkAccess::Shared) if scoped => (
-                PolicyControlStrength::Enforced,
-                "commands can reach sockets of other programs only if those are in the workspace",
-                "the mount namespace of bwrap, and Landlock for abstract sockets",
-            ),
-            (Isolation::Bwrap, NetworkAccess::Shared) => (
-                PolicyControlStrength::Advisory,
-                "commands can reach abstract sockets of other programs, and sockets with a path only in \
-                 the workspace",
-                "the mount namespace of bwrap",
-            ),
+            (Isolation::Bwrap, network) => return self.sockets_in_bwrap(network),
             (Isolation::Landlock, _) => (
                 PolicyControlStrength::Enforced,
                 "commands cannot connect to sockets of other programs",
@@ -223,6 +213,47 @@ impl ControlReport<'_> {
                 "none",
             ),
         };
+        self.control(PolicyControlKind::Sockets, "no access to other programs", given)
+    }
+
+    fn sockets_in_bwrap(&self, network: NetworkAccess) -> EffectivePolicyControl {
+        let scoped = self.probed.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
+        let mechanism = match network {
+            NetworkAccess::None => "the mount and network namespaces of bwrap, and overlays",
+            NetworkAccess::Shared if scoped => {
+                "the mount namespace of bwrap, overlays, and Landlock for abstract sockets"
+            }
+            NetworkAccess::Shared => "the mount namespace of bwrap, and overlays",
+        };
+        let mut places = vec!["the workspace".to_owned(), "its private directories".to_owned()];
+        let writable =
+            self.settings.mounts.iter().filter(|it| it.access == HostDirectoryAccess::ReadWrite);
+        let open = self.overlays.open_directories();
+        let named = writable.map(|mount| &mount.target).chain(open).take(MOST_MOUNTS);
+        places.extend(named.map(|path| path.display().to_string()));
+        let last = places.pop().unwrap_or_default();
+        let places = places.join(", ");
+        let mut in_force =
+            format!("commands can reach sockets of other programs only in {places} and {last}");
+        if !open.is_empty() {
+            in_force.push_str(
+                "; toolchains and read-only directories among these cannot be covered with an overlay \
+                 (`--toolchain none` hides toolchains)",
+            );
+        }
+        if self.overlays.is_system_open() {
+            in_force.push_str("; only root can create one in a system directory");
+        }
+        let has_abstract = network == NetworkAccess::Shared && !scoped;
+        if has_abstract {
+            in_force.push_str("; they can also reach abstract sockets");
+        }
+        let strength = if open.is_empty() && !has_abstract {
+            PolicyControlStrength::Enforced
+        } else {
+            PolicyControlStrength::Advisory
+        };
+        let given = (strength, in_force.as_str(), mechanism);
         self.control(PolicyControlKind::Sockets, "no access to other programs", given)
     }
 

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tokio::sync::OnceCell;
 
+use super::git_config;
 use super::settings::LocalExecSettings;
 use crate::blocking;
 use crate::limits::cgroup::Groups;
@@ -139,8 +140,13 @@ impl Privates {
         }
         let lent = cell.get_or_try_init(|| {
             let (place, caches) = (place.to_owned(), settings.cache_dir.clone());
+            let identity = settings.git_identity.clone();
             blocking::run(move |_| {
                 let made = make(&place, caches.as_deref(), &key);
+                let made = made.and_then(|made| {
+                    git_config::create(&made.caches.handle, &identity)?;
+                    Ok(made)
+                });
                 made.map(Arc::new).map_err(|error| unmade(&place, caches.as_deref(), &error))
             })
         });

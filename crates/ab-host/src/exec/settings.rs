@@ -82,6 +82,13 @@ impl Toolchain {
     }
 }
 
+/// The name and the email address that git uses for commits if the repository configures none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitIdentity {
+    pub name: Option<String>,
+    pub email: Option<String>,
+}
+
 /// How the commands of a local workspace run.
 #[derive(Clone, Debug)]
 pub struct LocalExecSettings {
@@ -119,6 +126,9 @@ pub struct LocalExecSettings {
     /// workspace and scope. If this is `None`, the caches are made in
     /// [`temporary_dir`](Self::temporary_dir) and removed together with the driver.
     pub cache_dir: Option<PathBuf>,
+    /// The identity in git's global configuration of commands. That configuration is a file beside
+    /// the caches, so it has no effect if [`home`](Self::home) is set.
+    pub git_identity: GitIdentity,
     /// The check of command lines. It is the only protection that the isolation `software`
     /// provides. If this is `None`, that isolation is not available.
     pub command_line_check: Option<CommandLineCheck>,
@@ -159,6 +169,7 @@ impl Default for LocalExecSettings {
             allowed_unenforced: BTreeSet::new(),
             optional_limits: BTreeSet::new(),
             cache_dir: None,
+            git_identity: GitIdentity::default(),
             command_line_check: None,
         }
     }

@@ -13,6 +13,7 @@ use ab_core::process::{ExitCause, ProcessExit};
 use rustix::io::Errno;
 
 use crate::process::spawner::FailedStart;
+use crate::process::supervise::{NOT_RUN, NOT_RUN_MESSAGE};
 
 /// Why an isolation could not be shown to work.
 #[derive(Clone, Debug)]
@@ -40,6 +41,16 @@ impl Unproven {
         )
     }
 
+    /// Adds the error of the kernel as the source of a failure.
+    fn caused_by(self, errno: Option<Errno>) -> Self {
+        match (self, errno) {
+            (Unproven::Failed(error), Some(errno)) => {
+                Unproven::Failed(error.with_source(std::io::Error::from(errno)))
+            }
+            (unproven, _) => unproven,
+        }
+    }
+
     /// Classifies the error of a preparation or start that failed.
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
         if error.code() == ErrorCode::InvalidConfiguration {
@@ -55,21 +66,22 @@ impl Unproven {
         } else if error.kind() == ErrorKind::Destroyed {
             Unproven::Failed(error.clone())
         } else {
-            Unproven::this_time(isolation, error.message())
+            Unproven::this_time(isolation, error.message()).caused_by(errno(error))
         }
     }
 
     pub(super) fn by_errno(isolation: Isolation, act: &str, error: &std::io::Error) -> Self {
-        let lacking = Errno::from_io_error(error).is_some_and(is_lacking);
-        if lacking {
+        let errno = Errno::from_io_error(error);
+        if errno.is_some_and(is_lacking) {
             Unproven::Impossible(format!("{act}: {error}"))
         } else {
-            Unproven::this_time(isolation, &format!("{act}: {error}"))
+            Unproven::this_time(isolation, &format!("{act}: {error}")).caused_by(errno)
         }
     }
 
     /// Classifies the exit of a test command that did not finish its script.
     pub(super) fn by_end(isolation: Isolation, exit: &ProcessExit, stderr: &str) -> Self {
+        let stderr = stderr.strip_suffix(NOT_RUN_MESSAGE).unwrap_or(stderr);
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
         if exit.cause == ExitCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
@@ -81,7 +93,7 @@ impl Unproven {
             return Unproven::this_time(isolation, ended.trim_end());
         }
         let refused = exit.signal == Some(libc::SIGSYS);
-        if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1))) {
+        if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1 | NOT_RUN))) {
             // Either the kernel lacks a system call, or the configured program is not a sandbox,
             // for example `true`.
             return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));

@@ -72,6 +72,18 @@ pub(crate) enum Devices {
     },
 }
 
+/// An overlay file system that covers a directory with a read-only copy of itself. Sockets in it
+/// cannot be connected to.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlay {
+    pub(crate) at: CString,
+    /// The layers are the directory itself and [`EMPTY_LAYER`].
+    pub(crate) options: CString,
+}
+
+/// A directory that is empty while overlays are mounted.
+pub(crate) const EMPTY_LAYER: &CStr = c"/proc/fs";
+
 /// A kernel limit. It applies separately to the child and to each process that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rlimit {
@@ -90,6 +102,9 @@ pub(crate) struct Image {
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: OwnedFd,
     pub(crate) devices: Devices,
+    /// Directories that the child sees through overlays, outer ones first. If there are any, the
+    /// child starts in `/` of its own mounts, so `directory` is not used.
+    pub(crate) overlays: Arc<[Overlay]>,
     /// The handles of the child. They get the numbers 0, 1, 2 and so on. Nothing else is open in
     /// the child.
     pub(crate) handles: Vec<OwnedFd>,
@@ -128,6 +143,7 @@ pub(crate) enum Step {
     Terminal,
     Mounts,
     Devices,
+    Overlays,
     Directory,
     Groups,
     Limits,
@@ -147,6 +163,7 @@ impl Step {
             Step::Terminal => "give the process a terminal",
             Step::Mounts => "create a mount namespace for the process",
             Step::Devices => "protect the devices of the host",
+            Step::Overlays => "cover the sockets of the host",
             Step::Directory => "enter the working directory",
             Step::Groups => "put the process into its control group",
             Step::Limits => "set the process's limits",
@@ -320,7 +337,9 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
         if image.terminal == Terminal::Controlling {
             holds(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal)?;
         }
-        let own_mounts = image.family == Family::Own || image.devices != Devices::Shared;
+        let own_mounts = image.family == Family::Own
+            || image.devices != Devices::Shared
+            || !image.overlays.is_empty();
         if own_mounts && !leave_mounts() {
             return Err(Step::Mounts);
         }
@@ -336,6 +355,9 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
                 holds(null, Step::Devices)?;
                 holds(libc::dup2(null, 0), Step::Devices)?;
             }
+        }
+        if !mount_overlays(&image.overlays) {
+            return Err(Step::Overlays);
         }
         if own_mounts {
             // The handle on the directory would lead back to the host's mounts.
@@ -503,8 +525,17 @@ pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
     tried(|| unsafe { leave_mounts() && fix_devices() })
 }
 
+/// Returns whether a child can be started with these overlays. Tries it on a temporary thread.
+///
+/// # Errors
+/// Fails in the same cases as [`can_fix_devices`].
+pub(crate) fn can_mount_overlays(overlays: Vec<Overlay>) -> std::io::Result<bool> {
+    // SAFETY: the thread ends without using any other path.
+    tried(move || unsafe { leave_mounts() && mount_overlays(&overlays) })
+}
+
 /// Runs an attempt on a temporary thread. Returns whether the attempt succeeded.
-fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
+fn tried(attempt: impl FnOnce() -> bool + Send + 'static) -> std::io::Result<bool> {
     let builder = std::thread::Builder::new().name("ab-host tries".to_owned());
     let thread = builder
         .spawn(move || if attempt() { Ok(true) } else { Err(std::io::Error::last_os_error()) })?;
@@ -586,6 +617,27 @@ unsafe fn fix_devices() -> bool {
             libc::mount(at, at, nothing, libc::MS_BIND, ptr::null()) == 0
                 && libc::syscall(set, libc::AT_FDCWD, at, 0, &raw const wanted, size) == 0
         })
+    }
+}
+
+/// Covers each directory with an overlay of itself.
+///
+/// # Safety
+/// Call this only after [`leave_mounts`].
+unsafe fn mount_overlays(overlays: &[Overlay]) -> bool {
+    if overlays.is_empty() {
+        return true;
+    }
+    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
+    let (tmpfs, overlay) = (c"tmpfs".as_ptr(), c"overlay".as_ptr());
+    // SAFETY: the strings are constants, or kept alive by the caller.
+    unsafe {
+        libc::mount(tmpfs, EMPTY_LAYER.as_ptr(), tmpfs, flags, ptr::null()) == 0
+            && overlays.iter().all(|it| {
+                let options = it.options.as_ptr().cast();
+                libc::mount(overlay, it.at.as_ptr(), overlay, flags, options) == 0
+            })
+            && libc::umount2(EMPTY_LAYER.as_ptr(), libc::MNT_DETACH) == 0
     }
 }
 

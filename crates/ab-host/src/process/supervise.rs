@@ -51,8 +51,8 @@ pub(crate) struct Channels {
     /// The process's own ends of its output pipes. While we hold them open, this task is not woken
     /// when a process closes them right before its end. It is woken only once, by the end itself.
     pub(crate) theirs: Vec<OwnedFd>,
-    /// The pipe through which the first process inside a bwrap reports that other processes were
-    /// left running.
+    /// The pipe through which the first process inside a bwrap reports that it runs, and then that
+    /// other processes were left running. Each report is one byte.
     pub(crate) left: Option<OwnedFd>,
     pub(crate) output_end: OutputEnd,
 }
@@ -118,6 +118,7 @@ pub(crate) async fn supervise(
     let tails = Tails::default();
     let spent = Spent::default();
     let notice = EndNotice::new(output_end);
+    let errors = if stderr.is_some() { OutputChannel::Stderr } else { OutputChannel::Stdout };
     let output = pump([stdout, stderr], &sink, &pace, &tails, &spent, &notice);
     tokio::pin!(output);
     let (end_input, input_ended) = oneshot::channel();
@@ -170,8 +171,9 @@ pub(crate) async fn supervise(
     if cause == ExitCause::Exited && running.ran_out_of_memory() {
         cause = ExitCause::MemoryLimit;
     }
+    let reports = left.as_ref().map(reports);
     let leftovers = match cause {
-        ExitCause::Exited if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
+        ExitCause::Exited if running.has_left_some() || reports > Some(STARTED) => {
             LeftoverProcessOutcome::Ended
         }
         ExitCause::Exited
@@ -199,8 +201,14 @@ pub(crate) async fn supervise(
     if let Some(group) = running.take_group() {
         blocking::finish(group.into_removal()).await;
     }
+    let Status { mut code, signal } = status;
+    if cause == ExitCause::Exited && reports.is_some_and(|it| it < STARTED) && code == Some(1) {
+        code = Some(NOT_RUN);
+        tails.note(errors, NOT_RUN_MESSAGE.as_bytes());
+        let (bytes, offset) = (Bytes::from_static(NOT_RUN_MESSAGE.as_bytes()), &pace.offset);
+        pass(&sink, errors, bytes, offset).await;
+    }
     let (stdout_tail, stderr_tail) = tails.texts();
-    let Status { code, signal } = status;
     let exit = ProcessExit {
         code,
         signal,
@@ -212,10 +220,18 @@ pub(crate) async fn supervise(
     (exit, spent.taken())
 }
 
-/// Returns whether anything was written to a nonblocking pipe.
-fn says_so(left: &OwnedFd) -> bool {
-    let mut said = [0_u8; 1];
-    rustix::io::read(left, &mut said).is_ok_and(|length| length > 0)
+/// The number of reports of a sandbox that has started.
+const STARTED: usize = 1;
+/// The exit code if bwrap failed before the command ran.
+pub(crate) const NOT_RUN: i32 = 125;
+/// The last line of standard error in that case.
+pub(crate) const NOT_RUN_MESSAGE: &str =
+    "agent-backend: the sandbox could not be set up, so the command did not run\n";
+
+/// Returns the number of reports in a nonblocking pipe.
+fn reports(left: &OwnedFd) -> usize {
+    let mut said = [0_u8; 2];
+    rustix::io::read(left, &mut said).unwrap_or(0)
 }
 
 /// Pipes at their end that are not closed yet. Closing them takes some time, so it is done after
@@ -234,11 +250,13 @@ impl Spent {
     }
 }
 
-/// Whether the task waits for output, and how many reads were done so far.
+/// Whether the task waits for output, how many reads were done so far, and the offset of the next
+/// output.
 #[derive(Debug, Default)]
 struct Pace {
     waits: AtomicBool,
     reads: AtomicU64,
+    offset: AtomicU64,
 }
 
 /// Reports the end of standard output, if that was requested.
@@ -274,7 +292,6 @@ async fn pump(
     notice: &EndNotice,
 ) {
     let [mut stdout, mut stderr] = channels;
-    let mut sequence = 0;
     while stdout.is_some() || stderr.is_some() {
         pace.waits.store(true, Ordering::Relaxed);
         let (channel, read) = tokio::select! {
@@ -285,7 +302,8 @@ async fn pump(
         pace.reads.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = read else {
             if let (Sink::Reader(reader), true) = (sink, notice.is_wanted) {
-                drop(reader.send(OutputChunk::end_marker(channel, sequence)).await);
+                let offset = pace.offset.load(Ordering::Relaxed);
+                drop(reader.send(OutputChunk::end_marker(channel, offset)).await);
             }
             spent.keep(match channel {
                 OutputChannel::Stdout => stdout.take(),
@@ -297,14 +315,20 @@ async fn pump(
             notice.release();
         }
         tails.note(channel, &bytes);
-        let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes_before: 0 };
-        sequence = piece.next_offset();
-        match sink {
-            // An error means that the reader is gone. The output is discarded, and the process
-            // continues.
-            Sink::Reader(reader) => drop(reader.send(piece).await),
-            Sink::Spool(spool) => spool.push(piece.channel, piece.bytes).await,
-        }
+        pass(sink, channel, bytes, &pace.offset).await;
+    }
+}
+
+/// Passes output to the sink.
+async fn pass(sink: &Sink, channel: OutputChannel, bytes: Bytes, offset: &AtomicU64) {
+    let start = offset.load(Ordering::Relaxed);
+    let piece = OutputChunk { offset: start, channel, bytes, lost_bytes_before: 0 };
+    offset.store(piece.next_offset(), Ordering::Relaxed);
+    match sink {
+        // An error means that the reader is gone. The output is discarded, and the process
+        // continues.
+        Sink::Reader(reader) => drop(reader.send(piece).await),
+        Sink::Spool(spool) => spool.push(piece.channel, piece.bytes).await,
     }
 }
 

@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -137,6 +137,7 @@ fn start(prefix: &str, mark: &str, parents: &[&Path]) -> io::Result<Watchdog> {
         environment: vec![PATH.to_owned(), text(mark.as_bytes())?],
         directory: rustix::fs::open("/", flags, Mode::empty())?,
         devices: Devices::Shared,
+        overlays: Arc::default(),
         handles: vec![theirs.into(), null()?, null()?],
         terminal: Terminal::None,
         bond: Bond::Outlives,

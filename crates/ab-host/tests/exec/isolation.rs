@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::process::{Command, HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, NetworkAccess, ScopeOptions};
-use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings};
+use ab_host::{LocalDriver, LocalDriverOptions, LocalExecSettings, Toolchain};
 use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 
@@ -392,6 +392,47 @@ async fn a_bind_does_not_make_a_read_only_scope_writable() {
     let line = "echo x >> file; cat file";
     expect_error(handle(HostDirectoryAccess::ReadWrite).exec(line).await, ErrorKind::Invalid);
     assert_eq!(exec_stdout_text(&handle(HostDirectoryAccess::ReadOnly), line).await, "kept");
+    fixture.leave().await;
+}
+
+#[tokio::test]
+async fn commands_run_in_a_scope_inside_a_read_only_directory() {
+    for isolation in WALLS {
+        let fixture = Fixture::behind(isolation);
+        fixture.backend.write("kept/deep/file", "own").await.unwrap();
+        let read_only = vec![fixture.backend.parse_path("kept").unwrap()];
+        let restrictions = PathRestrictions { read_only, ..PathRestrictions::default() };
+        let handle = fixture.backend.restrict(restrictions).unwrap();
+        let scope = handle.scope("kept/deep", ScopeOptions::default()).unwrap();
+        let line = "cat file; (echo x > file) 2>/dev/null || echo ' kept'";
+        assert_eq!(exec_stdout_text(&scope, line).await, "own kept\n", "{isolation}");
+        fixture.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_set_up_has_its_own_exit_code() {
+    let beside = tempfile::tempdir().unwrap();
+    let tool = beside.path().join("tool");
+    std::fs::write(&tool, "").unwrap();
+    let toolchain = Toolchain { readable: vec![tool.clone()], ..Toolchain::default() };
+    let fixture = Fixture::new(LocalExecSettings {
+        isolation: Isolation::Bwrap,
+        toolchains: vec![toolchain],
+        ..LocalExecSettings::default()
+    });
+    let run = async || {
+        let command = Command::Shell("echo own >&2; exit 1".to_owned());
+        fixture.backend.exec_allowing_failure(command, ExecOptions::default()).await.unwrap()
+    };
+    let ran = run().await;
+    assert_eq!((ran.exit.code, ran.exit.stderr_tail.as_str()), (Some(1), "own\n"));
+    std::fs::remove_file(&tool).unwrap();
+    let ran = run().await;
+    assert_eq!(ran.exit.code, Some(125));
+    for text in [&ran.exit.stderr_tail, &ran.stderr.display_text()] {
+        assert!(text.contains("the command did not run"), "{text}");
+    }
     fixture.leave().await;
 }
 

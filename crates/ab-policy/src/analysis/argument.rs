@@ -17,6 +17,8 @@ pub(super) struct Arg {
     pub(super) gaps: Vec<Range<usize>>,
     /// Whether the word has an unquoted wildcard, so that the shell may replace it by other words.
     pub(super) glob: bool,
+    /// Whether the word may expand to no word at all.
+    pub(super) vanishes: bool,
     /// Whether the word begins with a home directory other than the workspace.
     pub(super) home: bool,
     /// Whether the word is a process substitution, which makes the output of commands available as

@@ -240,6 +240,7 @@ impl Splitter {
     fn quoted(&mut self, text: &str) {
         let word = self.current();
         word.text.push_str(text);
+        word.vanishes = false;
         if word.known {
             word.prefix = word.text.len();
         }
@@ -273,8 +274,16 @@ impl Splitter {
     }
 
     fn unknown(&mut self, source: &str, splits: bool) {
+        let is_new = !self.open || self.words.is_empty();
         let word = self.current();
+        word.vanishes = (is_new || word.vanishes) && (splits || is_list(source));
         word.push_unknown(source);
         word.glob |= splits;
     }
+}
+
+/// Whether the expansion is a list, which has no words if it is empty, even in quotes.
+fn is_list(source: &str) -> bool {
+    let name = source.trim_start_matches(['$', '{']);
+    name.starts_with('@') || source.contains("[@]")
 }

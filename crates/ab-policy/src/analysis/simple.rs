@@ -196,30 +196,37 @@ impl Walk<'_> {
 
     fn change_directory(&mut self, args: &[Arg], state: State) -> Flow {
         self.find(CommandFindingKind::ChangesDirectory, "cd");
-        let mut operands = args
-            .iter()
-            .skip_while(|arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--")));
-        let places = match operands.next() {
-            Some(arg) if arg.exact() == Some("-") => state.previous(),
-            Some(arg) => self.led(arg, &state),
-            None => {
-                self.find(CommandFindingKind::NamesHome, "cd");
-                let home = match state.variable("HOME") {
-                    Some(Some(home)) => Arg::literal(home),
-                    Some(None) => Arg::unknown("$HOME"),
-                    None if self.scene.home()
-                        == crate::place::HomeDirectoryMeaning::StartDirectory =>
-                    {
-                        let start = Directory::certain(self.scene.start());
-                        return self.entered(state, vec![start]);
-                    }
-                    None => Arg { home: true, ..Arg::unknown("~") },
-                };
-                self.screen_words(std::slice::from_ref(&home), &state);
-                self.led(&home, &state)
+        let is_option = |arg: &&Arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--"));
+        let mut places = Vec::new();
+        // A word that expands to nothing leaves its place to the next one.
+        for arg in args.iter().filter(|arg| !is_option(arg)) {
+            match arg.exact() {
+                Some("-") => places.extend(state.previous()),
+                _ => places.extend(self.led(arg, &state)),
             }
-        };
+            if !arg.vanishes {
+                return self.entered(state, places);
+            }
+        }
+        if places.is_empty() {
+            self.find(CommandFindingKind::NamesHome, "cd");
+        }
+        places.extend(self.homes(&state));
         self.entered(state, places)
+    }
+
+    /// The directories to which `cd` without a word leads.
+    fn homes(&mut self, state: &State) -> Vec<Directory> {
+        let home = match state.variable("HOME") {
+            Some(Some(home)) => Arg::literal(home),
+            Some(None) => Arg::unknown("$HOME"),
+            None if self.scene.home() == crate::place::HomeDirectoryMeaning::StartDirectory => {
+                return vec![Directory::certain(self.scene.start())];
+            }
+            None => Arg { home: true, ..Arg::unknown("~") },
+        };
+        self.screen_words(std::slice::from_ref(&home), state);
+        self.led(&home, state)
     }
 
     fn stacked_directory(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {

@@ -53,8 +53,9 @@ impl Parser<'_> {
         for pending in std::mem::take(&mut self.pending) {
             let mut lines = String::new();
             loop {
+                // Shells accept a body that ends with the text.
                 if self.at >= self.text.len() {
-                    return Err(self.syntax("a here-document without an end"));
+                    break;
                 }
                 let rest = self.rest();
                 let length = rest.find('\n').unwrap_or(rest.len());

@@ -58,7 +58,8 @@ impl<'a> Parser<'a> {
             return Err(self.syntax("a NUL byte"));
         }
         let script = self.script(Stop::End)?;
-        self.documents_are_read()?;
+        // The bodies of documents that begin in the last line are empty.
+        self.read_documents()?;
         Ok(script)
     }
 

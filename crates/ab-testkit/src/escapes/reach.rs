@@ -128,6 +128,35 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
             "echo x > @out@/taken; echo tried",
         )
     },
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::ToolchainOutside],
+        ..reaches(
+            "datagrams and pairs to a socket in a toolchain",
+            PolicyControlKind::Sockets,
+            EscapeEvidence::ServerReached,
+            BY_PAIRS,
+        )
+    },
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::FoundToolchain],
+        prepare: |testbed| testbed.add_sockets_to_home_toolchain(),
+        ..reaches(
+            "a socket beside programs in the home directory",
+            PolicyControlKind::Sockets,
+            EscapeEvidence::ServerReached,
+            "ls @out@/.cargo/bin; python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/.cargo/bin/socket\")'; echo tried",
+        )
+    },
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::FoundToolchain],
+        prepare: |testbed| testbed.add_sockets_to_home_toolchain(),
+        ..reaches(
+            "a datagram to a socket beside programs in the home directory",
+            PolicyControlKind::Sockets,
+            EscapeEvidence::ServerReached,
+            "python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b\"x\", \"@out@/.cargo/bin/datagram\")'; echo tried",
+        )
+    },
     reaches(
         "a socket without a path",
         PolicyControlKind::Sockets,

@@ -65,6 +65,23 @@ impl EscapeTestbed {
         self.base.join("outside")
     }
 
+    /// The directory for programs in the home directory. It exists only in attempts with
+    /// [`FoundToolchain`](super::SandboxOption::FoundToolchain).
+    pub fn home_toolchain_dir(&self) -> PathBuf {
+        self.outside_dir().join(".cargo/bin")
+    }
+
+    /// Creates a program in the home directory, and gives the sockets outside another name beside
+    /// it.
+    pub(super) fn add_sockets_to_home_toolchain(&self) {
+        let programs = self.home_toolchain_dir();
+        fs::create_dir_all(&programs).unwrap();
+        fs::copy("/bin/true", programs.join("cargo")).unwrap();
+        for socket in ["socket", "datagram"] {
+            fs::hard_link(self.outside_dir().join(socket), programs.join(socket)).unwrap();
+        }
+    }
+
     pub fn secret(&self) -> &str {
         &self.secret
     }

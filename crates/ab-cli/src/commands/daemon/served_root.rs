@@ -14,6 +14,7 @@ use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use super::defaults;
 use crate::config::{Config, Origin};
 use crate::failure::Failure;
+use crate::restricted_paths::RestrictedPaths;
 use crate::{process, wire};
 
 /// The name of the file in the data directory with the SSH host key of the server.
@@ -41,7 +42,7 @@ impl ServedRoot {
     ///
     /// A usage error if the root is inside the data directory. Also fails if the workspace cannot
     /// be opened.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         root: &Path,
         data_dir: &Path,
         config: &Config,
@@ -85,12 +86,16 @@ impl ServedRoot {
         let backend = agent_backend::local_with(workspace)?;
         let env = commands.env.value.0.clone();
         let mut handle = backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })?;
-        let parsed = |paths: &[String]| -> Result<Vec<_>, Failure> {
-            paths.iter().map(|path| Ok(handle.parse_path(path)?)).collect()
-        };
+        let hide = commands.hide.value.iter().map(String::as_str);
+        let hide = RestrictedPaths::parse("hide", hide, &handle).await?;
+        let read_only = commands.read_only.value.iter().map(String::as_str);
+        let read_only = RestrictedPaths::parse("read-only", read_only, &handle).await?;
+        for note in hide.notes.iter().chain(&read_only.notes) {
+            tracing::warn!("{note}");
+        }
         let restrictions = PathRestrictions {
-            hidden: parsed(&commands.hide.value)?,
-            read_only: parsed(&commands.read_only.value)?,
+            hidden: hide.paths,
+            read_only: read_only.paths,
             ..PathRestrictions::default()
         };
         if !restrictions.is_empty() {

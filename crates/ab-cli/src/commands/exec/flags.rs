@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use super::amount;
 use crate::commands::policy::RuleFlags;
 use crate::failure::Failure;
+use crate::restricted_paths::RestrictedPaths;
 use crate::toolchains::ToolchainFlags;
 use crate::workspace::path_text;
 
@@ -270,6 +271,7 @@ impl SandboxFlags {
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
             temporary_dir: crate::workspace::temporary_dir(),
+            git_identity: crate::git_identity::find(),
             allowed_unenforced: self.accepted(),
             cache_dir: self.cache_dir.clone(),
             ..LocalExecSettings::default()
@@ -283,24 +285,41 @@ impl SandboxFlags {
     /// The line about the isolation of commands that is printed on standard error.
     pub(crate) fn in_force(&self, policy: &EffectivePolicy) -> Option<String> {
         let asked = self.isolation.is_some_and(|mode| !matches!(mode, Mode::Auto));
-        policy.isolation.map(|isolation| in_force(isolation, asked))
+        let isolation = policy.isolation?;
+        let mut line = in_force(isolation, asked);
+        let shows_binds = matches!(isolation, Isolation::Bwrap | Isolation::Landlock);
+        if !self.bind.is_empty() && !shows_binds {
+            line.push_str("; --bind has no effect");
+        }
+        Some(line)
     }
 
-    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<PathRestrictions, Failure> {
-        let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
-            paths.iter().map(|path| Ok(backend.parse_path(path_text(path)?)?)).collect()
+    /// The restrictions of commands, and notes about paths that do not exist.
+    pub(crate) async fn restrictions(
+        &self,
+        backend: &Backend,
+    ) -> Result<(PathRestrictions, Vec<String>), Failure> {
+        let texts = |paths: &'_ [OsString]| -> Result<Vec<String>, Failure> {
+            paths.iter().map(|path| Ok(path_text(path)?.to_owned())).collect()
         };
+        let (hide, read_only) = (texts(&self.hide)?, texts(&self.read_only)?);
+        let hidden =
+            RestrictedPaths::parse("--hide", hide.iter().map(String::as_str), backend).await?;
+        let read_only =
+            RestrictedPaths::parse("--read-only", read_only.iter().map(String::as_str), backend)
+                .await?;
         let bind = |bind: &String| match bind.strip_suffix(":rw") {
             Some(path) => {
                 HostDirectory { path: path.to_owned(), access: HostDirectoryAccess::ReadWrite }
             }
             None => HostDirectory { path: bind.clone(), access: HostDirectoryAccess::ReadOnly },
         };
-        Ok(PathRestrictions {
-            hidden: paths(&self.hide)?,
-            read_only: paths(&self.read_only)?,
+        let restrictions = PathRestrictions {
+            hidden: hidden.paths,
+            read_only: read_only.paths,
             host_directories: self.bind.iter().map(bind).collect(),
-        })
+        };
+        Ok((restrictions, [hidden.notes, read_only.notes].concat()))
     }
 }
 
