@@ -149,6 +149,24 @@ fn json_is_one_value() {
 }
 
 #[test]
+fn the_limit_that_ended_a_command_is_named() {
+    let stage = Stage::new();
+    let (cpu, size) = (["--cpu", "1s"], ["--file-size", "10K"]);
+    for (flags, line, code, what, cause) in [
+        (cpu, "while :; do :; done", 128 + 24, "limit of CPU time", "cpu"),
+        (cpu, "trap '' XCPU; while :; do :; done", 128 + 9, "limit of CPU time", "cpu"),
+        (size, "head -c 99999 /dev/zero > a", 128 + 25, "limit on the size of files", "file_size"),
+    ] {
+        let ran = exec(&stage, &[&flags[..], &["--", line]].concat());
+        let note = format!("note: the command was ended by its {what}\n");
+        assert!(ran.err.ends_with(&note), "{line}: {}", ran.err);
+        assert_eq!(ran.code, code, "{line}");
+        let ran = exec(&stage, &[&flags[..], &["--json", "--", line]].concat());
+        assert_eq!((ran.code, ran.value()["cause"].clone()), (code, json!(cause)), "{line}");
+    }
+}
+
+#[test]
 fn words_and_lines() {
     let stage = Stage::new();
     assert_eq!(exec(&stage, &["--", "echo $((1 + 1)) | cat"]).text(), "2\n");

@@ -117,6 +117,19 @@ fn a_background_command_is_found_again_and_read() {
 }
 
 #[test]
+fn the_limit_that_ended_a_job_is_named() {
+    let jobs = Jobs::new();
+    let busy = ["exec", "--quiet", "--detach", "--cpu", "1s", "while :; do :; done"];
+    let id = jobs.run(&busy).text().trim().to_owned();
+    let ran = jobs.run(&["job", "attach", &id]);
+    let note = "note: the command was ended by its limit of CPU time\n";
+    assert_eq!((ran.code, ran.err.as_str()), (152, note));
+    let row = jobs.run(&["job", "list"]).text();
+    assert!(row.starts_with(&format!("{id}  out of CPU time  ")), "{row}");
+    assert_eq!(jobs.listed()[0]["cause"], "cpu");
+}
+
+#[test]
 fn output_of_a_job_keeps_its_order() {
     let jobs = Jobs::new();
     let line = "for i in 1 2 3 4 5 6 7 8 9; do echo o$i; echo e$i >&2; done; exit 3";

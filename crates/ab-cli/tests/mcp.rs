@@ -106,6 +106,17 @@ fn a_refused_command_names_its_rule_and_a_suggestion() {
 }
 
 #[test]
+#[test]
+fn the_limit_that_ended_a_command_is_named() {
+    let stage = Stage::new();
+    let mut session = Session::start(&stage, &["--cpu", "1s", "--isolation", "none"]);
+    let ended = session.call("exec", json!({ "command": "while :; do :; done" }));
+    assert_eq!(ended["isError"], true, "{ended}");
+    let text = ended["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("signal 24: it needed more CPU time than its limit"), "{text}");
+    session.end();
+}
+
 fn a_scope_is_all_there_is() {
     let stage = Stage::with(&[("in/a", "inside"), ("b", "outside")]);
     let root = stage.root();

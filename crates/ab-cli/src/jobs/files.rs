@@ -248,6 +248,8 @@ fn exit_of(value: &Value) -> ProcessExit {
         cause: match value["cause"].as_str() {
             Some("timeout") => ExitCause::Timeout,
             Some("memory") => ExitCause::MemoryLimit,
+            Some("cpu") => ExitCause::CpuLimit,
+            Some("file_size") => ExitCause::FileSizeLimit,
             Some("dropped") => ExitCause::Dropped,
             _ => ExitCause::Itself,
         },
@@ -261,6 +263,8 @@ pub(crate) fn cause_name(cause: ExitCause) -> &'static str {
         ExitCause::Itself => "itself",
         ExitCause::Timeout => "timeout",
         ExitCause::MemoryLimit => "memory",
+        ExitCause::CpuLimit => "cpu",
+        ExitCause::FileSizeLimit => "file_size",
         ExitCause::Dropped => "dropped",
     }
 }

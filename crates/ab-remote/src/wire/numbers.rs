@@ -272,6 +272,8 @@ impl Numbered for ExitCause {
         (1, ExitCause::Timeout),
         (2, ExitCause::MemoryLimit),
         (3, ExitCause::Dropped),
+        (4, ExitCause::CpuLimit),
+        (5, ExitCause::FileSizeLimit),
     ];
 }
 
@@ -358,7 +360,7 @@ Stderr Separate=0 Merged=1
 Lifetime Owned=0 Detached=1
 BindAccess ReadOnly=0 ReadWrite=1
 Leftovers None=0 Ended=1
-Cause Itself=0 Timeout=1 MemoryLimit=2 Dropped=3
+Cause Itself=0 Timeout=1 MemoryLimit=2 Dropped=3 CpuLimit=4 FileSizeLimit=5
 Channel Stdout=0 Stderr=1
 Kinds Files=0 All=1
 Syntax Literal=0 Regex=1
