@@ -374,9 +374,37 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn less_than_the_floor_does_not_run() {
-    let flags = ["--isolation", "none", "--floor", "landlock", "--", "echo ran"];
-    exec(&Stage::new(), &flags).expect_error(125, "is required, but only");
+fn flags_that_contradict_each_other_are_named() {
+    let stage = Stage::new();
+    let floor = "hint: remove --isolation none, or --floor bwrap\n";
+    let network = "hint: use --isolation auto, bwrap or landlock; or accept missing enforcement with \
+                   --accept-unenforced network\n";
+    let path = |accept| {
+        format!(
+            "hint: use --isolation auto or bwrap; or accept missing enforcement with \
+             --accept-unenforced {accept}\n"
+        )
+    };
+    for (flags, error, hint) in [
+        (
+            &["none", "--floor", "bwrap"][..],
+            "isolation 'none' is weaker than the required isolation 'bwrap'",
+            floor,
+        ),
+        (&["none", "--network", "none"], "isolation 'none' cannot enforce network 'none'", network),
+        (&["none", "--hide", "a"], "isolation 'none' cannot enforce a hidden path", &path("hide")),
+        (
+            &["software", "--read-only", "a"],
+            "isolation 'software' cannot enforce a read-only path",
+            &path("read-only"),
+        ),
+    ] {
+        for more in [&["--", "echo ran"][..], &["--explain"]] {
+            let ran = exec(&stage, &[&["--isolation"], flags, more].concat());
+            ran.expect_error(125, error);
+            assert!(ran.err.ends_with(hint), "{flags:?}: {}", ran.err);
+        }
+    }
 }
 
 #[test]

@@ -348,8 +348,8 @@ async fn explained(
     let policy = backend.effective_policy().await?;
     let elsewhere = exec.is_elsewhere();
     if let Some(isolation) = policy.isolation.filter(|_| !elsewhere) {
-        let accepted = exec.sandbox.accepted();
-        check_path_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
+        let settings = exec.sandbox.settings()?;
+        check_path_restrictions_enforceable(&settings, isolation, &WsPath::root(), restrictions)?;
     }
     let limits = exec.limits.of_workspace();
     let json = terminal.format() == Format::Json;

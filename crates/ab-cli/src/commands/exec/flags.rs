@@ -273,7 +273,7 @@ impl SandboxFlags {
         })
     }
 
-    pub(super) fn accepted(&self) -> BTreeSet<SandboxRequirement> {
+    fn accepted(&self) -> BTreeSet<SandboxRequirement> {
         self.accept_unenforced.iter().copied().map(SandboxRequirement::from).collect()
     }
 
