@@ -3,7 +3,7 @@
 //!
 //! If a line is too long or is not a valid message, it is answered with an error, and reading
 //! continues with the next line. While too many calls are pending, nothing more is read. When the
-//! client closes its side, its remaining calls get a short time to end. After that [`Gone`] is
+//! client closes its side, its remaining calls get some time to end. After that [`Gone`] is
 //! signalled.
 //!
 //! After the handshake, plain calls are answered [directly](Call), without rmcp.
@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ContentBlock, ErrorCode, JsonRpcMessage, RequestId,
@@ -65,6 +66,8 @@ pub(crate) struct Lines<R, W> {
     answering: JoinSet<()>,
     /// The task that writes the answer to an invalid line.
     refusing: Option<JoinHandle<()>>,
+    /// How long the remaining calls may continue after the end of the input.
+    pub(crate) last_calls: Duration,
     /// The time at which the remaining calls must have ended. Set when the input has ended.
     deadline: Option<Instant>,
 }
@@ -172,6 +175,7 @@ where
             shaken: false,
             answering: JoinSet::new(),
             refusing: None,
+            last_calls: LAST_CALLS,
             deadline: None,
         };
         let line = Line { gone: Gone(told), calls: lines.calls.clone() };
@@ -382,7 +386,7 @@ where
                 }
                 Read::End => {
                     let now = Instant::now();
-                    let deadline = *self.deadline.get_or_insert(now + LAST_CALLS);
+                    let deadline = *self.deadline.get_or_insert(now + self.last_calls);
                     // Calls that take longer are cancelled.
                     let last = self.calls.until(HashMap::is_empty);
                     let _ = tokio::time::timeout_at(deadline, last).await;
