@@ -19,7 +19,8 @@ use ab_core::search::selection::{
 };
 use ab_core::search::text::{FileMatches, TextSearch};
 use ab_core::search::{
-    IgnoredEntryCounts, SearchQuery, SearchResults, SearchTarget, search_error_from_io,
+    IgnoredEntryCounts, SearchOutputMode, SearchQuery, SearchResults, SearchTarget,
+    search_error_from_io,
 };
 use ab_core::{Error, ErrorKind, FileKind, Result, WsPath};
 use rustix::fd::OwnedFd;
@@ -132,6 +133,8 @@ fn one_file(
     let watched = Watched::new(file.into(), false, &stopped);
     match text.search_file(&mut text.new_buffers(), watched, query.limits.matches.saturating_add(1))
     {
+        // The rest of the file may contain a match.
+        Ok(_) if text.output_mode() == SearchOutputMode::FilesWithoutMatch && stopped() => {}
         Ok(hits) => {
             answering.add_file_matches(act.path, hits, text.output_mode());
         }
@@ -400,6 +403,10 @@ fn look(
             let hits = open_file(&file, plain).and_then(|(opened, plain)| {
                 text.search_file(&mut looker, Watched::new(opened, plain, stopped), most)
             });
+            if text.output_mode() == SearchOutputMode::FilesWithoutMatch && stopped() {
+                // The rest of the file may contain a match.
+                break;
+            }
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {
