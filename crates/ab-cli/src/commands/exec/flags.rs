@@ -147,7 +147,7 @@ impl Limits {
         OutputSpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
     }
 
-    pub(super) fn of_command(&self) -> ExecLimits {
+    pub(crate) fn of_command(&self) -> ExecLimits {
         let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
         ExecLimits { wall_time: None, cpu, memory, processes, file_size, open_files }
     }
