@@ -14,6 +14,7 @@ const SHORT_HELP: &[ShortHelp] = &[
     ("job list", Some(&[]), ""),
     ("job logs", Some(&["follow"]), ""),
     ("job attach", Some(&[]), ""),
+    ("job wait", Some(&["timeout"]), ""),
     ("job kill", Some(&["signal"]), ""),
     ("mcp", Some(&["root", "isolation", "network", "read_only", "remote"]), ""),
     ("daemon", Some(&["root_dir", "host", "port", "auth_token_file", "network"]), ""),

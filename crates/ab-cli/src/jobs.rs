@@ -52,6 +52,8 @@ pub(crate) fn ending_words(exit: &ProcessExit) -> String {
     match (exit.cause, exit.code, exit.signal) {
         (ExitCause::Timeout, _, _) => "timed out".to_owned(),
         (ExitCause::MemoryLimit, _, _) => "out of memory".to_owned(),
+        (ExitCause::CpuLimit, _, _) => "out of CPU time".to_owned(),
+        (ExitCause::FileSizeLimit, _, _) => "file too large".to_owned(),
         (_, Some(code), _) => format!("exited {code}"),
         (_, None, Some(signal)) => format!("signal {signal}"),
         (_, None, None) => "ended".to_owned(),

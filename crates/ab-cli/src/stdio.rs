@@ -9,8 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout};
+use rustix::time::Timespec;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Stdin, Stdout};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -33,6 +35,37 @@ pub(crate) fn streams() -> (Input, Output) {
     let output =
         output(io::stdout().as_fd()).unwrap_or_else(|_| Output::Other(tokio::io::stdout()));
     (input, output)
+}
+
+/// Waits until no process can read standard output any more. If standard output is neither a pipe
+/// nor a socket, this waits forever.
+pub(crate) async fn output_closed() {
+    let closed = async {
+        match output(io::stdout().as_fd())? {
+            // A pipe without a reader has an error.
+            Output::Pipe(stream) => stream.ready(Interest::ERROR).await.map(drop),
+            // A socket whose other end is closed is readable.
+            Output::Socket(stream) => loop {
+                stream.ready(Interest::READABLE).await?;
+                if is_hung_up(&stream)? {
+                    return Ok(());
+                }
+                // Wait for the next change.
+                let changed = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                let _ = stream.try_io(Interest::READABLE, changed);
+            },
+            Output::Other(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    };
+    if closed.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn is_hung_up(stream: impl AsFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&stream, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(polled[0].revents().contains(PollFlags::HUP))
 }
 
 fn input(stream: BorrowedFd<'_>) -> io::Result<Input> {

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, Error, ErrorCode, ErrorKind, ScopeOptions};
+use ab_core::process::ExecRequest;
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, ScopeOptions, WsPath};
 use ab_host::LocalExecSettings;
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig};
 use clap::Args;
@@ -43,6 +44,11 @@ pub(crate) struct WorkspaceFlags {
 }
 
 impl WorkspaceFlags {
+    /// The flags of a command that works only on workspaces of this machine.
+    pub(crate) fn of_this_machine(root: Option<PathBuf>, scope: Option<OsString>) -> Self {
+        WorkspaceFlags { root, scope, elsewhere: RemoteFlags::default() }
+    }
+
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let (exec, policy) = (LocalExecSettings::default(), CommandPolicySettings::default());
         self.open_with(Starter::Person, exec, policy).await
@@ -66,11 +72,15 @@ impl WorkspaceFlags {
                     .map_err(|error| with_directory_hint(error, "--root"))?
             }
         };
-        let handle = match &self.scope {
-            Some(scope) => root.scope(path_text(scope)?, ScopeOptions::default())?,
-            None => root.clone(),
+        let (handle, scope) = match &self.scope {
+            Some(scope) => {
+                let scope = path_text(scope)?;
+                let handle = root.scope(scope, ScopeOptions::default())?;
+                (handle, Some(root.parse_path(scope)?))
+            }
+            None => (root.clone(), None),
         };
-        Ok(Opened { handle, root })
+        Ok(Opened { handle, root, scope })
     }
 
     /// Adds a hint that says where the workspace was named.
@@ -196,9 +206,27 @@ fn same(one: &Path, other: &Path) -> bool {
 pub(crate) struct Opened {
     pub(crate) handle: Backend,
     root: Backend,
+    /// The path of the handle in the workspace, if it is a scope.
+    scope: Option<WsPath>,
 }
 
 impl Opened {
+    /// The whole workspace, without a scope.
+    pub(crate) fn root(&self) -> &Backend {
+        &self.root
+    }
+
+    /// Converts a request for `handle` to the form in which the guards of the workspace see it.
+    pub(crate) fn seen_by_guards(&self, request: ExecRequest) -> ExecRequest {
+        match &self.scope {
+            Some(scope) => {
+                let cwd = scope.clone().into_scope_root().join(&request.cwd);
+                ExecRequest { cwd, ..request }
+            }
+            None => request,
+        }
+    }
+
     /// Closes the workspace, and ends the commands that it started.
     pub(crate) async fn close(self) -> Result<(), Failure> {
         Ok(self.root.destroy().await?)

@@ -149,6 +149,24 @@ fn json_is_one_value() {
 }
 
 #[test]
+fn the_limit_that_ended_a_command_is_named() {
+    let stage = Stage::new();
+    let (cpu, size) = (["--cpu", "1s"], ["--file-size", "10K"]);
+    for (flags, line, code, what, cause) in [
+        (cpu, "while :; do :; done", 128 + 24, "limit of CPU time", "cpu"),
+        (cpu, "trap '' XCPU; while :; do :; done", 128 + 9, "limit of CPU time", "cpu"),
+        (size, "head -c 99999 /dev/zero > a", 128 + 25, "limit on the size of files", "file_size"),
+    ] {
+        let ran = exec(&stage, &[&flags[..], &["--", line]].concat());
+        let note = format!("note: the command was ended by its {what}\n");
+        assert!(ran.err.ends_with(&note), "{line}: {}", ran.err);
+        assert_eq!(ran.code, code, "{line}");
+        let ran = exec(&stage, &[&flags[..], &["--json", "--", line]].concat());
+        assert_eq!((ran.code, ran.value()["cause"].clone()), (code, json!(cause)), "{line}");
+    }
+}
+
+#[test]
 fn words_and_lines() {
     let stage = Stage::new();
     assert_eq!(exec(&stage, &["--", "echo $((1 + 1)) | cat"]).text(), "2\n");
@@ -356,9 +374,37 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn less_than_the_floor_does_not_run() {
-    let flags = ["--isolation", "none", "--floor", "landlock", "--", "echo ran"];
-    exec(&Stage::new(), &flags).expect_error(125, "is required, but commands would have only");
+fn flags_that_contradict_each_other_are_named() {
+    let stage = Stage::new();
+    let floor = "hint: remove --isolation none, or --floor bwrap\n";
+    let network = "hint: use --isolation auto, bwrap or landlock; or accept missing enforcement with \
+                   --accept-unenforced network\n";
+    let path = |accept| {
+        format!(
+            "hint: use --isolation auto or bwrap; or accept missing enforcement with \
+             --accept-unenforced {accept}\n"
+        )
+    };
+    for (flags, error, hint) in [
+        (
+            &["none", "--floor", "bwrap"][..],
+            "isolation 'none' is weaker than the required isolation 'bwrap'",
+            floor,
+        ),
+        (&["none", "--network", "none"], "isolation 'none' cannot enforce network 'none'", network),
+        (&["none", "--hide", "a"], "isolation 'none' cannot enforce a hidden path", &path("hide")),
+        (
+            &["software", "--read-only", "a"],
+            "isolation 'software' cannot enforce a read-only path",
+            &path("read-only"),
+        ),
+    ] {
+        for more in [&["--", "echo ran"][..], &["--explain"]] {
+            let ran = exec(&stage, &[&["--isolation"], flags, more].concat());
+            ran.expect_error(125, error);
+            assert!(ran.err.ends_with(hint), "{flags:?}: {}", ran.err);
+        }
+    }
 }
 
 #[test]

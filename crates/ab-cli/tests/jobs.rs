@@ -117,6 +117,19 @@ fn a_background_command_is_found_again_and_read() {
 }
 
 #[test]
+fn the_limit_that_ended_a_job_is_named() {
+    let jobs = Jobs::new();
+    let busy = ["exec", "--quiet", "--detach", "--cpu", "1s", "while :; do :; done"];
+    let id = jobs.run(&busy).text().trim().to_owned();
+    let ran = jobs.run(&["job", "attach", &id]);
+    let note = "note: the command was ended by its limit of CPU time\n";
+    assert_eq!((ran.code, ran.err.as_str()), (152, note));
+    let row = jobs.run(&["job", "list"]).text();
+    assert!(row.starts_with(&format!("{id}  out of CPU time  ")), "{row}");
+    assert_eq!(jobs.listed()[0]["cause"], "cpu");
+}
+
+#[test]
 fn output_of_a_job_keeps_its_order() {
     let jobs = Jobs::new();
     let line = "for i in 1 2 3 4 5 6 7 8 9; do echo o$i; echo e$i >&2; done; exit 3";
@@ -130,6 +143,53 @@ fn output_of_a_job_keeps_its_order() {
     let value = ran.value();
     assert_eq!(value["stdout"]["text"], expect.as_str());
     assert_eq!((&value["status"], &value["exit_code"]), (&"ended".into(), &3.into()));
+}
+
+#[test]
+fn wait_exits_with_the_code_of_the_job() {
+    let jobs = Jobs::new();
+    let id = jobs.start(WAITS);
+    let ran = jobs.run(&["job", "wait", "--timeout", "10ms", &id]);
+    let told = format!("error: job {id} did not end within 10ms\nhint: the job keeps running\n");
+    assert_eq!((ran.code, ran.text(), ran.err), (125, String::new(), told));
+    let mut waiting = jobs.command(&["job", "wait", &id]);
+    let waiting = waiting.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiting = waiting.spawn().unwrap();
+    jobs.go_on();
+    let output = waiting.wait_with_output().unwrap();
+    let said = (output.stdout.as_slice(), output.stderr.as_slice());
+    assert_eq!((output.status.code(), said), (Some(5), (&b""[..], &b""[..])));
+    // It has already ended.
+    let ran = jobs.run(&["job", "wait", &id[..3], "--json"]);
+    let value = ran.value();
+    assert_eq!((ran.code, &value["id"], &value["exit_code"]), (5, &id.into(), &5.into()));
+    assert_eq!(jobs.run(&["job", "wait", &jobs.start("true")]).code, 0);
+    let id = jobs.run(&["exec", "-q", "--detach", "--timeout", "1s", "sleep 1000"]).text();
+    let ran = jobs.run(&["job", "wait", id.trim()]);
+    let note = "note: the command was ended by its time limit\n";
+    assert_eq!((ran.code, ran.err.as_str()), (124, note));
+    jobs.run(&["job", "wait", "nonsense"]).expect_error(125, "there is no job 'nonsense'");
+}
+
+#[test]
+fn waiting_is_interrupted_without_the_job() {
+    let jobs = Jobs::new();
+    let id = jobs.start(WAITS);
+    let mut waiting = jobs.command(&["job", "wait", &id]);
+    waiting.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let waiting = waiting.spawn().unwrap();
+    comes("its handler of signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", waiting.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        // SIGINT is number 2.
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+    });
+    kill_process(pid(&waiting), Signal::INT).unwrap();
+    let output = waiting.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.starts_with("note: the job keeps running"), "{said}");
+    assert_eq!(jobs.status(&id), "running");
 }
 
 #[test]
@@ -278,9 +338,14 @@ fn jobs_of_a_daemon_are_listed_watched_and_ended() {
     assert_eq!((ran.code, ran.text(), ran.err), (5, "one\ntwo\nerr\n".into(), "".into()));
     let ran = there(&["job", "logs", "-f", &id]);
     assert_eq!((ran.code, ran.text().as_str()), (0, "one\ntwo\nerr\n"));
+    let ran = there(&["job", "wait", &id]);
+    assert_eq!((ran.code, ran.text(), ran.err), (5, "".into(), "".into()));
+    let third = there(&["exec", "--detach", "sleep 0.2; echo late; exit 3"]);
+    assert_eq!(there(&["job", "wait", third.text().trim()]).code, 3);
     let second = there(&["exec", "--detach", "exec sleep 1000"]).text().trim().to_owned();
     assert_eq!(there(&["job", "kill", &second]).text(), format!("{second}\n"));
     assert_eq!(there(&["job", "list", "--json"]).value()[0]["status"], "ended");
+    assert_eq!(there(&["job", "wait", &second]).code, 143);
     there(&["job", "logs", "9-nonsense"]).expect_error(1, "there is no job '9-nonsense'");
     // Those of this machine are others.
     assert_eq!(jobs.listed().len(), 0);

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::outliving::{comes, held};
 use crate::stage::{BINARY, Ran, Stage, run};
 
 /// A client that speaks to the binary over its standard input and output.
@@ -106,6 +107,17 @@ fn a_refused_command_names_its_rule_and_a_suggestion() {
 }
 
 #[test]
+fn the_limit_that_ended_a_command_is_named() {
+    let stage = Stage::new();
+    let mut session = Session::start(&stage, &["--cpu", "1s", "--isolation", "none"]);
+    let ended = session.call("exec", json!({ "command": "while :; do :; done" }));
+    assert_eq!(ended["isError"], true, "{ended}");
+    let text = ended["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("signal 24: it needed more CPU time than its limit"), "{text}");
+    session.end();
+}
+
+#[test]
 fn a_scope_is_all_there_is() {
     let stage = Stage::with(&[("in/a", "inside"), ("b", "outside")]);
     let root = stage.root();
@@ -172,6 +184,75 @@ fn the_last_call_may_lack_its_line_end() {
     let ran = stage.run_with(&["mcp"], format!("{hello}\n{ping}").as_bytes());
     let last = ran.text().lines().last().unwrap_or_default().to_owned();
     assert_eq!((ran.code, last.as_str()), (0, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#));
+}
+
+/// The first messages of a client.
+fn greeting() -> String {
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "0" } });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    format!("{hello}\n{ready}\n")
+}
+
+fn exec_call(command: &str) -> String {
+    let params = json!({ "name": "exec", "arguments": { "command": command } });
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    format!("{call}\n")
+}
+
+#[test]
+fn calls_before_the_end_of_the_input_are_answered() {
+    let stage = Stage::new();
+    for command in [&["mcp", "--quiet"][..], &["daemon", "--local-only", "--root", "."]] {
+        // Longer than most clients wait for the end of the server.
+        let asked = greeting() + &exec_call("sleep 4; echo done");
+        let ran = stage.run_with(command, asked.as_bytes());
+        let last: Value = serde_json::from_str(ran.text().lines().last().unwrap()).unwrap();
+        assert_eq!((ran.code, &last["id"]), (0, &json!(7)), "{last}");
+        assert_eq!(last["result"]["content"][0]["text"], "done", "{last}");
+    }
+}
+
+/// A client that was killed leaves no command running. Clients use pipes or sockets.
+#[test]
+fn a_client_that_is_gone_is_not_waited_for() {
+    fn ended(stage: &Stage, mut child: Child, mut client: (impl Write, impl Sized)) {
+        let asked = greeting() + &exec_call("exec 9>>alive; sleep 100000");
+        client.0.write_all(asked.as_bytes()).unwrap();
+        comes("the command", || stage.path("alive").exists() && held(stage, "alive") > 0);
+        drop(client);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        comes("the end of the command", || held(stage, "alive") == 0);
+    }
+    let stage = Stage::new();
+    let server = || {
+        let mut command = stage.command(BINARY);
+        command.args(["mcp", "--quiet"]);
+        command
+    };
+    let mut child = server().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let client = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    ended(&stage, child, client);
+    let pair = || std::os::unix::net::UnixStream::pair().unwrap();
+    let ((input, theirs), (output, said)) = (pair(), pair());
+    let (theirs, said) = (std::os::fd::OwnedFd::from(theirs), std::os::fd::OwnedFd::from(said));
+    let child = server().stdin(theirs).stdout(said).spawn().unwrap();
+    ended(&stage, child, (input, output));
+}
+
+#[test]
+fn a_signal_ends_the_server_although_calls_run() {
+    let stage = Stage::new();
+    let mut session = Session::start(&stage, &[]);
+    write!(session.input, "{}", exec_call("exec 9>>alive; sleep 100000")).unwrap();
+    comes("the command", || stage.path("alive").exists() && held(&stage, "alive") > 0);
+    let Session { child, input, .. } = session;
+    drop(input);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(143));
+    comes("the end of the command", || held(&stage, "alive") == 0);
 }
 
 /// The binary in a directory, with a home directory, and with nothing to say to it.

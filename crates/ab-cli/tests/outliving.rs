@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -153,6 +154,43 @@ fn nothing_outlives_the_one_that_started_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until_gone(&stage, "alive");
+}
+
+/// A missing path that is hidden or read-only has a mount point in the workspace while a command runs.
+#[test]
+fn no_mount_point_outlives_a_killed_process_group() {
+    if !stands("bwrap") {
+        return;
+    }
+    let stage = Stage::with(&[("way/file", "")]);
+    for (kills_group, flags) in [
+        (true, &["--hide", "missing", "--read-only", "gone", "--hide", "way/to/nothing"][..]),
+        (false, &["--hide", "missing/below", "--read-only", "way/a b'$(id)"]),
+    ] {
+        let mut command = stage.command(BINARY);
+        command.args(["exec", "--profile", "off", "--isolation", "bwrap"]).args(flags);
+        command.args(["--", "echo there; mkfifo never; read x < never"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command.process_group(0);
+        let mut child = command.spawn().unwrap();
+        let mut there = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
+        comes("the pipe", || stage.path("never").exists());
+        assert!(stage.path("missing").exists(), "the oracle sees them");
+        let pid = rustix::process::Pid::from_child(&child);
+        if kills_group {
+            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+        } else {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        comes("the end of the watchdog", || watchdogs_of(child.id()).is_empty());
+        fs::remove_file(stage.path("never")).unwrap();
+        assert_eq!(
+            (stage.names("."), stage.names("way")),
+            (vec!["way".into()], vec!["file".into()])
+        );
+    }
 }
 
 /// Processes with a token among their arguments or in their environment, by their numbers. bwrap and

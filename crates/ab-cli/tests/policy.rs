@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{BINARY, Stage, run};
 
 const RULES: &str = r#"
 [[rule]]
@@ -99,7 +99,10 @@ fn check_knows_the_workspace() {
         let ran = stage.run(&["policy", "check", "--isolation", "none", "--root", &root, line]);
         assert_eq!(ran.code, code, "{line}: {}", ran.text());
     }
-    assert_eq!(stage.run(&["policy", "check", "--cwd", "src", "cd .."]).code, 0);
+    std::fs::create_dir(stage.path("src")).unwrap();
+    let flags = ["policy", "check", "--isolation", "none", "--cwd", "src"];
+    assert_eq!(stage.run(&[&flags[..], &["cd .."]].concat()).code, 0);
+    assert_eq!(stage.run(&[&flags[..], &["cd ../.."]].concat()).code, 3);
     assert_eq!(stage.run(&["policy", "check", "--profile", "strict", "cd src"]).code, 3);
     assert_eq!(stage.run(&["policy", "check", "--profile", "off", "rm -rf /"]).code, 0);
 }
@@ -204,6 +207,78 @@ fn check_agrees_with_exec_in_every_mode() {
             assert_eq!(refused, expected, "{mode}: {line}: {} {}", checked.text(), ran.err);
         }
     }
+}
+
+/// The same line with the same flags is refused by both or by none.
+#[test]
+fn check_agrees_with_exec_on_every_flag() {
+    let stage = Stage::with(&[("a.txt", "A\n"), ("src/b.txt", "B\n")]);
+    let both = |flags: &[&str], line: &str, input: &[u8]| {
+        let checked = stage.run_with(&[&["policy", "check"], flags, &[line]].concat(), input);
+        let ran = stage.run_with(&[&["exec"], flags, &["--", line]].concat(), input);
+        (checked, ran)
+    };
+    for (flags, line, exit_codes) in [
+        // The codes of check, and those of exec.
+        (&["-w", "src"][..], "cd ..; true", (0, 0)),
+        (&["-w", "src", "--isolation", "none"], "cd ..; true", (0, 0)),
+        (&["-w", "src", "--isolation", "none"], "cd ../..; true", (3, 126)),
+        (&["-w", "../.."], "true", (3, 125)),
+        (&["-w", "/../x"], "true", (3, 125)),
+        (&["-w", "missing"], "true", (2, 125)),
+        (&["-w", "a.txt"], "true", (2, 125)),
+        (&["--root", "missing"], "true", (2, 125)),
+        (&["--scope", "src", "--isolation", "none"], "cd ..; true", (3, 126)),
+        (&["--scope", "src", "--isolation", "software"], "cat ../a.txt", (3, 126)),
+        (&["--scope", "src", "--isolation", "software"], "cat b.txt", (0, 0)),
+        (&["--scope", ".."], "true", (3, 125)),
+        (&["--isolation", "none", "--floor", "bwrap"], "true", (2, 125)),
+        (&["--isolation", "none", "--network", "none"], "true", (2, 125)),
+        (&["--isolation", "none", "--hide", "a.txt"], "true", (2, 125)),
+        (&["--toolchain", "/no/such"], "true", (2, 125)),
+        (&["--timeout", "1m", "--memory", "1G"], "sudo true", (3, 126)),
+        (&["--profile", "off", "--isolation", "none", "-e", "LD_PRELOAD=x"], "true", (2, 125)),
+        (&["--isolation", "none", "-e", "LD_PRELOAD=x"], "true", (2, 125)),
+    ] {
+        let (checked, ran) = both(flags, line, b"");
+        let told = format!("{flags:?} {line}: {} {} {}", checked.text(), checked.err, ran.err);
+        assert_eq!((checked.code, ran.code), exit_codes, "{told}");
+    }
+    if crate::escapes::stands("bwrap") {
+        let (checked, ran) =
+            both(&["--isolation", "bwrap", "--hide", "src", "-w", "src"], "ls", b"");
+        assert_eq!((checked.code, ran.code), (2, 125), "{} {}", checked.err, ran.err);
+        // A variable that loads code is allowed in a sandbox, whatever the rules are.
+        let flags = ["--isolation", "bwrap", "--profile", "off", "-e", "PYTHONPATH=src"];
+        let (checked, ran) = both(&flags, "true", b"");
+        assert_eq!((checked.code, ran.code), (0, 0), "{} {}", checked.err, ran.err);
+    }
+    // Text for a shell is judged if it is known before the start.
+    for (input, codes) in [(&b"sudo ls\n"[..], (3, 126)), (b"true\n", (0, 0))] {
+        let (checked, ran) = both(&["--json", "--stdin"], "bash", input);
+        assert_eq!((checked.code, ran.code), codes, "{} {}", checked.text(), ran.err);
+    }
+    let mut remote = stage.command(BINARY);
+    remote.args(["policy", "check", "ls"]).env("AGENT_BACKEND_REMOTE", "ws://127.0.0.1:1/ssh");
+    run(remote, b"").expect_error(2, "judges commands by its own rules");
+}
+
+#[test]
+fn mounts_an_isolation_that_does_not_work_here_is_noted() {
+    if !rustix::process::geteuid().is_root() {
+        return ab_testkit::host::report_skip("a host without bwrap", "only root may mount");
+    }
+    let stage = Stage::new();
+    let mut command = stage.command("unshare");
+    let line = format!(
+        "mount --bind /dev/null /usr/bin/bwrap && \
+         exec '{BINARY}' policy check --isolation bwrap 'cd ..'"
+    );
+    command.args(["--mount", "/bin/sh", "-c", &line]);
+    let ran = run(command, b"");
+    assert_eq!((ran.code, ran.text().lines().next()), (0, Some("allow")), "{}", ran.err);
+    let note = "note: exec would fail here: the requested isolation does not work here: bwrap: ";
+    assert!(ran.err.starts_with(note), "{}", ran.err);
 }
 
 #[test]

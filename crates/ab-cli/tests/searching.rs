@@ -154,6 +154,68 @@ fn grep_options_choose_where_to_look() {
 }
 
 #[test]
+fn grep_selects_lines_as_grep_does() {
+    let stage = project();
+    let grep = |arguments: &[&str]| {
+        let ran = stage.run(&[&["fs", "grep"], arguments, &["src"]].concat());
+        assert!(ran.err.is_empty(), "{arguments:?}: {}", ran.err);
+        (ran.code, ran.text())
+    };
+    let some = |text: &str| (0, text.to_owned());
+    let none = || (1, String::new());
+    let others = "src/deep/er.rs:1:no hay\nsrc/lib.rs:1:one\n";
+    assert_eq!(grep(&["-v", "-e", "needle|t|f|s"]), some(others));
+    assert_eq!(grep(&["--invert-match", "-c", "needle"]), some("src/deep/er.rs:1\nsrc/lib.rs:5\n"));
+    assert_eq!(grep(&["-vl", "needle"]), some("src/deep/er.rs\nsrc/lib.rs\n"));
+    assert_eq!(grep(&["-L", "needle"]), some("src/deep/er.rs\n"));
+    assert_eq!(grep(&["--files-without-match", "-e", "."]), none());
+    let parts = "src/lib.rs:3:needle 3\nsrc/lib.rs:7:needle 7\n";
+    assert_eq!(grep(&["-o", "-e", r"n\w+ \d"]), some(parts));
+    assert_eq!(grep(&["-o", "-E", "e"]).1.lines().count(), 8);
+    assert_eq!(grep(&["--only-matching", "-i", "NEEDLE", "-m1"]), some("src/lib.rs:3:needle\n"));
+    assert_eq!(grep(&["-o", "thimble"]), none());
+    assert_eq!(grep(&["-m", "1", "needle"]), some("src/lib.rs:3:needle 3\n"));
+    assert_eq!(grep(&["-m1", "-c", "needle"]), some("src/lib.rs:1\n"));
+    assert_eq!(grep(&["-x", "needle"]), none());
+    assert_eq!(grep(&["-x", "needle 3"]), some("src/lib.rs:3:needle 3\n"));
+    assert_eq!(grep(&["-S", "NEEDLE"]), none());
+    assert_eq!(grep(&["-S", "needle 3"]), some("src/lib.rs:3:needle 3\n"));
+    let readme = stage.out(&["fs", "grep", "-S", "needle", "README.md"]);
+    assert_eq!(readme.lines().count(), 2, "without capitals, case is ignored: {readme}");
+    for contradiction in [["-o", "-v"], ["-o", "-C1"], ["-L", "-l"], ["-L", "-c"], ["-x", "-w"]] {
+        let ran = stage.run(&[&["fs", "grep", "x"], &contradiction[..]].concat());
+        ran.expect_error(2, "cannot be used with");
+    }
+}
+
+#[test]
+fn silent_grep_answers_by_its_exit_code() {
+    let stage = project();
+    for (arguments, code) in [
+        (&["needle"][..], 0),
+        (&["-v", "needle"], 0),
+        (&["-c", "needle"], 0),
+        (&["thimble"], 1),
+        (&["-v", "-e", "."], 1),
+        (&["-L", "-e", "."], 1),
+        (&["-L", "needle"], 0),
+        (&["--silent", "needle"], 0),
+        (&["needle", "--time", "0.000000001"], 4),
+    ] {
+        let silent: &[&str] = if arguments[0] == "--silent" { &[] } else { &["-q"] };
+        let ran = stage.run(&[&["fs", "grep"], silent, arguments, &["src"]].concat());
+        let said = (ran.code, ran.text(), ran.err);
+        assert_eq!(said, (code, String::new(), String::new()), "{arguments:?}");
+    }
+    stage.run(&["fs", "grep", "-q", "-e", "("]).expect_error(2, "unclosed group");
+    // What could not be searched may contain it.
+    fs::write(stage.root().join(OsStr::from_bytes(b"bad\xff")), "").unwrap();
+    let ran = stage.run(&["fs", "grep", "-q", "thimble"]);
+    assert!(ran.code == 4 && ran.err.starts_with("warning: "), "{} {}", ran.code, ran.err);
+    assert_eq!(stage.run(&["fs", "grep", "-q", "needle"]).code, 0);
+}
+
+#[test]
 fn grep_shows_lines_around_as_grep_does() {
     let stage = project();
     let grep =

@@ -75,6 +75,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `search::text_is_literal_unless_asked`: the query chooses case sensitivity and syntax
     /// - `search::lines_have_numbers_and_context`: lines count from 1; context differs from matches
     /// - `search::files_and_counts`: the same search can return only files, or counts
+    /// - `search::lines_are_selected_as_asked`: the query can select the lines without a match, the
+    ///   matched parts of lines, the files without a match, and a number of lines of each file
     /// - `search::files_are_chosen_by_globs`: include and exclude select the files of a text search
     /// - `search::binary_files_are_counted`: binary files are not searched, but counted
     /// - `search::ignore_files_are_honoured_when_asked`: ignore files apply from the root of the

@@ -294,6 +294,10 @@ pub enum ExitCause {
     Timeout,
     /// The process, or one of its child processes, exceeded the memory limit.
     MemoryLimit,
+    /// The limit of CPU time.
+    CpuLimit,
+    /// The limit on the size of a file that the process writes.
+    FileSizeLimit,
     /// The caller dropped the process, or the backend was destroyed.
     DroppedByCaller,
 }

@@ -123,6 +123,9 @@ pub struct TextQuery {
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
     pub line_mode: MatchLineMode,
+    pub lines: LineSelection,
+    /// Maximum number of lines that are found in one file.
+    pub max_lines_per_file: Option<u64>,
     pub context_before: usize,
     pub context_after: usize,
     pub output_mode: SearchOutputMode,
@@ -136,6 +139,8 @@ impl TextQuery {
             syntax: PatternSyntax::Literal,
             case: CaseSensitivity::Sensitive,
             line_mode: MatchLineMode::SingleLine,
+            lines: LineSelection::Matching,
+            max_lines_per_file: None,
             context_before: 0,
             context_after: 0,
             output_mode: SearchOutputMode::Lines,
@@ -167,12 +172,27 @@ pub enum MatchLineMode {
     MultiLine,
 }
 
+/// Which lines a search finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineSelection {
+    /// Lines that contain a match.
+    #[default]
+    Matching,
+    /// Lines that contain no match.
+    NonMatching,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchOutputMode {
     #[default]
     Lines,
     Files,
     Counts,
+    /// Only the matched parts of lines, each as a line of its own. Empty matches and context lines
+    /// are left out.
+    MatchedParts,
+    /// The files in which no line was found.
+    FilesWithoutMatch,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,7 +241,7 @@ pub enum SearchMatch {
         full_line_bytes: Option<u64>,
         role: SearchLineRole,
     },
-    /// A file with at least one match.
+    /// A file with at least one match, or one without a match if the query asks for those.
     File {
         path: WsPath,
     },

@@ -15,6 +15,7 @@ mod policy;
 mod private;
 mod probe;
 mod requirements;
+mod rlimits;
 mod settings;
 mod socket_overlays;
 mod toolchain_paths;
@@ -23,7 +24,7 @@ mod visible_files;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ab_core::Verb;
 use ab_core::effective_policy::{EffectivePolicy, Isolation};
@@ -79,7 +80,7 @@ struct Launched {
     running: Running,
     channels: Channels,
     held: HeldResources,
-    wall: Option<Duration>,
+    limits: ExecLimits,
     strays: Strays,
 }
 
@@ -216,7 +217,7 @@ impl Runner {
         place: &Place,
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let wall = visible_files.limits.wall_time;
+        let limits = visible_files.limits;
         let strays = match visible_files.origin {
             Origin::Caller => Strays::Left,
             Origin::Operator => Strays::Killed,
@@ -254,9 +255,12 @@ impl Runner {
         channels.keep_open(&mut image);
         let (group, placeholders) = visible_files.into_remains();
         let running = Running::new(started, reach, group, cookie);
-        let running = running.map_err(|error| unstarted(&error))?;
+        let mut running = running.map_err(|error| unstarted(&error))?;
+        if limits.cpu.is_some() {
+            running.measure_cpu_time();
+        }
         let held = HeldResources { placeholders, private };
-        Ok(Launched { running, channels, held, wall, strays })
+        Ok(Launched { running, channels, held, limits, strays })
     }
 
     /// Returns the private directories (`/tmp` and caches) of the workspace or scope that a command
@@ -293,7 +297,7 @@ impl Runner {
 
     /// Supervises a process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels, held, wall, strays } = launched;
+        let Launched { running, channels, held, limits, strays } = launched;
         let (process, feed) =
             Process::new_with_driver_channels(self.table.id(&place), request.stdin);
         let DriverProcessChannels {
@@ -304,7 +308,7 @@ impl Runner {
             process_dropped: handle_dropped,
         } = feed;
         let (handle_dropped, stop) = (Some(handle_dropped), self.table.stop());
-        let inputs = SupervisorInputs { stdin, control, handle_dropped, stop, wall, strays };
+        let inputs = SupervisorInputs { stdin, control, handle_dropped, stop, limits, strays };
         tokio::spawn(async move {
             let (exit, spent) = supervise(running, channels, Sink::Reader(output), inputs).await;
             release(held).await;
@@ -325,7 +329,7 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels, held, wall, strays } = launched;
+        let Launched { running, channels, held, limits, strays } = launched;
         let id = self.table.id(&place);
         let (process, feed) = Process::new_with_driver_channels(id.clone(), request.stdin);
         let DriverProcessChannels { stdin, control, exit: ending, .. } = feed;
@@ -349,7 +353,8 @@ impl Runner {
             },
         );
         let stop = self.table.stop();
-        let inputs = SupervisorInputs { stdin, control, handle_dropped: None, stop, wall, strays };
+        let inputs =
+            SupervisorInputs { stdin, control, handle_dropped: None, stop, limits, strays };
         let staying = Staying { table: self.table.clone(), spool: spool.clone(), place };
         tokio::spawn(async move {
             let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), inputs).await;

@@ -171,7 +171,7 @@ async fn a_session_does_not_open_below_its_floor() {
     let directories = Directories::new();
     for isolation in [Isolation::Software, Isolation::None] {
         let error = directories.builder(isolation).open().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{isolation}");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{isolation}");
         directories.builder(isolation).minimum_isolation(Isolation::None).open().await.unwrap();
     }
 }

@@ -64,8 +64,10 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 pub(crate) const MAX_UNANSWERED_CALLS: usize = 1024;
 /// Maximum number of calls that run at the same time.
 pub(crate) const MAX_CONCURRENT_CALLS: usize = 64;
-/// How long calls may continue after the client has closed its side.
+/// Default of the time that calls may continue after the client has closed its side.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
+/// Time after which every call has ended by its own limits.
+pub const MAX_CALL_TIME: Duration = MAX_EXEC_TIMEOUT.saturating_add(LAST_CALLS);
 
 /// Maximum number of bytes of all large answers that clients have not received yet, for all clients
 /// together. When it is reached, further large answers wait.

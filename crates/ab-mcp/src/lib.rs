@@ -33,7 +33,9 @@ mod tools;
 mod used;
 mod window;
 
-pub use bounds::{DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, MAX_RESULT_BYTES_ON_REQUEST};
+pub use bounds::{
+    DEFAULT_MAX_READ_LINES, DEFAULT_MAX_RESULT_BYTES, MAX_CALL_TIME, MAX_RESULT_BYTES_ON_REQUEST,
+};
 pub use carried::{McpHttpRequestTarget, forward_lines_over_http};
 pub use catalog::ToolFamily;
 pub use client::Client;
@@ -42,5 +44,8 @@ pub use files_read_tracker::{FilesReadTracker, MAX_TRACKED_READ_FILES};
 pub use http::{CallerAddress, HttpResponse, McpHttpEndpoint, McpHttpSettings};
 pub use output_file_store::{MAX_OUTPUT_FILE_BYTES, OutputFileStore};
 pub use server::{McpServer, uses_initialize_handshake};
-pub use stdio::{CallerDisconnectSignal, serve_mcp_handler_over_streams, serve_mcp_over_streams};
+pub use stdio::{
+    CallerDisconnectSignal, McpStreamSettings, serve_mcp_handler_over_streams,
+    serve_mcp_over_streams, serve_mcp_over_streams_with,
+};
 pub use tools::WorkspaceTools;

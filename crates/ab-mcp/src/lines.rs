@@ -3,8 +3,8 @@
 //!
 //! If a line is too long or is not a valid message, it is answered with an error, and reading
 //! continues with the next line. While too many calls have no answer, nothing more is read. When
-//! the client closes its side, its remaining calls get a short time to end. After that, [`Gone`]
-//! tells handlers that the client has disconnected.
+//! the client closes its side, its remaining calls get some time to end. After that, [`Gone`] tells
+//! handlers that the client has disconnected.
 //!
 //! After the handshake, tool calls that want only a result are answered [directly](Call), without
 //! rmcp.
@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ContentBlock, ErrorCode, JsonRpcMessage, RequestId,
@@ -68,6 +69,8 @@ pub(crate) struct Lines<R, W> {
     answering: JoinSet<()>,
     /// The task that writes the answer to an invalid line.
     refusing: Option<JoinHandle<()>>,
+    /// How long the remaining calls may continue after the end of the input.
+    pub(crate) last_calls: Duration,
     /// The time at which the remaining calls must have ended. Set when the input has ended.
     deadline: Option<Instant>,
 }
@@ -175,6 +178,7 @@ where
             shaken: false,
             answering: JoinSet::new(),
             refusing: None,
+            last_calls: LAST_CALLS,
             deadline: None,
         };
         let line = Line { gone: Gone(told), calls: lines.calls.clone() };
@@ -385,7 +389,7 @@ where
                 }
                 Read::End => {
                     let now = Instant::now();
-                    let deadline = *self.deadline.get_or_insert(now + LAST_CALLS);
+                    let deadline = *self.deadline.get_or_insert(now + self.last_calls);
                     // Calls that take longer are cancelled.
                     let last = self.calls.until(HashMap::is_empty);
                     let _ = tokio::time::timeout_at(deadline, last).await;

@@ -117,6 +117,25 @@ impl CommandGuard {
         self
     }
 
+    /// Judges a request in the same way as before it runs, if these controls are enforced. No
+    /// approver is asked. The path of the request must contain its scopes, as guards see it.
+    pub fn judge_request(
+        &self,
+        request: &ExecRequest,
+        enforced: EnforcedControls,
+    ) -> Result<PolicyJudgement> {
+        let enforced = match self.rules.profile() {
+            PolicyProfile::Strict | PolicyProfile::Off => EnforcedControls::NONE,
+            PolicyProfile::Guarded => enforced,
+        };
+        let command = request.command.to_shell_line();
+        if self.rules.profile() != PolicyProfile::Off {
+            check_env(request, enforced).map_err(|error| error.with_command(&command))?;
+        }
+        let scene = self.scene_at(Some(&request.cwd)).with_enforced_controls(enforced);
+        self.rules.judge(&command, &scene.with_env(&request.env).with_stdin(input(request)))
+    }
+
     /// The enforced controls, if they are already known.
     fn known_walls(&self) -> Option<EnforcedControls> {
         match (&self.driver, self.rules.profile()) {
@@ -176,17 +195,7 @@ impl CommandGuard {
     fn judging(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Judging>> {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
-            // In a sandbox, a variable that makes a program load code affects only the command
-            // itself.
-            let code = if enforced.contains(PolicyControlKind::Files) {
-                CodeLoadingEnvVariablePolicy::Allowed
-            } else {
-                CodeLoadingEnvVariablePolicy::Refused
-            };
-            for (name, value) in &request.env {
-                check_env_variable(name, value, code)
-                    .map_err(|error| error.with_command(command))?;
-            }
+            check_env(request, enforced).map_err(|error| error.with_command(command))?;
         }
         if is_remembered(call) && self.allowed.has_passed(texts(call)) {
             return Ok(None);
@@ -256,6 +265,17 @@ impl Judging {
             Err(Error::new(ab_core::ErrorCode::UnsafeCommand, ErrorKind::DeniedByPolicy, message))
         })
     }
+}
+
+/// Fails if a variable of the request is refused.
+fn check_env(request: &ExecRequest, enforced: EnforcedControls) -> Result<()> {
+    // In a sandbox, a variable that makes a program load code affects only the command itself.
+    let code = if enforced.contains(PolicyControlKind::Files) {
+        CodeLoadingEnvVariablePolicy::Allowed
+    } else {
+        CodeLoadingEnvVariablePolicy::Refused
+    };
+    request.env.iter().try_for_each(|(name, value)| check_env_variable(name, value, code))
 }
 
 /// What is known about the standard input of a command.

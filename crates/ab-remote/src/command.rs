@@ -199,6 +199,8 @@ async fn conclude(exit: Option<ProcessExit>, outlet: Outlet, deaths: Deaths) -> 
     let note = match exit.cause {
         ExitCause::Timeout => Some("the command did not end in time"),
         ExitCause::MemoryLimit => Some("the command exceeded its memory limit"),
+        ExitCause::CpuLimit => Some("the command exceeded its limit of CPU time"),
+        ExitCause::FileSizeLimit => Some("the command exceeded its limit on the size of a file"),
         ExitCause::Exited | ExitCause::DroppedByCaller => None,
     };
     if let Some(note) = note {

@@ -18,8 +18,8 @@ use ab_core::process::{
 };
 use ab_core::search::{
     CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredEntryCounts,
-    MatchLineMode, PatternSyntax, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode,
-    SearchQuery, SearchResults, SearchTarget, TextQuery,
+    LineSelection, MatchLineMode, PatternSyntax, SearchLimits, SearchLineRole, SearchMatch,
+    SearchOutputMode, SearchQuery, SearchResults, SearchTarget, TextQuery,
 };
 use ab_core::{ApprovalId, Error, ErrorCode, ErrorKind, PathParser, Verb, WsPath};
 use ab_remote::wire::call::{
@@ -218,24 +218,33 @@ const QUERY: &str = "00000001 00000001 69 00000000 00000001 00000001 6e 01 01 \
 
 #[test]
 fn searches_have_their_bytes() {
-    let text = SearchTarget::Text(TextQuery {
+    let text = TextQuery {
         pattern: "p".to_owned(),
         syntax: PatternSyntax::Regex,
         case: CaseSensitivity::Insensitive,
         line_mode: MatchLineMode::MultiLine,
+        lines: LineSelection::Matching,
+        max_lines_per_file: None,
         context_before: 1,
         context_after: 2,
         output_mode: SearchOutputMode::Counts,
-    });
+    };
+    let others = TextQuery { lines: LineSelection::NonMatching, ..text.clone() };
+    let limited = TextQuery { max_lines_per_file: Some(2), ..text.clone() };
     let names = SearchTarget::Names { glob: "*".to_owned(), kinds: EntryKindFilter::All };
     let targets = [
         (names, "00 00000001 2a 01".to_owned()),
-        (text, format!("01 00000001 70 01 01 01 {ONE} {TWO} 02")),
+        (SearchTarget::Text(text), format!("01 00000001 70 01 01 01 {ONE} {TWO} 02")),
+        (SearchTarget::Text(others), format!("02 00000001 70 01 01 01 {ONE} {TWO} 02 01 00")),
+        (
+            SearchTarget::Text(limited),
+            format!("02 00000001 70 01 01 01 {ONE} {TWO} 02 00 01 {TWO}"),
+        ),
     ];
     for (target, bytes) in &targets {
         check(&query(target.clone()), &format!("{A} {bytes} {QUERY}"));
     }
-    check_all(&targets, 1);
+    check_all(&targets, 2);
     let line = |cut, role| SearchMatch::Line {
         path: a(),
         line_number: 1,

@@ -322,6 +322,10 @@ async fn perform(
             let exit_code = if timed_out { TIMED_OUT } else { exit_code(&said.exit) };
             let error = match said.exit.cause {
                 ExitCause::MemoryLimit => Some("the command needed more memory than its limit"),
+                ExitCause::CpuLimit => Some("the command needed more CPU time than its limit"),
+                ExitCause::FileSizeLimit => {
+                    Some("the command wrote a file that is larger than its limit")
+                }
                 ExitCause::DroppedByCaller => Some("the command was ended with its run"),
                 ExitCause::Exited | ExitCause::Timeout => None,
             };

@@ -226,6 +226,7 @@ macro_rules! behaviour_suite {
                 what_is_ignored_is_counted,
                 kinds_are_chosen,
                 limits_cut_and_say_so,
+                lines_are_selected_as_asked,
                 lines_have_numbers_and_context,
                 missing_root_is_not_found,
                 names_come_in_path_order,

@@ -226,8 +226,9 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         let Opened { root, handle } = daemon.open(settings, off).await?;
         return super::mcp::over_stdio(root, handle).await;
     }
-    let gate = daemon.access.gate(daemon.listening.host)?;
-    let guarded = gate.token.is_some();
+    let token = daemon.access.token()?;
+    let gate = daemon.access.gate(daemon.listening.host, token.as_deref())?;
+    let guarded = token.is_some();
     let tls = daemon.listening.tls()?;
     logs::start(daemon.log_format, &daemon.log_level);
     let mut signals = Signals::watch();
@@ -252,7 +253,8 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let (host, port) = (daemon.listening.host, daemon.listening.port);
     let listener = super::serve::listen(host, port).await?;
     let encrypted = tls.is_some();
-    let ssh_servers = daemon.ssh.open(&backend, host).await?;
+    let ssh_servers = daemon.ssh.open(&backend, host, token.as_deref()).await?;
+    drop(token);
     if let Some(ssh) = &ssh_servers.socket {
         served = served.with_ssh(ssh.clone());
     }

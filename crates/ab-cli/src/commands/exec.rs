@@ -7,7 +7,8 @@ mod input;
 pub(crate) mod live;
 mod raw;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use ab_core::effective_policy::Isolation;
@@ -15,7 +16,7 @@ use ab_core::process::{
     Command, ExecLimits, ExecRequest, LeftoverProcessOutcome, OutputChannel, PathRestrictions,
     StderrMode,
 };
-use ab_core::{Backend, EnforcedControls, ExecOptions, WsPath};
+use ab_core::{Backend, ExecOptions, WsPath};
 use ab_host::{LocalExecSettings, check_path_restrictions_enforceable};
 use clap::Args;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ use crate::jobs::files::cause_name;
 use crate::jobs::holder;
 use crate::progress::size;
 use crate::terminal::{Format, Terminal};
-use crate::workspace::{Starter, WorkspaceFlags, path_text};
+use crate::workspace::{Opened, Starter, WorkspaceFlags, path_text};
 pub(crate) use flags::{
     EnvFlags, Limits, Mode, NetworkChoice, SandboxFlags, in_force, refuse_local_sandbox_flags,
 };
@@ -197,8 +198,51 @@ impl Exec {
         Ok(())
     }
 
+    fn request_flags(&self) -> RequestFlags<'_> {
+        RequestFlags {
+            words: &self.command,
+            cwd: self.cwd.as_deref(),
+            env: &self.env,
+            limits: &self.limits,
+            pty: self.pty,
+            stdin: self.stdin,
+            detach: self.detach,
+        }
+    }
+
     fn options(&self) -> Result<ExecOptions, Failure> {
-        let cwd = self.cwd.as_deref().map(path_text).transpose()?;
+        self.request_flags().options()
+    }
+
+    fn watching(&self) -> Watching<'_> {
+        Watching {
+            workspace: &self.workspace,
+            max_output: self.limits.max_output(),
+            quiet: self.quiet,
+            job: None,
+        }
+    }
+
+    fn input(&self) -> PassedInput {
+        self.request_flags().input()
+    }
+}
+
+/// The arguments that decide what is run, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestFlags<'a> {
+    pub(crate) words: &'a [OsString],
+    pub(crate) cwd: Option<&'a OsStr>,
+    pub(crate) env: &'a EnvFlags,
+    pub(crate) limits: &'a Limits,
+    pub(crate) pty: bool,
+    pub(crate) stdin: bool,
+    pub(crate) detach: bool,
+}
+
+impl RequestFlags<'_> {
+    fn options(&self) -> Result<ExecOptions, Failure> {
+        let cwd = self.cwd.map(path_text).transpose()?;
         let mut options = ExecOptions {
             cwd: cwd.map(str::to_owned),
             env: self.env.variables()?,
@@ -212,17 +256,29 @@ impl Exec {
         Ok(options)
     }
 
-    fn watching(&self) -> Watching<'_> {
-        Watching {
-            workspace: &self.workspace,
-            max_output: self.limits.max_output(),
-            quiet: self.quiet,
-            job: None,
-        }
-    }
-
     fn input(&self) -> PassedInput {
         PassedInput::wanted(self.stdin || self.pty)
+    }
+
+    /// The request that `exec` would send, for a command that is only judged.
+    pub(crate) fn judged_request(
+        &self,
+        backend: &Backend,
+        format: Format,
+    ) -> Result<ExecRequest, Failure> {
+        let mut request = backend.build_exec_request(command(self.words)?, self.options()?)?;
+        if self.detach {
+            return Ok(request);
+        }
+        request.stdin = self.input().mode();
+        if self.pty {
+            request.terminal = Some(raw::size());
+        }
+        let is_known = format == Format::Json && self.stdin && !io::stdin().is_terminal();
+        if is_known {
+            request.declared_stdin = Some(live::all_of_stdin()?.into());
+        }
+        Ok(request)
     }
 }
 
@@ -270,7 +326,7 @@ async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
     }
     let policy = exec.rules.policy(terminal)?;
     let workspace = exec.workspace.open_with(Starter::Person, exec.settings()?, policy).await?;
-    let ending = in_workspace(&exec, &workspace.handle, terminal).await;
+    let ending = in_workspace(&exec, &workspace, terminal).await;
     let closed = workspace.close().await;
     match ending.and_then(|exit| closed.map(|()| exit))? {
         Exit::Success => Ok(()),
@@ -280,9 +336,10 @@ async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
 
 async fn in_workspace(
     exec: &Exec,
-    backend: &Backend,
+    workspace: &Opened,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    let backend = &workspace.handle;
     let (restrictions, notes) = exec.sandbox.restrictions(backend).await?;
     // The command that started a background job has already printed the notes.
     for note in notes.iter().filter(|_| !exec.hold_job && !exec.json) {
@@ -294,7 +351,8 @@ async fn in_workspace(
         backend.restrict(restrictions.clone())?
     };
     if exec.explain {
-        return explained(exec, &handle, &restrictions, terminal).await.map(|()| Exit::Success);
+        let explained = explained(exec, workspace, &handle, &restrictions, terminal).await;
+        return explained.map(|()| Exit::Success);
     }
     if exec.hold_job {
         return held(exec, &handle).await.map(|()| Exit::Success);
@@ -350,6 +408,7 @@ async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Re
 /// Prints the policy that would apply to a command, without running it.
 async fn explained(
     exec: &Exec,
+    workspace: &Opened,
     backend: &Backend,
     restrictions: &PathRestrictions,
     terminal: &mut Terminal,
@@ -357,27 +416,17 @@ async fn explained(
     let policy = backend.effective_policy().await?;
     let elsewhere = exec.is_elsewhere();
     if let Some(isolation) = policy.isolation.filter(|_| !elsewhere) {
-        let accepted = exec.sandbox.accepted();
-        check_path_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
+        let settings = exec.sandbox.settings()?;
+        check_path_restrictions_enforceable(&settings, isolation, &WsPath::root(), restrictions)?;
     }
     let limits = exec.limits.of_workspace();
     let json = terminal.format() == Format::Json;
     let mut value = crate::json::effective(&policy);
     if !exec.command.is_empty() && !elsewhere {
-        let surroundings = Surroundings {
-            isolation: policy.isolation.unwrap_or_default(),
-            enforced: EnforcedControls::from_policy(&policy),
-            roots: backend.info().root_aliases,
-        };
-        let (line, env) = (exec.command()?.to_shell_line(), exec.env.variables()?);
-        let checked = CheckedCommand {
-            line: &line,
-            cwd: exec.cwd.as_deref().map(path_text).transpose()?.unwrap_or_default(),
-            env: &env,
-            input: exec.input(),
-            rules: &exec.rules,
-            surroundings: &surroundings,
-        };
+        let request = exec.request_flags().judged_request(backend, terminal.format())?;
+        check::check_directory(backend, &request.cwd).await?;
+        let surroundings = Surroundings::from_policy(&workspace.root().effective_policy().await?);
+        let checked = CheckedCommand::new(workspace, request, &exec.rules, surroundings);
         let decision = checked.decide()?;
         value["command"] = check::value(&checked, &decision);
         if !json {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::exec::following::{Watching, exit_code};
-use super::exec::{Gathered, live};
+use super::exec::{Gathered, amount, live};
 use super::{CliCommand, RunningCommand};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -54,6 +54,9 @@ Example:
 const ATTACH_EXAMPLE: &str = "\
 Example:
   agent-backend job attach 3f2a9c41";
+const WAIT_EXAMPLE: &str = "\
+Example:
+  agent-backend job wait 3f2a9c41";
 const KILL_EXAMPLE: &str = "\
 Example:
   agent-backend job kill 3f2a9c41";
@@ -63,11 +66,12 @@ Examples:
   id=$(agent-backend exec --detach make test)
   agent-backend job list
   agent-backend job logs -f $id
+  agent-backend job wait $id && echo passed
   agent-backend job kill $id
   agent-backend job list --remote wss://box.example/ssh --token-file token
 
-A job keeps running when the terminal is closed. Ctrl-C in logs -f and attach stops the output, not
-the job. The first characters of an ID are enough if no other ID starts with them.
+A job keeps running when the terminal is closed. Ctrl-C in logs -f, attach and wait stops the waiting,
+not the job. The first characters of an ID are enough if no other ID starts with them.
 
 The output of a job contains its standard output and standard error in the order in which they were
 written. The output of running jobs and of the 32 jobs that ended last is kept in
@@ -118,6 +122,17 @@ enum JobAct {
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::exec::amount::any_count)]
         from: u64,
     },
+    /// Wait until a job ends, and exit with its exit code
+    #[command(after_help = WAIT_EXAMPLE)]
+    Wait {
+        /// ID of the job
+        #[arg(value_name = "ID")]
+        id: String,
+
+        /// Longest time to wait, such as 90s or 10m; then the exit code is 125 [default: no limit]
+        #[arg(long, value_name = "TIME", value_parser = amount::time)]
+        timeout: Option<Duration>,
+    },
     /// End jobs: send TERM, and after 10 seconds KILL
     #[command(after_help = KILL_EXAMPLE)]
     Kill {
@@ -156,7 +171,12 @@ impl CliCommand for JobCommand {
     }
 
     fn handles_signals(&self) -> bool {
-        matches!(self.act, JobAct::Attach { .. } | JobAct::Logs { follow: true, .. })
+        let is_waiting = |act: &JobAct| match act {
+            JobAct::Attach { .. } | JobAct::Wait { .. } => true,
+            JobAct::Logs { follow, .. } => *follow,
+            JobAct::List | JobAct::Kill { .. } => false,
+        };
+        is_waiting(&self.act)
     }
 
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
@@ -175,6 +195,10 @@ async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
             };
             return attached.map_err(Failure::into_exec);
         }
+        JobAct::Wait { id, timeout } => {
+            let waited = wait(watching, id, *timeout, terminal).await;
+            return waited.map_err(Failure::into_exec);
+        }
         JobAct::List | JobAct::Logs { .. } | JobAct::Kill { .. } => {}
     }
     let jobs = Jobs::open(&job.workspace).await?;
@@ -185,7 +209,7 @@ async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
             logs(&jobs, watching, id, until, terminal).await
         }
         JobAct::Kill { ids, signal } => kill(&jobs, ids, *signal, terminal).await,
-        JobAct::Attach { .. } => Ok(()),
+        JobAct::Attach { .. } | JobAct::Wait { .. } => Ok(()),
     };
     done.and(jobs.close().await)
 }
@@ -205,11 +229,7 @@ pub(super) async fn attach(
         watching.follow(process, jobs.backend(), terminal).await
     };
     let ended = attached.await;
-    let closed = jobs.close().await;
-    match ended.and_then(|exit| closed.map(|()| exit))? {
-        Exit::Success => Ok(()),
-        exit => Err(Failure::Told(exit)),
-    }
+    exited(ended, jobs).await
 }
 
 /// Waits until a job has ended, prints its output as one JSON value, and exits with its exit code.
@@ -220,35 +240,104 @@ async fn gathered(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let jobs = Jobs::open(watching.workspace).await?;
-    let mut signals = Signals::watch();
     let attached = async {
         let job = jobs.job(id).await?;
-        let mut process = jobs.attach(&job.id, from, Until::End).await?;
         let mut output = GatheredOutput::default();
-        let ended = async {
-            while let Some(piece) = process.output.recv().await {
-                output.add(&piece);
+        match ended(&jobs, watching, &job, from, |piece| output.add(piece)).await? {
+            Awaited::Ended(exit) => {
+                let state = JobState::Ended(exit.clone());
+                let mut described = value(&Job { state, ..job });
+                described["stdout"] = output.stdout.value();
+                described["stderr"] = output.stderr.value();
+                terminal.value(&described)?;
+                Ok(exit_code(&exit))
             }
-            process.wait().await
-        };
-        let ended = tokio::select! {
-            ended = ended => ended,
-            // Only the waiting ends. The job keeps running.
-            exit = signals.next() => return Ok(exit),
-        };
-        let Some(exit) = ended else {
-            let why = process.exit_receiver().process_lost_error().cloned();
-            let watching = Watching { job: Some(&job.id), ..watching };
-            return Err(watching.lost(jobs.backend(), why).await?);
-        };
-        let state = JobState::Ended(exit.clone());
-        let mut described = value(&Job { state, ..job });
-        described["stdout"] = output.stdout.value();
-        described["stderr"] = output.stderr.value();
-        terminal.value(&described)?;
-        Ok(exit_code(&exit))
+            Awaited::Interrupted(exit) => Ok(exit),
+        }
     };
     let ended = attached.await;
+    exited(ended, jobs).await
+}
+
+/// Waits until a job has ended, and exits with its exit code. The output is not printed.
+async fn wait(
+    watching: Watching<'_>,
+    id: &str,
+    limit: Option<Duration>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let jobs = Jobs::open(watching.workspace).await?;
+    let waited = async {
+        let job = jobs.job(id).await?;
+        let all = ended(&jobs, watching, &job, NOTHING_OLD, |_| {});
+        let awaited = match limit {
+            None => all.await?,
+            Some(limit) => timeout(limit, all).await.unwrap_or_else(|_| {
+                let message = format!("job {} did not end within {limit:?}", job.id);
+                let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message);
+                Err(Failure::from(error).with_hint("the job keeps running"))
+            })?,
+        };
+        match awaited {
+            Awaited::Ended(exit) => {
+                match terminal.format() {
+                    Format::Json => {
+                        let state = JobState::Ended(exit.clone());
+                        terminal.value(&value(&Job { state, ..job }))?;
+                    }
+                    Format::Text => watching.tell_how_it_ended(&exit, terminal),
+                }
+                Ok(exit_code(&exit))
+            }
+            Awaited::Interrupted(exit) => {
+                if terminal.format() == Format::Text {
+                    watching.tell_how_to_watch_again(&job.id, terminal);
+                }
+                Ok(exit)
+            }
+        }
+    };
+    let ended = waited.await;
+    exited(ended, jobs).await
+}
+
+/// How waiting for a job ended.
+enum Awaited {
+    Ended(ProcessExit),
+    /// A signal ended the waiting. The job keeps running.
+    Interrupted(Exit),
+}
+
+/// Waits until a job has ended, and passes its output to `add`.
+async fn ended(
+    jobs: &Jobs,
+    watching: Watching<'_>,
+    job: &Job,
+    from: u64,
+    mut add: impl FnMut(&OutputChunk),
+) -> Result<Awaited, Failure> {
+    let mut signals = Signals::watch();
+    let mut process = jobs.attach(&job.id, from, Until::End).await?;
+    let ended = async {
+        while let Some(piece) = process.output.recv().await {
+            add(&piece);
+        }
+        process.wait().await
+    };
+    let ended = tokio::select! {
+        ended = ended => ended,
+        exit = signals.next() => return Ok(Awaited::Interrupted(exit)),
+    };
+    if let Some(exit) = ended {
+        return Ok(Awaited::Ended(exit));
+    }
+    let why = process.exit_receiver().process_lost_error().cloned();
+    let watching = Watching { job: Some(&job.id), ..watching };
+    Err(watching.lost(jobs.backend(), why).await?)
+}
+
+/// Closes the workspace, and exits with the exit code of a job.
+async fn exited(ended: Result<Exit, Failure>, jobs: Jobs) -> Result<(), Failure> {
     let closed = jobs.close().await;
     match ended.and_then(|exit| closed.map(|()| exit))? {
         Exit::Success => Ok(()),

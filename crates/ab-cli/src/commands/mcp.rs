@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ab_core::{Backend, ConnectionStatus, Error, ErrorCode, ErrorKind, ScopeOptions};
 use ab_host::LocalExecSettings;
+use ab_mcp::{MAX_CALL_TIME, McpStreamSettings};
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -41,7 +42,8 @@ Protocol messages use standard input and output. Notes and errors go to standard
 /// Serve the workspace to an MCP client over standard input and output
 ///
 /// The client gets tools for files, search and commands. Without --root, the workspace is the current
-/// directory, unless that is / or the home directory. The server exits when standard input is closed.
+/// directory, unless that is / or the home directory. The server exits when standard input is closed and
+/// the calls before that are answered.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Mcp {
@@ -195,14 +197,16 @@ async fn tell_what_is_in_force(sandbox: &SandboxFlags, handle: &Backend) {
 }
 
 /// Serves `handle` until the client disconnects or a signal arrives. After that `backend` is
-/// destroyed, which ends the background commands of the client.
+/// destroyed, which ends the background commands of the client. If the client has only closed
+/// standard input, the calls that it has sent are still answered.
 pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), Failure> {
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
+    let settings = McpStreamSettings { last_calls: MAX_CALL_TIME };
+    let serving = ab_mcp::serve_mcp_over_streams_with(handle, input, output, settings);
     let served = tokio::select! {
-        served = ab_mcp::serve_mcp_over_streams(handle, input, output) => {
-            served.map_err(|error| Failure::input("serve the client", error))
-        }
+        served = serving => served.map_err(|error| Failure::input("serve the client", error)),
+        () = stdio::output_closed() => Ok(()),
         exit = signals.next() => Err(Failure::Told(exit)),
     };
     let closed = backend.destroy().await;

@@ -249,6 +249,8 @@ fn exit_of(value: &Value) -> ProcessExit {
         cause: match value["cause"].as_str() {
             Some("timeout") => ExitCause::Timeout,
             Some("memory") => ExitCause::MemoryLimit,
+            Some("cpu") => ExitCause::CpuLimit,
+            Some("file_size") => ExitCause::FileSizeLimit,
             Some("dropped") => ExitCause::DroppedByCaller,
             _ => ExitCause::Exited,
         },
@@ -262,6 +264,8 @@ pub(crate) fn cause_name(cause: ExitCause) -> &'static str {
         ExitCause::Exited => "itself",
         ExitCause::Timeout => "timeout",
         ExitCause::MemoryLimit => "memory",
+        ExitCause::CpuLimit => "cpu",
+        ExitCause::FileSizeLimit => "file_size",
         ExitCause::DroppedByCaller => "dropped",
     }
 }

@@ -92,6 +92,29 @@ fn where_a_key_is_given_the_known_password_is_none() {
     }
     // Without one, clients that know it from before are let in on this host.
     let daemon = serving(&stage, &[]);
+    let told = " (root logs in with the published password 'agents') ";
+    assert!(daemon.notice.contains(told), "{}", daemon.notice);
+    assert_eq!(by_password(&stage, &daemon, "root", "agents").text(), "in\n");
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
+fn where_a_token_is_set_the_known_password_is_none() {
+    let stage = Stage::new();
+    let token = ["--auth-token", TOKEN];
+    let anywhere = ["--host", "0.0.0.0", "--auth-token", TOKEN];
+    for flags in [&token[..], &anywhere] {
+        let daemon = serving(&stage, flags);
+        assert!(daemon.notice.contains(" (root logs in with the token) "), "{}", daemon.notice);
+        let ran = by_password(&stage, &daemon, "root", "agents");
+        assert_eq!((ran.code, ran.text().as_str()), (255, ""), "{flags:?}");
+        let ran = by_password(&stage, &daemon, "root", TOKEN);
+        assert_eq!(ran.text(), "in\n", "{flags:?}: {}", ran.err);
+        assert_eq!(daemon.end().0, 0);
+    }
+    // The operator may ask for it by name.
+    let daemon = serving(&stage, &[&token[..], &["--ssh-users", "root:agents"]].concat());
+    assert!(daemon.notice.contains(" (root logs in) "), "{}", daemon.notice);
     assert_eq!(by_password(&stage, &daemon, "root", "agents").text(), "in\n");
     assert_eq!(daemon.end().0, 0);
 }

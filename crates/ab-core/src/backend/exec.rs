@@ -248,6 +248,14 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
             let message = "the command exceeded its memory limit";
             failure(ErrorCode::ExecFailed, ErrorKind::CommandFailed, command, message)
         }
+        ExitCause::CpuLimit => {
+            let message = "the command exceeded its limit of CPU time";
+            failure(ErrorCode::ExecFailed, ErrorKind::CommandFailed, command, message)
+        }
+        ExitCause::FileSizeLimit => {
+            let message = "the command exceeded its limit on the size of a file";
+            failure(ErrorCode::ExecFailed, ErrorKind::CommandFailed, command, message)
+        }
         ExitCause::DroppedByCaller => {
             let message = "the command was ended with its backend";
             failure(ErrorCode::ExecFailed, ErrorKind::Cancelled, command, message)

@@ -8,8 +8,8 @@ use crate::options::{DEFAULT_MAX_LIST_ENTRIES, ListOptions};
 use crate::path::{PathInput, WsPath};
 use crate::search::{
     CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredEntryCounts,
-    MatchLineMode, PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery,
-    SearchResults, SearchTarget, TextQuery,
+    LineSelection, MatchLineMode, PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode,
+    SearchQuery, SearchResults, SearchTarget, TextQuery,
 };
 
 /// Options for finding names. The default finds visible files below the root.
@@ -49,6 +49,9 @@ pub struct GrepOptions {
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
     pub line_mode: MatchLineMode,
+    pub lines: LineSelection,
+    /// Maximum number of lines that are found in one file.
+    pub max_lines_per_file: Option<u64>,
     /// Number of lines to return before and after each match.
     pub context_before: usize,
     pub context_after: usize,
@@ -70,6 +73,8 @@ impl Default for GrepOptions {
             syntax: PatternSyntax::default(),
             case: CaseSensitivity::default(),
             line_mode: MatchLineMode::default(),
+            lines: LineSelection::default(),
+            max_lines_per_file: None,
             context_before: 0,
             context_after: 0,
             output_mode: SearchOutputMode::default(),
@@ -156,6 +161,8 @@ impl Backend {
             syntax: options.syntax,
             case: options.case,
             line_mode: options.line_mode,
+            lines: options.lines,
+            max_lines_per_file: options.max_lines_per_file,
             context_before: options.context_before,
             context_after: options.context_after,
             output_mode: options.output_mode,

@@ -76,18 +76,21 @@ impl MatchCollector {
             self.found.binary_files_skipped += 1;
             return SearchControlFlow::Continue;
         }
-        if matches.count == 0 {
+        let is_wanted = (matches.count == 0) == (mode == SearchOutputMode::FilesWithoutMatch);
+        if !is_wanted {
             return SearchControlFlow::Continue;
         }
         let size = self.size(path);
         match mode {
-            SearchOutputMode::Files => self.add(SearchMatch::File { path: path.clone() }, size, 1),
+            SearchOutputMode::Files | SearchOutputMode::FilesWithoutMatch => {
+                self.add(SearchMatch::File { path: path.clone() }, size, 1)
+            }
             SearchOutputMode::Counts => self.add(
                 SearchMatch::Count { path: path.clone(), matching_lines: matches.count },
                 size,
                 1,
             ),
-            SearchOutputMode::Lines => {
+            SearchOutputMode::Lines | SearchOutputMode::MatchedParts => {
                 for hit in matches.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == SearchLineRole::Match);

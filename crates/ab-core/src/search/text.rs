@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use grep_matcher::LineTerminator;
+use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
@@ -10,8 +10,8 @@ use grep_searcher::{
 };
 
 use super::{
-    CaseSensitivity, MatchLineMode, PatternSyntax, SearchLineRole, SearchOutputMode, SearchQuery,
-    TextQuery,
+    CaseSensitivity, LineSelection, MatchLineMode, PatternSyntax, SearchLineRole, SearchOutputMode,
+    SearchQuery, TextQuery,
 };
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
@@ -116,6 +116,8 @@ impl TextSearch {
             .multi_line(self.query.line_mode == MatchLineMode::MultiLine)
             .before_context(context(self.query.context_before))
             .after_context(context(self.query.context_after))
+            .invert_match(self.query.lines == LineSelection::NonMatching)
+            .max_matches(self.query.max_lines_per_file)
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_BUFFER_BYTES))
@@ -131,6 +133,7 @@ impl TextSearch {
         max_matches: usize,
     ) -> std::io::Result<FileMatches> {
         let mut collector = Collector {
+            matcher: &self.matcher,
             answer: self.query.output_mode,
             most: max_matches,
             hits: FileMatches::default(),
@@ -170,13 +173,37 @@ fn one_line(text: &str) -> String {
     reason.unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-struct Collector {
+struct Collector<'m> {
+    matcher: &'m RegexMatcher,
     answer: SearchOutputMode,
     most: usize,
     hits: FileMatches,
 }
 
-impl Collector {
+impl Collector<'_> {
+    /// Keeps the matched parts of the lines in `found`.
+    fn keep_parts(&mut self, found: &SinkMatch<'_>) -> std::io::Result<()> {
+        let bytes = found.bytes();
+        let (mut line, mut seen) = (found.line_number(), 0);
+        let matcher = self.matcher;
+        matcher.find_iter(bytes, |part| {
+            if part.is_empty() {
+                return true;
+            }
+            let is_line_end = |byte: &&u8| **byte == b'\n';
+            let before = bytes[seen..part.start()].iter().filter(is_line_end).count() as u64;
+            line = line.map(|line| line + before);
+            seen = part.start();
+            // A match may span several lines.
+            let lines = bytes[part].split_inclusive(|byte| *byte == b'\n');
+            for (offset, text) in (0..).zip(lines) {
+                self.keep(line.map(|line| line + offset), text, SearchLineRole::Match);
+            }
+            self.hits.lines.len() < self.most
+        })?;
+        Ok(())
+    }
+
     fn keep(&mut self, line: Option<u64>, bytes: &[u8], role: SearchLineRole) {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -195,13 +222,17 @@ impl Collector {
     }
 }
 
-impl Sink for Collector {
+impl Sink for Collector<'_> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         self.hits.count += 1;
         match self.answer {
-            SearchOutputMode::Files => Ok(false),
+            SearchOutputMode::Files | SearchOutputMode::FilesWithoutMatch => Ok(false),
+            SearchOutputMode::MatchedParts => {
+                self.keep_parts(found)?;
+                Ok(self.hits.lines.len() < self.most)
+            }
             SearchOutputMode::Counts => Ok(true),
             SearchOutputMode::Lines => {
                 for (line, bytes) in (0..).zip(found.lines()) {
@@ -281,6 +312,45 @@ mod tests {
             ..TextQuery::literal("fn c.*")
         };
         assert_eq!(lines(everything, text), [(4, "fn c() {}".into()), (5, "x".into())]);
+    }
+
+    #[test]
+    fn lines_without_a_match_are_found_when_asked() {
+        let others = |query| TextQuery { lines: LineSelection::NonMatching, ..query };
+        let expect = [(2, "b".into()), (4, "".into())];
+        assert_eq!(lines(others(TextQuery::literal("a")), "a\nb\r\nxa\n\n"), expect);
+        let counts =
+            TextQuery { output_mode: SearchOutputMode::Counts, ..others(TextQuery::literal("a")) };
+        assert_eq!(search(counts, b"a\nb\nc").unwrap().count, 2);
+    }
+
+    #[test]
+    fn matched_parts_are_lines_of_their_own() {
+        let parts = |query| TextQuery { output_mode: SearchOutputMode::MatchedParts, ..query };
+        let regex = |pattern: &str| {
+            parts(TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(pattern) })
+        };
+        let text = "a1 b22\nnone\r\nc333\r\n";
+        let expect = [(1, "1".into()), (1, "22".into()), (3, "333".into())];
+        assert_eq!(lines(regex(r"\d+"), text), expect);
+        assert_eq!(lines(regex(r"\d*$"), text), [(1, "22".into()), (3, "333".into())]);
+        let over = TextQuery { span: MatchLineMode::MultiLine, ..regex(r"b22.*?o") };
+        assert_eq!(lines(over, text), [(1, "b22".into()), (2, "no".into())]);
+        let later = TextQuery { span: MatchLineMode::MultiLine, ..regex(r"22\nn|e") };
+        let expect = [(1, "22".into()), (2, "n".into()), (2, "e".into())];
+        assert_eq!(lines(later, text), expect);
+        let whole = SearchQuery::for_text(WsPath::root(), regex(r"\d"));
+        let search = TextSearch::compile(&whole, &regex(r"\d")).unwrap();
+        let hits = search.search_file(&mut search.new_buffers(), text.as_bytes(), 2).unwrap();
+        assert_eq!(hits.lines.len(), 2);
+    }
+
+    #[test]
+    fn lines_of_one_file_are_limited_with_their_context() {
+        let query = TextQuery { max_lines_per_file: Some(1), after: 1, ..TextQuery::literal("x") };
+        assert_eq!(lines(query.clone(), "x1\nx2\nx3\n"), [(1, "x1".into()), (2, "x2".into())]);
+        let counts = TextQuery { output_mode: SearchOutputMode::Counts, ..query };
+        assert_eq!(search(counts, b"x\nx\nx\n").unwrap().count, 1);
     }
 
     #[test]

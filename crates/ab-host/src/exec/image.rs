@@ -6,7 +6,6 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ab_core::command_line_check::CommandLineCheckContext;
 use ab_core::effective_policy::Isolation;
@@ -15,20 +14,19 @@ use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::passed_check_cache::PassedCheckCache;
 use ab_core::process::{Command, ExecRequest, HostDirectoryAccess};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::process::{Resource, getrlimit};
 
 use super::ends::{Ends, ends, piped, reopenable, unread_output};
 use super::private::Private;
 use super::probe::{Bwrap, ProbedIsolation};
+use super::rlimits::rlimits;
 use super::settings::LocalExecSettings;
 use super::visible_files::{Origin, VisibleFiles, identity_of};
 use super::{Reach, unstarted};
 use crate::blocking;
 use crate::host_features::program::is_program;
-use crate::limits::cgroup::Wanted;
-use crate::process::child::{Bond, Devices, Family, Image, Overlay, Privileges, Rlimit, Terminal};
+use crate::process::child::{Bond, Devices, Family, Image, Overlay, Privileges, Terminal};
 use crate::process::stream::filled_pipe;
-use crate::process::supervise::{Channels, OutputEnd};
+use crate::process::supervise::{Channels, LEFT_PROCESSES, OutputEnd};
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_WORKSPACE_PATH, Session, Tmp, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
@@ -281,7 +279,7 @@ impl ImageBuilder {
                     let output = std::mem::replace(output, unread_output()?);
                     ours.output_end = OutputEnd::SeenAfterOutput(output);
                 }
-                ours.left = Some(sandboxed(inside, &mut words, &mut theirs, &ours.output_end)?);
+                ours.report = Some(sandboxed(inside, &mut words, &mut theirs, &ours.output_end)?);
                 image.directory = root_directory()?;
                 if bwrap.fixes_devices {
                     let null_input = request.terminal.is_none() && !piped(request);
@@ -560,7 +558,7 @@ struct Inside<'a> {
 }
 
 /// Wraps the command in a call of bwrap. Returns the pipe through which the wrapper shell reports
-/// that the command has left processes behind.
+/// how the command ended.
 fn sandboxed(
     inside: Inside<'_>,
     words: &mut Vec<String>,
@@ -620,7 +618,7 @@ fn sandboxed(
     let text = exported(&plain);
     theirs.push(written(text.as_bytes()).map_err(|error| unstarted(&error))?);
     said.push("--".to_owned());
-    let (left, note) = note_pipe().map_err(|error| unstarted(&error))?;
+    let (report, note) = note_pipe().map_err(|error| unstarted(&error))?;
     let number = theirs.len();
     theirs.push(note);
     let output = match output_end {
@@ -636,7 +634,7 @@ fn sandboxed(
     }
     said.append(words);
     *words = said;
-    Ok(left)
+    Ok(report)
 }
 
 /// Creates a pipe whose two ends are nonblocking.
@@ -697,10 +695,11 @@ code=
 trap '[ -n "$code" ] || echo "{NO_PROCESS}" >&{errors}' 0
 (. /dev/fd/{given}; exec 2>&{errors}{opened} {errors}>&- {note}>&- {given}<&-; exec "$@")
 code=$?
+[ "$code" != 137 ] || times >&{note}
 for p in /proc/[0-9]*; do
   case ${{p#/proc/}} in 1|$$) continue;; esac
   read -r line < "$p/stat" || continue
-  case $line in *') Z '*|*') X '*) ;; *) echo >&{note}; break;; esac
+  case $line in *') Z '*|*') X '*) ;; *) echo {LEFT_PROCESSES} >&{note}; break;; esac
 done
 exit $code"#
     ));
@@ -741,32 +740,6 @@ fn names(home: &str) -> (String, String) {
 fn root_directory() -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| unstarted(&errno.into()))
-}
-
-/// Maximum value of a CPU limit. The kernel counts CPU time in nanoseconds, so a longer limit would
-/// overflow and become a short one.
-const LONGEST_CPU: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-
-fn rlimits(visible_files: &VisibleFiles) -> Vec<Rlimit> {
-    let limits = &visible_files.limits;
-    let seconds = |time: Duration| {
-        let time = time.min(LONGEST_CPU);
-        time.as_secs() + u64::from(time.subsec_nanos() > 0)
-    };
-    let mut rlimits = vec![(libc::RLIMIT_CORE, Some(0))];
-    rlimits.push((libc::RLIMIT_CPU, limits.cpu.map(seconds)));
-    rlimits.push((libc::RLIMIT_FSIZE, limits.file_size));
-    // The kernel refuses a limit that is higher than that of this process.
-    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    rlimits.push((libc::RLIMIT_NOFILE, limits.open_files.map(|files| files.min(most))));
-    // If no control group enforces these limits, they apply to each process separately.
-    let Wanted { memory, processes } = visible_files.grouped;
-    rlimits.push((libc::RLIMIT_DATA, limits.memory.filter(|_| memory.is_none())));
-    rlimits.push((libc::RLIMIT_NPROC, limits.processes.filter(|_| processes.is_none())));
-    rlimits
-        .into_iter()
-        .filter_map(|(resource, value)| Some(Rlimit { resource, value: value? }))
-        .collect()
 }
 
 fn text(word: &str) -> Result<CString> {

@@ -2,18 +2,23 @@
 //! removed when the last command that needs it has ended.
 //!
 //! Each user of the file, in this process or another, holds a shared lock on it, and the last user
-//! removes the file. The file is recognized by properties that a file of a workspace does not have
-//! by chance: it has no bytes, mode 0400 and a modification time of zero.
+//! removes the file. If that process is killed, its watchdog removes the file. The file is recognized
+//! by properties that a file of a workspace does not have by chance: it has no bytes, mode 0400 and a
+//! modification time of zero.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, flock,
-    fstat, futimens, openat, statat, unlinkat,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, fchmod,
+    flock, fstat, futimens, linkat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use super::visible_files::identity_of;
 use crate::jail::Spot;
+use crate::limits::cgroup::Groups;
+use crate::process::watchdog::{self, WatchedFile};
 
 const MODE: Mode = Mode::RUSR;
 const TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -22,21 +27,33 @@ const TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub(super) struct Placeholder {
     spot: Spot,
     file: OwnedFd,
+    /// `None` if the path of the file on the host is unknown.
+    _watched: Option<WatchedFile>,
 }
 
 impl Placeholder {
     /// Creates a placeholder, or joins one that another command has just created.
     pub(super) fn make(spot: Spot) -> Result<Option<Placeholder>, Errno> {
+        // The watchdog must know the file before the file has a name. If this process were killed in
+        // between, the file would stay.
+        if let Ok(file) = unnamed(&spot) {
+            let watched = watched(&spot, &file)?;
+            match give_name(&file, &spot) {
+                Ok(()) => return Ok(Some(Placeholder { spot, file, _watched: watched })),
+                Err(Errno::EXIST) => return Placeholder::join(spot),
+                Err(_) => {}
+            }
+        }
+        // Not every file system has files without a name.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match openat(&spot.dir, spot.name()?, flags | OFlags::NOFOLLOW, MODE) {
             Ok(file) => file,
             Err(Errno::EXIST) => return Placeholder::join(spot),
             Err(errno) => return Err(errno),
         };
-        flock(&file, FlockOperation::NonBlockingLockShared)?;
-        fchmod(&file, MODE)?;
-        futimens(&file, &Timestamps { last_access: TIME, last_modification: TIME })?;
-        Ok(Some(Placeholder { spot, file }))
+        prepare(&file)?;
+        let watched = watched(&spot, &file)?;
+        Ok(Some(Placeholder { spot, file, _watched: watched }))
     }
 
     /// Returns whether the file at `spot` is a placeholder.
@@ -56,7 +73,10 @@ impl Placeholder {
         flock(&file, FlockOperation::NonBlockingLockShared)?;
         // The last holder may have removed the placeholder before we got the lock.
         match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) if same(&there, &fstat(&file)?) => Ok(Some(Placeholder { spot, file })),
+            Ok(there) if same(&there, &fstat(&file)?) => {
+                let watched = watched(&spot, &file)?;
+                Ok(Some(Placeholder { spot, file, _watched: watched }))
+            }
             Ok(_) | Err(Errno::NOENT) => Err(Errno::AGAIN),
             Err(errno) => Err(errno),
         }
@@ -80,6 +100,38 @@ impl Drop for Placeholder {
         // that uses it tries again.
         let _ = self.wait_for_drop();
     }
+}
+
+/// Creates a file without a name in the directory of `spot`.
+fn unnamed(spot: &Spot) -> Result<OwnedFd, Errno> {
+    // A file can get a name only if it can be opened for writing.
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(&spot.dir, ".", flags, MODE)?;
+    prepare(&file)?;
+    Ok(file)
+}
+
+fn give_name(file: &OwnedFd, spot: &Spot) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, path, &spot.dir, spot.name()?, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Locks a new placeholder, and gives it the properties by which it is recognized.
+fn prepare(file: &OwnedFd) -> Result<(), Errno> {
+    flock(file, FlockOperation::NonBlockingLockShared)?;
+    fchmod(file, MODE)?;
+    futimens(file, &Timestamps { last_access: TIME, last_modification: TIME })
+}
+
+/// Tells the watchdog about a placeholder at `spot`.
+fn watched(spot: &Spot, file: &OwnedFd) -> Result<Option<WatchedFile>, Errno> {
+    let link = format!("/proc/self/fd/{}", spot.dir.as_fd().as_raw_fd());
+    let Ok(directory) = std::fs::read_link(link) else { return Ok(None) };
+    let path = Path::new(&directory).join(spot.name()?);
+    // If the watchdog cannot be started, the placeholder stays if this process is killed. The next
+    // command that uses it removes it.
+    let _ = watchdog::stand(&Groups::find().parents());
+    Ok(path.is_absolute().then_some(watchdog::removes(identity_of(file)?, path)))
 }
 
 fn is_one(stat: &Stat) -> bool {

@@ -13,7 +13,7 @@ use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 
 use super::settings::{CommandShell, LocalExecSettings, SYSTEM_PROGRAM_DIRS};
 use super::trouble::Unproven;
-use super::{Runner, canary};
+use super::{Runner, canary, requirements};
 use crate::host_features::program::is_program;
 use crate::local::Shared;
 use crate::process::child::{can_fix_devices, can_make_families};
@@ -70,6 +70,7 @@ impl ProbedIsolation {
 /// Tries the isolations that the settings allow, the strongest first.
 pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<ProbedIsolation>> {
     let settings = &runner.settings;
+    requirements::check_floor(settings)?;
     let shell = shell(settings.shell, program)?;
     check_toolchains(settings)?;
     check_temporary_dir(settings)?;

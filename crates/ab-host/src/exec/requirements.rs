@@ -47,46 +47,51 @@ pub(super) fn check(
     request: &ExecRequest,
 ) -> Result<()> {
     check_network(settings, isolation)?;
-    let accepted = &settings.allowed_unenforced;
-    let restrictions = &request.restrictions;
-    check_path_restrictions_enforceable(
-        isolation,
-        &request.cwd.innermost_scope_root(),
-        restrictions,
-        accepted,
-    )?;
+    let check = |root: &WsPath, restrictions| {
+        check_path_restrictions_enforceable(settings, isolation, root, restrictions)
+    };
+    check(&request.cwd.innermost_scope_root(), &request.restrictions)?;
     for neighbour in &request.mount_layout.mounted {
-        let restrictions = &neighbour.restrictions;
-        check_path_restrictions_enforceable(
-            isolation,
-            &neighbour.visible_path,
-            restrictions,
-            accepted,
-        )?;
+        check(&neighbour.visible_path, &neighbour.restrictions)?;
     }
     Ok(())
+}
+
+/// Fails if the settings name an isolation that is weaker than the one that they require. On no host
+/// could a command run with such settings.
+pub(super) fn check_floor(settings: &LocalExecSettings) -> Result<()> {
+    let LocalExecSettings { isolation, minimum_isolation: least, .. } = settings;
+    if *isolation == Isolation::Auto || isolation.strength() >= least.strength() {
+        return Ok(());
+    }
+    let message =
+        format!("isolation '{isolation}' is weaker than the required isolation '{least}'");
+    Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_verb(Verb::Exec)
+        .with_hint(format!("remove --isolation {isolation}, or --floor {least}")))
 }
 
 pub(super) fn check_network(settings: &LocalExecSettings, isolation: Isolation) -> Result<()> {
     let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
     let accepted = settings.allowed_unenforced.contains(&SandboxRequirement::NoNetwork);
     if settings.network == NetworkAccess::None && open && !accepted {
-        Err(unenforced(isolation, SandboxRequirement::NoNetwork, "network 'none'"))
+        Err(unenforced(settings, isolation, SandboxRequirement::NoNetwork, "network 'none'"))
     } else {
         Ok(())
     }
 }
 
-/// Fails if an isolation cannot enforce the restrictions for commands in `root`, unless `accepted`
-/// contains the requirements that are not enforced.
+/// Fails if an isolation cannot enforce the restrictions for commands in `root`, unless the settings
+/// accept that.
 ///
 /// # Errors
-/// Fails with [`ErrorKind::Unavailable`]. The hint names the requirement that can be accepted.
+/// Fails with [`ErrorKind::Unavailable`], or with [`ErrorKind::Invalid`] if the settings name the
+/// isolation. The hint names the requirement that can be accepted.
 pub fn check_path_restrictions_enforceable(
+    settings: &LocalExecSettings,
     isolation: Isolation,
     root: &WsPath,
     restrictions: &PathRestrictions,
-    accepted: &BTreeSet<SandboxRequirement>,
 ) -> Result<()> {
     let inside = |path: &WsPath| path.strip_prefix(root).is_some_and(|below| !below.is_root());
     let whole = |path: &WsPath| root.starts_with(path);
@@ -105,8 +110,8 @@ pub fn check_path_restrictions_enforceable(
         (SandboxRequirement::HiddenPaths, hide, "a hidden path"),
         (SandboxRequirement::ReadOnlyPaths, read_only, "a read-only path"),
     ] {
-        if missing && !accepted.contains(&requirement) {
-            return Err(unenforced(isolation, requirement, what));
+        if missing && !settings.allowed_unenforced.contains(&requirement) {
+            return Err(unenforced(settings, isolation, requirement, what));
         }
     }
     Ok(())
@@ -147,23 +152,39 @@ pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     .into_iter()
     .flatten()
     .collect();
-    refused(lack.cause.clone(), &format!("{}; or ", lack.remedy), &names.join(","))
+    let (code, kind) = (ErrorCode::MissingUtilities, ErrorKind::Unavailable);
+    let error = Error::new(code, kind, lack.cause.clone());
+    refused(error, &format!("{}; or ", lack.remedy), &names.join(","))
 }
 
-fn unenforced(isolation: Isolation, requirement: SandboxRequirement, what: &str) -> Error {
+fn unenforced(
+    settings: &LocalExecSettings,
+    isolation: Isolation,
+    requirement: SandboxRequirement,
+    what: &str,
+) -> Error {
     let message = format!("isolation '{isolation}' cannot enforce {what} for commands");
-    let stronger = match requirement {
-        SandboxRequirement::NoNetwork => "run where bwrap or Landlock works; or ",
-        _ => "run where bwrap works; or ",
+    let stronger = match (settings.isolation, requirement) {
+        (Isolation::Auto, SandboxRequirement::NoNetwork) => {
+            "run where bwrap or Landlock works; or "
+        }
+        (Isolation::Auto, _) => "run where bwrap works; or ",
+        // The host may well have a stronger isolation.
+        (_, SandboxRequirement::NoNetwork) => "use --isolation auto, bwrap or landlock; or ",
+        (_, _) => "use --isolation auto or bwrap; or ",
     };
-    refused(message, stronger, requirement.as_str())
+    let (code, kind) = match settings.isolation {
+        Isolation::Auto => (ErrorCode::MissingUtilities, ErrorKind::Unavailable),
+        // The settings contradict each other on every host.
+        _ => (ErrorCode::InvalidConfiguration, ErrorKind::Invalid),
+    };
+    refused(Error::new(code, kind, message), stronger, requirement.as_str())
 }
 
-fn refused(message: String, remedy: &str, accept: &str) -> Error {
+/// Adds the hint to the error for something that is not enforced.
+fn refused(error: Error, remedy: &str, accept: &str) -> Error {
     let hint = format!("{remedy}accept missing enforcement with --accept-unenforced {accept}");
-    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
-        .with_verb(Verb::Exec)
-        .with_hint(hint)
+    error.with_verb(Verb::Exec).with_hint(hint)
 }
 
 #[cfg(test)]
@@ -204,16 +225,19 @@ mod tests {
                 host_directories: Vec::new(),
             };
             let root = path("scope");
-            let none = BTreeSet::new();
-            let refused =
-                check_path_restrictions_enforceable(isolation, &root, &restrictions, &none).err();
+            let mut settings = LocalExecSettings::default();
+            let enforceable = |settings: &LocalExecSettings| {
+                check_path_restrictions_enforceable(settings, isolation, &root, &restrictions)
+            };
+            let refused = enforceable(&settings).err();
             let hint = refused.as_ref().and_then(Error::hint).unwrap_or_default();
             match expect {
                 Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
                 None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
             }
-            let all = [SandboxRequirement::HiddenPaths, SandboxRequirement::ReadOnlyPaths].into();
-            check_path_restrictions_enforceable(isolation, &root, &restrictions, &all).unwrap();
+            settings.allowed_unenforced =
+                [SandboxRequirement::HiddenPaths, SandboxRequirement::ReadOnlyPaths].into();
+            enforceable(&settings).unwrap();
         };
         check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);
         for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
@@ -225,5 +249,34 @@ mod tests {
         check(Isolation::Landlock, &[], &["scope"], None);
         check(Isolation::Landlock, &[], &["scope", "scope/b"], None);
         check(Isolation::None, &[], &["scope"], Some("--accept-unenforced read-only"));
+    }
+
+    #[test]
+    fn an_isolation_below_the_floor_is_refused_on_every_host() {
+        let check = |isolation, minimum_isolation, expect: bool| {
+            let settings =
+                LocalExecSettings { isolation, minimum_isolation, ..LocalExecSettings::default() };
+            assert_eq!(check_floor(&settings).is_ok(), expect, "{isolation} {minimum_isolation}");
+        };
+        check(Isolation::Auto, Isolation::Bwrap, true);
+        check(Isolation::Bwrap, Isolation::Bwrap, true);
+        check(Isolation::Bwrap, Isolation::Landlock, true);
+        check(Isolation::None, Isolation::None, true);
+        check(Isolation::Landlock, Isolation::Bwrap, false);
+        check(Isolation::Software, Isolation::Landlock, false);
+        check(Isolation::None, Isolation::Software, false);
+    }
+
+    #[test]
+    fn the_hint_names_the_flag_if_the_isolation_was_chosen() {
+        let check = |isolation, expect: &str| {
+            let network = NetworkAccess::None;
+            let settings = LocalExecSettings { isolation, network, ..LocalExecSettings::default() };
+            let refused = check_network(&settings, Isolation::None).unwrap_err();
+            let accept = "accept missing enforcement with --accept-unenforced network";
+            assert_eq!(refused.hint(), Some(format!("{expect}; or {accept}").as_str()));
+        };
+        check(Isolation::None, "use --isolation auto, bwrap or landlock");
+        check(Isolation::Auto, "run where bwrap or Landlock works");
     }
 }

@@ -51,7 +51,7 @@ impl SocketOverlays {
         let sources = |access: HostDirectoryAccess| {
             mounts.iter().filter(move |it| it.access == access).map(|it| it.source.as_path())
         };
-        let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+        let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths);
         let toolchains = toolchains.map(PathBuf::as_path);
         let mut shown = directories(toolchains.chain(sources(HostDirectoryAccess::ReadOnly)));
         let system = system.iter().filter_map(|place| match place {
@@ -102,7 +102,7 @@ impl SocketOverlays {
             self.covered.iter().any(|it| it.starts_with(path) || path.starts_with(it))
         };
         // The directories that a caller binds may be writable, so they have no overlay.
-        if request.restrictions.binds.is_empty() && !neighbours.into_iter().any(collides) {
+        if request.restrictions.host_directories.is_empty() && !neighbours.into_iter().any(collides) {
             (self.overlays.clone(), LocalSockets::Allowed)
         } else {
             (Arc::default(), LocalSockets::Refused)

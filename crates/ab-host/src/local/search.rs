@@ -19,7 +19,8 @@ use ab_core::search::selection::{
 };
 use ab_core::search::text::{FileMatches, TextSearch};
 use ab_core::search::{
-    IgnoredEntryCounts, SearchQuery, SearchResults, SearchTarget, search_error_from_io,
+    IgnoredEntryCounts, SearchOutputMode, SearchQuery, SearchResults, SearchTarget,
+    search_error_from_io,
 };
 use ab_core::{Error, ErrorKind, FileKind, Result, WsPath};
 use rustix::fd::OwnedFd;
@@ -135,6 +136,8 @@ fn one_file(
         watched,
         query.limits.max_matches.saturating_add(1),
     ) {
+        // The rest of the file may contain a match.
+        Ok(_) if text.output_mode() == SearchOutputMode::FilesWithoutMatch && stopped() => {}
         Ok(hits) => {
             answering.add_file_matches(act.path, hits, text.output_mode());
         }
@@ -403,6 +406,10 @@ fn look(
             let hits = open_file(&file, plain).and_then(|(opened, plain)| {
                 text.search_file(&mut looker, Watched::new(opened, plain, stopped), most)
             });
+            if text.output_mode() == SearchOutputMode::FilesWithoutMatch && stopped() {
+                // The rest of the file may contain a match.
+                break;
+            }
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {

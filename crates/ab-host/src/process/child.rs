@@ -88,7 +88,9 @@ pub(crate) const EMPTY_LAYER: &CStr = c"/proc/fs";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rlimit {
     pub(crate) resource: u32,
-    pub(crate) value: u64,
+    /// The limit that the kernel enforces. The process can raise it up to `hard`.
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
 }
 
 /// A program and everything that its process needs.
@@ -371,8 +373,8 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
                 return Err(Step::Groups);
             }
         }
-        for Rlimit { resource, value } in &image.rlimits {
-            let limit = libc::rlimit64 { rlim_cur: *value, rlim_max: *value };
+        for Rlimit { resource, soft, hard } in &image.rlimits {
+            let limit = libc::rlimit64 { rlim_cur: *soft, rlim_max: *hard };
             let set = libc::prlimit64(0, *resource as _, &limit, ptr::null_mut());
             holds(set, Step::Limits)?;
         }

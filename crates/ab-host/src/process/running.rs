@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group,
@@ -40,6 +41,8 @@ pub(crate) struct Running {
     /// The value of the environment variable that marks the process and every process that it
     /// started, see `strays`.
     cookie: String,
+    /// Whether to find out how much CPU time the process has used.
+    measures_cpu_time: bool,
 }
 
 /// The exit status as the kernel reports it.
@@ -47,6 +50,8 @@ pub(crate) struct Running {
 pub(crate) struct Status {
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
+    /// The CPU time of the process and of the processes that it waited for, if it was measured.
+    pub(crate) cpu_time: Option<Duration>,
 }
 
 impl Running {
@@ -60,7 +65,12 @@ impl Running {
             return Err(io::Error::other("the process has no number"));
         };
         let handle = watch(started.handle, Interest::READABLE)?;
-        Ok(Self { handle: Some(handle), pid, reach, group, cookie })
+        Ok(Self { handle: Some(handle), pid, reach, group, cookie, measures_cpu_time: false })
+    }
+
+    /// Makes [`ended`](Self::ended) report the CPU time.
+    pub(crate) fn measure_cpu_time(&mut self) {
+        self.measures_cpu_time = true;
     }
 
     /// Waits until the process has ended. The call may be cancelled and repeated.
@@ -70,13 +80,22 @@ impl Running {
         };
         loop {
             let mut ready = handle.readable().await?;
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            match rustix::process::waitid(WaitId::PidFd(handle.get_ref().as_fd()), options)? {
+            let wait = |more| {
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | more;
+                rustix::process::waitid(WaitId::PidFd(handle.get_ref().as_fd()), options)
+            };
+            let mut cpu_time = None;
+            // The kernel forgets the CPU time when the process is reaped.
+            if self.measures_cpu_time && wait(WaitIdOptions::NOWAIT)?.is_some() {
+                cpu_time = cpu_time_of(self.pid);
+            }
+            match wait(WaitIdOptions::empty())? {
                 Some(status) => {
                     self.handle = None;
                     return Ok(Status {
                         code: status.exit_status(),
                         signal: status.terminating_signal(),
+                        cpu_time,
                     });
                 }
                 None => ready.clear_ready(),
@@ -174,6 +193,19 @@ impl Drop for Running {
             spawner::reap(handle.into_inner());
         }
     }
+}
+
+/// Returns the CPU time of a process and of the processes that it waited for.
+fn cpu_time_of(pid: Pid) -> Option<Duration> {
+    /// The number of ticks per second in `/proc`, on every machine that this program supports.
+    const TICKS: u64 = 100;
+    const FIRST_TIME_AFTER_NAME: usize = 11;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name before the last parenthesis may contain any text.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let times = fields.split(' ').skip(FIRST_TIME_AFTER_NAME).take(4);
+    let ticks: u64 = times.map(|ticks| ticks.parse::<u64>().unwrap_or_default()).sum();
+    Some(Duration::from_millis(ticks.saturating_mul(1000 / TICKS)))
 }
 
 /// Returns the running children of a process. For a bwrap, the first child leads the command's

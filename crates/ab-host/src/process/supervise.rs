@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, LeftoverProcessOutcome, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk,
-    ProcessControlMessage, ProcessExit, TerminalSize,
+    ExecLimits, ExitCause, LeftoverProcessOutcome, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel,
+    OutputChunk, ProcessControlMessage, ProcessExit, TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
@@ -30,6 +30,11 @@ use crate::blocking;
 const SILENCE: Duration = Duration::from_millis(200);
 /// How long to wait until a killed process has ended.
 const LAST_WAIT: Duration = Duration::from_secs(10);
+/// The line with which the first process inside a bwrap reports that other processes were left
+/// running.
+pub(crate) const LEFT_PROCESSES: &str = "left";
+/// Maximum number of bytes that are read of the report of that process.
+const MAX_REPORT: usize = 512;
 /// The byte that a terminal interprets as the end of input.
 const END_OF_INPUT: &[u8] = &[4];
 
@@ -51,9 +56,9 @@ pub(crate) struct Channels {
     /// The process's own ends of its output pipes. While we hold them open, this task is not woken
     /// when a process closes them right before its end. It is woken only once, by the end itself.
     pub(crate) theirs: Vec<OwnedFd>,
-    /// The pipe through which the first process inside a bwrap reports that it runs, and then that
-    /// other processes were left running. Each report is one byte.
-    pub(crate) left: Option<OwnedFd>,
+    /// The pipe for the reports of the first process inside a bwrap: first that it runs, and at its
+    /// end what it has found.
+    pub(crate) report: Option<OwnedFd>,
     pub(crate) output_end: OutputEnd,
 }
 
@@ -93,7 +98,8 @@ pub(crate) struct SupervisorInputs {
     pub(crate) handle_dropped: Option<oneshot::Receiver<()>>,
     /// Becomes true when the backend ends.
     pub(crate) stop: watch::Receiver<bool>,
-    pub(crate) wall: Option<Duration>,
+    /// The limits of the process. This task enforces the wall time, and the kernel the others.
+    pub(crate) limits: ExecLimits,
     pub(crate) strays: Strays,
 }
 
@@ -113,7 +119,7 @@ pub(crate) async fn supervise(
     sink: Sink,
     mut inputs: SupervisorInputs,
 ) -> (ProcessExit, Spent) {
-    let Channels { stdout, stderr, stdin, terminal, theirs, left, output_end } = channels;
+    let Channels { stdout, stderr, stdin, terminal, theirs, report, output_end } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
     let spent = Spent::default();
@@ -126,7 +132,8 @@ pub(crate) async fn supervise(
     tokio::pin!(feeding);
 
     // If the time is too long for the clock, there is no deadline.
-    let deadline = inputs.wall.and_then(|wall| Instant::now().checked_add(wall));
+    let limits = inputs.limits;
+    let deadline = limits.wall_time.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut handle_dropped) = (Some(end_input), inputs.handle_dropped.take());
     let (mut cause, mut last) = (ExitCause::Exited, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
@@ -168,16 +175,25 @@ pub(crate) async fn supervise(
             blocking::finish(strays).await;
         }
     };
-    if cause == ExitCause::Exited && running.ran_out_of_memory() {
-        cause = ExitCause::MemoryLimit;
+    let report = report.map(|report| SandboxReport::read(&report));
+    let has_failed_to_start = report.as_ref().is_some_and(|report| !report.has_started);
+    let report = report.unwrap_or_default();
+    if cause == ExitCause::Exited {
+        cause = if running.ran_out_of_memory() {
+            ExitCause::MemoryLimit
+        } else {
+            let status = Status { cpu_time: report.cpu_time.or(status.cpu_time), ..status };
+            by_kernel_limit(&status, &limits)
+        };
     }
-    let reports = left.as_ref().map(reports);
     let leftovers = match cause {
-        ExitCause::Exited if running.has_left_some() || reports > Some(STARTED) => {
+        ExitCause::Exited if running.has_left_some() || report.has_left_processes => {
             LeftoverProcessOutcome::Ended
         }
         ExitCause::Exited
         | ExitCause::MemoryLimit
+        | ExitCause::CpuLimit
+        | ExitCause::FileSizeLimit
         | ExitCause::Timeout
         | ExitCause::DroppedByCaller => LeftoverProcessOutcome::None,
     };
@@ -201,8 +217,8 @@ pub(crate) async fn supervise(
     if let Some(group) = running.take_group() {
         blocking::finish(group.into_removal()).await;
     }
-    let Status { mut code, signal } = status;
-    if cause == ExitCause::Exited && reports.is_some_and(|it| it < STARTED) && code == Some(1) {
+    let Status { mut code, signal, .. } = status;
+    if cause == ExitCause::Exited && has_failed_to_start && code == Some(1) {
         code = Some(NOT_RUN);
         tails.note(errors, NOT_RUN_MESSAGE.as_bytes());
         let (bytes, offset) = (Bytes::from_static(NOT_RUN_MESSAGE.as_bytes()), &pace.offset);
@@ -220,18 +236,59 @@ pub(crate) async fn supervise(
     (exit, spent.taken())
 }
 
-/// The number of reports of a sandbox that has started.
-const STARTED: usize = 1;
+/// Finds out whether one of the limits that the kernel enforces for each process ended a process.
+fn by_kernel_limit(status: &Status, limits: &ExecLimits) -> ExitCause {
+    /// A shell reports a signal that ended its command as an exit code above this number.
+    const BY_SIGNAL: i32 = 128;
+    let signal = status.signal.or_else(|| Some(status.code? - BY_SIGNAL));
+    // A program that ignores SIGXCPU gets SIGKILL a little later.
+    let used_up = |limit| status.cpu_time.is_some_and(|time| time >= limit);
+    match signal {
+        Some(libc::SIGXCPU) if limits.cpu.is_some() => ExitCause::CpuLimit,
+        Some(libc::SIGKILL) if limits.cpu.is_some_and(used_up) => ExitCause::CpuLimit,
+        Some(libc::SIGXFSZ) if limits.file_size.is_some() => ExitCause::FileSizeLimit,
+        _ => ExitCause::Exited,
+    }
+}
+
 /// The exit code if bwrap failed before the command ran.
 pub(crate) const NOT_RUN: i32 = 125;
 /// The last line of standard error in that case.
 pub(crate) const NOT_RUN_MESSAGE: &str =
     "agent-backend: the sandbox could not be set up, so the command did not run\n";
 
-/// Returns the number of reports in a nonblocking pipe.
-fn reports(left: &OwnedFd) -> usize {
-    let mut said = [0_u8; 2];
-    rustix::io::read(left, &mut said).unwrap_or(0)
+/// What the first process inside a bwrap reports: one line when it starts, and more at its end.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SandboxReport {
+    has_started: bool,
+    has_left_processes: bool,
+    /// The CPU time of the command. Reported only if SIGKILL ended the command.
+    cpu_time: Option<Duration>,
+}
+
+impl SandboxReport {
+    /// Reads the report from a nonblocking pipe.
+    fn read(pipe: &OwnedFd) -> SandboxReport {
+        let mut bytes = [0_u8; MAX_REPORT];
+        let length = rustix::io::read(pipe, &mut bytes).unwrap_or(0);
+        SandboxReport::parse(&String::from_utf8_lossy(&bytes[..length]))
+    }
+
+    /// Parses the report. The times have the format of the shell command `times`: one line for the
+    /// shell, and one for its command.
+    fn parse(text: &str) -> SandboxReport {
+        let time = |word: &str| -> Option<Duration> {
+            let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
+            let seconds = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
+            Some(Duration::from_mins(minutes.parse().ok()?) + seconds)
+        };
+        let times = |line: &str| -> Option<Duration> { line.split_whitespace().map(time).sum() };
+        SandboxReport {
+            has_started: !text.is_empty(),
+            has_left_processes: text.lines().any(|line| line == LEFT_PROCESSES),
+            cpu_time: text.lines().filter(|line| !line.is_empty()).filter_map(times).nth(1),
+        }
+    }
 }
 
 /// Pipes at their end that are not closed yet. Closing them takes some time, so it is done after
@@ -407,5 +464,27 @@ impl Tails {
         let ends = self.ends.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let text = |end: &BytesMut| String::from_utf8_lossy(end).into_owned();
         (text(&ends.0), text(&ends.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_every_shell_are_read() {
+        let check = |text: &str, has_left_processes, millis: Option<u64>| {
+            let cpu_time = millis.map(Duration::from_millis);
+            let has_started = !text.is_empty();
+            let expect = SandboxReport { has_started, has_left_processes, cpu_time };
+            assert_eq!(SandboxReport::parse(text), expect, "{text:?}");
+        };
+        check("", false, None);
+        check("\n", false, None);
+        check("\nleft\n", true, None);
+        check("0m0.002s 0m0.001s\n1m2.500s 0m0.250s\n", false, Some(62_750));
+        check("0m0.000000s 0m0.000000s\n0m1.990000s 0m0.010000s\nleft\n", true, Some(2000));
+        check("0m0.00s 0m0.00s\n", false, None);
+        check("0m-1s 0m0s\nm s\n", false, None);
     }
 }

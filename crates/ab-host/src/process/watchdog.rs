@@ -11,6 +11,7 @@
 //!   prefix, and processes by an environment variable that contains random text of our process. So
 //!   it need not learn about single commands. If it is killed and started again, it can still find
 //!   all of them.
+//! - Placeholders in workspaces have no such names, so the watchdog is told about each of them.
 //! - If our process forks a process that does not execute a program, that process holds the socket
 //!   open too. In that case, the watchdog waits for the end of both.
 
@@ -32,7 +33,8 @@ use super::{incarnation, spawner};
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 const SCRIPT: &str = include_str!("watchdog.sh");
-/// The `PATH` of the watchdog, for the programs that it uses: `rm`, `rmdir` and `sleep`.
+/// The `PATH` of the watchdog, for the programs that it uses: `flock`, `grep`, `rm`, `rmdir`, `sleep`,
+/// `stat` and `umount`.
 const PATH: &std::ffi::CStr = c"PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 /// Signals that the watchdog ignores, so that it survives when all processes are asked to end.
 const IGNORED: &[libc::c_int] = &[
@@ -49,13 +51,17 @@ const IGNORED: &[libc::c_int] = &[
     libc::SIGTTOU,
 ];
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { running: None, places: BTreeSet::new() });
+static WATCH: Mutex<Watch> =
+    Mutex::new(Watch { running: None, places: BTreeSet::new(), files: Vec::new() });
 
 #[derive(Debug)]
 struct Watch {
     running: Option<Watchdog>,
     /// Directories in which we make private directories for commands.
     places: BTreeSet<PathBuf>,
+    /// The placeholders that exist, each with its identity. Free slots are reused, so that the
+    /// watchdog does not have to remember more slots than there were placeholders at a time.
+    files: Vec<Option<(String, PathBuf)>>,
 }
 
 #[derive(Debug)]
@@ -76,7 +82,12 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     watch.running = None;
     let dog = start(incarnation::prefix(), incarnation::mark(), parents)?;
     for place in &watch.places {
-        tell(&dog, place)?;
+        tell(&dog, b"", place)?;
+    }
+    for (slot, file) in watch.files.iter().enumerate() {
+        if let Some((identity, path)) = file {
+            tell_file(&dog, slot, identity, path)?;
+        }
     }
     watch.running = Some(dog);
     Ok(())
@@ -93,18 +104,59 @@ pub(crate) fn clears(place: &Path) {
     }
     if let Some(dog) = &watch.running {
         // If the watchdog has just ended, the next one is told when it starts.
-        let _ = tell(dog, &place);
+        let _ = tell(dog, b"", &place);
     }
     watch.places.insert(place);
 }
 
-fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
-    let mut line = place.as_os_str().as_bytes().to_vec();
-    // A path that contains a line break cannot be sent as a line. Directories at such a path are
-    // not removed.
-    if !line.contains(&b'\n') {
-        line.push(b'\n');
-        (&dog.line).write_all(&line)?;
+/// A placeholder that the current or next watchdog removes if this process is killed.
+#[derive(Debug)]
+pub(crate) struct WatchedFile {
+    slot: usize,
+}
+
+/// Makes the watchdog remove the placeholder at `path`, which must be absolute. `identity` consists of
+/// its device and inode. Dropping the result makes the watchdog forget the placeholder.
+pub(crate) fn removes(identity: String, path: PathBuf) -> WatchedFile {
+    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = watch.files.iter().position(Option::is_none);
+    let slot = free.unwrap_or(watch.files.len());
+    if let Some(dog) = &watch.running {
+        // If the watchdog has just ended, the next one is told when it starts.
+        let _ = tell_file(dog, slot, &identity, &path);
+    }
+    let file = Some((identity, path));
+    match watch.files.get_mut(slot) {
+        Some(place) => *place = file,
+        None => watch.files.push(file),
+    }
+    WatchedFile { slot }
+}
+
+impl Drop for WatchedFile {
+    fn drop(&mut self) {
+        let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dog) = &watch.running {
+            // If this is not received, the watchdog finds no such placeholder at the end.
+            let _ = (&dog.line).write_all(format!("-{}\n", self.slot + 1).as_bytes());
+        }
+        if let Some(place) = watch.files.get_mut(self.slot) {
+            *place = None;
+        }
+    }
+}
+
+fn tell_file(dog: &Watchdog, slot: usize, identity: &str, path: &Path) -> io::Result<()> {
+    // The slots of the watchdog begin with 1.
+    tell(dog, format!("+{} {identity} ", slot + 1).as_bytes(), path)
+}
+
+fn tell(dog: &Watchdog, prefix: &[u8], path: &Path) -> io::Result<()> {
+    let path = path.as_os_str().as_bytes();
+    // A path that contains a line break cannot be sent as a line. What is at such a path is not
+    // removed.
+    if !path.contains(&b'\n') {
+        (&dog.line).write_all(&[prefix, path, b"\n"].concat())?;
     }
     Ok(())
 }
@@ -196,13 +248,83 @@ mod tests {
         fs::write(name("1").join("cgroup.procs"), format!("{}\n", bystander.id())).unwrap();
         symlink(&other, name("2")).unwrap();
         let dog = start("own '$(id)' ", NOBODY, &[]).unwrap();
-        tell(&dog, place.path()).unwrap();
+        tell(&dog, b"", place.path()).unwrap();
         ends(&wait_for_drop(dog));
         assert!(!name("1").exists(), "what is ours is gone");
         assert!(name("2").is_symlink() && other.join("file").exists());
         assert_eq!(bystander.try_wait().unwrap(), None);
         bystander.kill().unwrap();
         bystander.wait().unwrap();
+    }
+
+    #[test]
+    fn placeholders_are_removed_and_other_files_stay() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        if std::process::Command::new("flock").arg("--version").output().is_err() {
+            return ab_testkit::host::report_skip("placeholders", "there is no program flock");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = place.path().join(name);
+            let file = fs::File::create(&path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+            file.set_permissions(fs::Permissions::from_mode(0o400)).unwrap();
+            let found = file.metadata().unwrap();
+            (path, format!("{}:{}", found.dev(), found.ino()))
+        };
+        fs::create_dir(place.path().join("real")).unwrap();
+        symlink("real", place.path().join("link")).unwrap();
+        let dog = start("nobody's ", NOBODY, &[]).unwrap();
+        let names = [
+            "own '$(id)' $x \"",
+            "forgotten",
+            "written",
+            "replaced",
+            "locked",
+            "linked",
+            "link/own",
+        ];
+        let mut paths = Vec::new();
+        for (slot, name) in names.into_iter().enumerate() {
+            let (path, identity) = make(name);
+            tell_file(&dog, slot, &identity, &path).unwrap();
+            paths.push(path);
+        }
+        let [own, forgotten, written, replaced, locked, linked, behind] = paths.as_slice() else {
+            panic!()
+        };
+        (&dog.line).write_all(b"-2\n").unwrap();
+        fs::set_permissions(written, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(written, "content").unwrap();
+        // The other file exists at the same time, so it cannot have the same inode.
+        let (other, _) = make("other");
+        fs::rename(other, replaced).unwrap();
+        let user = fs::File::open(locked).unwrap();
+        user.lock_shared().unwrap();
+        fs::remove_file(linked).unwrap();
+        symlink(forgotten, linked).unwrap();
+        ends(&wait_for_drop(dog));
+        assert!(!own.exists() && !behind.exists());
+        for kept in [forgotten, written, replaced, locked] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+        assert!(linked.is_symlink());
+    }
+
+    #[test]
+    fn slots_are_reused_and_the_next_watchdog_knows_them() {
+        let count = || WATCH.lock().unwrap().files.len();
+        let first = removes("1:1".to_owned(), PathBuf::from("/nowhere/a"));
+        let most = count();
+        drop(removes("1:2".to_owned(), PathBuf::from("/nowhere/b")));
+        drop(removes("1:3".to_owned(), PathBuf::from("/nowhere/c")));
+        assert!(count() <= most + 1);
+        drop(first);
+        assert!(
+            WATCH.lock().unwrap().files.iter().all(|file| {
+                file.as_ref().is_none_or(|(_, path)| !path.starts_with("/nowhere"))
+            })
+        );
     }
 
     #[test]

@@ -1,14 +1,27 @@
 # Waits until the other end of its input is closed. Then it kills the processes whose environment has
 # the mark $2, and the processes in control groups whose names begin with $1, below the directories in
-# the further arguments, and removes these groups. Each line of input names a directory; its
-# subdirectories whose names begin with $1 are removed as well.
+# the further arguments, and removes these groups. A line of input that begins with / names a directory;
+# its subdirectories whose names begin with $1 are removed as well. A line "+N IDENTITY PATH" names a
+# placeholder, which is removed too, and a line "-N" says that it is gone.
 name=$1
 mark=$2
 shift 2
 count=0
+slots=0
 while IFS= read -r line; do
-  count=$((count + 1))
-  eval "place$count=\$line"
+  case $line in
+    /*)
+      count=$((count + 1))
+      eval "place$count=\$line"
+      ;;
+    +*)
+      slot=${line%% *}
+      slot=${slot#+}
+      [ "$slot" -le $slots ] || slots=$slot
+      eval "file$slot=\${line#* }"
+      ;;
+    -*) unset "file${line#-}" ;;
+  esac
 done
 
 end() {
@@ -54,6 +67,23 @@ while [ $round -lt 200 ]; do
   round=$((round + 1))
   sleep 0.05 || sleep 1
 done
+
+# Removes the placeholder $2 with the identity $1. The identity shows that neither the file nor a
+# directory on the way was replaced. A process that still uses the placeholder holds a lock on it.
+remove() {
+  directory=${2%/*}
+  cd -P -- "${directory:-/}" || return
+  file=./${2##*/}
+  [ "$(stat -c '%d:%i %a %s %Y' -- "$file")" = "$1 400 0 0" ] || return
+  flock -n -x "$file" rm -f -- "$file"
+}
+
+while [ $slots -gt 0 ]; do
+  eval "file=\${file$slots-}"
+  [ -z "$file" ] || remove "${file%% *}" "${file#* }"
+  slots=$((slots - 1))
+done
+cd /
 
 while [ $count -gt 0 ]; do
   eval "place=\$place$count"

@@ -34,11 +34,22 @@ async fn less_than_the_floor_is_refused() {
             minimum_isolation: floor,
             ..LocalExecSettings::default()
         });
-        let error = expect_error(fixture.backend.exec("true").await, ErrorKind::Unavailable);
-        assert_eq!(error.code(), ErrorCode::MissingUtilities);
-        assert!(error.message().contains(floor.as_str()), "{error}");
+        let error = expect_error(fixture.backend.exec("true").await, ErrorKind::Invalid);
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration);
+        let cause = format!("'{isolation}' is weaker than the required isolation '{floor}'");
+        assert!(error.message().contains(&cause), "{error}");
         fixture.leave().await;
     }
+    // Here the host is too weak.
+    let fixture = Fixture::new(LocalExecSettings {
+        minimum_isolation: Isolation::Bwrap,
+        bwrap: Some("/bin/false".into()),
+        ..LocalExecSettings::default()
+    });
+    let error = expect_error(fixture.backend.exec("true").await, ErrorKind::Unavailable);
+    assert_eq!(error.code(), ErrorCode::MissingUtilities);
+    assert!(error.message().contains("'bwrap' is required, but only '"), "{error}");
+    fixture.leave().await;
 }
 
 #[tokio::test]

@@ -154,15 +154,37 @@ async fn each_process_has_its_limits() {
         let fixture = Fixture::behind(isolation);
         let limits = ExecLimits { file_size: Some(1_000_000), ..ExecLimits::default() };
         let output = run(&fixture, "yes | head -c 3000000 > big", limits).await;
-        assert!(!output.exit.success(), "{isolation}: {output:?}");
+        assert_eq!(output.exit.cause, ExitCause::FileSizeLimit, "{isolation}: {output:?}");
         assert_eq!(fixture.backend.stat("big").await.unwrap().size, 1_000_000);
 
         let limits = ExecLimits { open_files: Some(32), ..ExecLimits::default() };
         assert_eq!(run(&fixture, "ulimit -n", limits).await.stdout_text(), "32\n", "{isolation}");
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
-        let output = run(&fixture, "while :; do :; done", limits).await;
-        assert!(!output.exit.success() && output.exit.cause == ExitCause::Exited, "{output:?}");
+        // The second one ignores the signal that the kernel sends at the limit.
+        for line in ["while :; do :; done", "trap '' XCPU; while :; do :; done"] {
+            let output = run(&fixture, line, limits).await;
+            assert!(!output.exit.success(), "{isolation}: {line}: {output:?}");
+            assert_eq!(output.exit.cause, ExitCause::CpuLimit, "{isolation}: {line}: {output:?}");
+        }
+        fixture.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn the_signal_of_a_limit_is_not_taken_for_a_limit_that_is_not_set() {
+    for isolation in MODES {
+        let fixture = Fixture::behind(isolation);
+        let limits = ExecLimits { cpu: Some(Duration::from_hours(1)), ..ExecLimits::default() };
+        for (line, limits) in [
+            ("kill -XCPU $$", ExecLimits::default()),
+            ("kill -XFSZ $$", ExecLimits::default()),
+            ("kill -KILL $$", limits),
+        ] {
+            let output = run(&fixture, line, limits).await;
+            assert!(!output.exit.success(), "{isolation}: {line}: {output:?}");
+            assert_eq!(output.exit.cause, ExitCause::Exited, "{isolation}: {line}: {output:?}");
+        }
         fixture.leave().await;
     }
 }

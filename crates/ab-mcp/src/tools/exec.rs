@@ -237,17 +237,28 @@ fn ending(exit: &ProcessExit, limit: TimeLimit) -> Option<String> {
              to let it run and read its output with process_output",
             MAX_EXEC_TIMEOUT.as_secs()
         )),
-        ExitCause::MemoryLimit => Some(format!("{status}: it needed more memory than its limit")),
         ExitCause::DroppedByCaller => Some("ended with its backend".to_owned()),
         ExitCause::Exited if exit.success() => None,
-        ExitCause::Exited => Some(status),
+        ExitCause::Exited
+        | ExitCause::MemoryLimit
+        | ExitCause::CpuLimit
+        | ExitCause::FileSizeLimit => Some(status),
     }
 }
 
+/// How a command ended, and the limit that ended it.
 pub(crate) fn status(exit: &ProcessExit) -> String {
-    match (exit.code, exit.signal) {
+    let status = match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None) => "ended in an unknown way".to_owned(),
-    }
+    };
+    let why = match exit.cause {
+        ExitCause::Timeout => "it reached its time limit",
+        ExitCause::MemoryLimit => "it needed more memory than its limit",
+        ExitCause::CpuLimit => "it needed more CPU time than its limit",
+        ExitCause::FileSizeLimit => "it wrote a file that is larger than its limit",
+        ExitCause::DroppedByCaller | ExitCause::Exited => return status,
+    };
+    format!("{status}: {why}")
 }

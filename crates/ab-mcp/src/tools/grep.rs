@@ -70,6 +70,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         ignore_files: ignoring.files,
         dotfiles: DotfileVisibility::Skip,
         limits: SearchLimits { max_matches: limit, ..SearchLimits::default() },
+        ..GrepOptions::default()
     };
     let found = backend.grep(&pattern, options).await.map_err(|error| match error.kind() {
         ErrorKind::Invalid => {

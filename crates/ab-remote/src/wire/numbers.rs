@@ -14,8 +14,8 @@ use ab_core::process::{
     StderrMode, StdinMode,
 };
 use ab_core::search::{
-    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, MatchLineMode,
-    PatternSyntax, SearchLineRole, SearchOutputMode,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, LineSelection,
+    MatchLineMode, PatternSyntax, SearchLineRole, SearchOutputMode,
 };
 use ab_core::{BackendKind, ErrorCode, ErrorKind, LostCallEffect, Verb};
 
@@ -273,6 +273,8 @@ impl Numbered for ExitCause {
         (1, ExitCause::Timeout),
         (2, ExitCause::MemoryLimit),
         (3, ExitCause::DroppedByCaller),
+        (4, ExitCause::CpuLimit),
+        (5, ExitCause::FileSizeLimit),
     ];
 }
 
@@ -301,11 +303,18 @@ impl Numbered for MatchLineMode {
         &[(0, MatchLineMode::SingleLine), (1, MatchLineMode::MultiLine)];
 }
 
+impl Numbered for LineSelection {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, LineSelection::Matching), (1, LineSelection::NonMatching)];
+}
+
 impl Numbered for SearchOutputMode {
     const NUMBERS: &'static [(u8, Self)] = &[
         (0, SearchOutputMode::Lines),
         (1, SearchOutputMode::Files),
         (2, SearchOutputMode::Counts),
+        (3, SearchOutputMode::MatchedParts),
+        (4, SearchOutputMode::FilesWithoutMatch),
     ];
 }
 
@@ -359,13 +368,14 @@ Stderr Separate=0 Merged=1
 Lifetime Owned=0 Detached=1
 BindAccess ReadOnly=0 ReadWrite=1
 Leftovers None=0 Ended=1
-Cause Exited=0 Timeout=1 MemoryLimit=2 DroppedByCaller=3
+Cause Exited=0 Timeout=1 MemoryLimit=2 DroppedByCaller=3 CpuLimit=4 FileSizeLimit=5
 Channel Stdout=0 Stderr=1
 Kinds Files=0 All=1
 Syntax Literal=0 Regex=1
 Case Sensitive=0 Insensitive=1
 Span SingleLine=0 MultiLine=1
-SearchAnswer Lines=0 Files=1 Counts=2
+LineSelection Matching=0 NonMatching=1
+SearchAnswer Lines=0 Files=1 Counts=2 MatchedParts=3 FilesWithoutMatch=4
 Visibility Skip=0 Include=1
 IgnoreFiles Disregard=0 Honour=1
 LineRole Match=0 Context=1
@@ -420,6 +430,7 @@ LineRole Match=0 Context=1
         line::<PatternSyntax>("Syntax", &mut now);
         line::<CaseSensitivity>("Case", &mut now);
         line::<MatchLineMode>("Span", &mut now);
+        line::<LineSelection>("LineSelection", &mut now);
         line::<SearchOutputMode>("SearchAnswer", &mut now);
         line::<DotfileVisibility>("Visibility", &mut now);
         line::<IgnoreFileHandling>("IgnoreFiles", &mut now);

@@ -1,8 +1,8 @@
 //! The encoding of search queries and their results.
 
 use ab_core::search::{
-    IgnoredEntryCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget,
-    TextQuery,
+    IgnoredEntryCounts, LineSelection, SearchLimits, SearchMatch, SearchQuery, SearchResults,
+    SearchTarget, TextQuery,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -18,13 +18,19 @@ impl WireCodec for SearchTarget {
                 put_number(out, *kinds);
             }
             SearchTarget::Text(text) => {
-                out.put_u8(1);
+                // Peers of earlier versions know only the first form.
+                let is_selective = is_selective(text);
+                out.put_u8(if is_selective { 2 } else { 1 });
                 text.pattern.encode_to(out);
                 put_number(out, text.syntax);
                 put_number(out, text.case);
                 put_number(out, text.line_mode);
                 (text.context_before, text.context_after).encode_to(out);
                 put_number(out, text.output_mode);
+                if is_selective {
+                    put_number(out, text.lines);
+                    text.max_lines_per_file.encode_to(out);
+                }
             }
         }
     }
@@ -35,18 +41,36 @@ impl WireCodec for SearchTarget {
                 glob: WireCodec::decode_from(fields)?,
                 kinds: take_number(fields)?,
             },
-            1 => SearchTarget::Text(TextQuery {
-                pattern: WireCodec::decode_from(fields)?,
-                syntax: take_number(fields)?,
-                case: take_number(fields)?,
-                line_mode: take_number(fields)?,
-                context_before: WireCodec::decode_from(fields)?,
-                context_after: WireCodec::decode_from(fields)?,
-                output_mode: take_number(fields)?,
-            }),
+            1 => SearchTarget::Text(text_query(fields)?),
+            2 => {
+                let text = text_query(fields)?;
+                let lines = take_number(fields)?;
+                let max_lines_per_file = WireCodec::decode_from(fields)?;
+                SearchTarget::Text(TextQuery { lines, max_lines_per_file, ..text })
+            }
             _ => return Err(DecodeError::Invalid),
         })
     }
+}
+
+/// Whether a query selects lines by more than their matches.
+fn is_selective(text: &TextQuery) -> bool {
+    text.lines != LineSelection::Matching || text.max_lines_per_file.is_some()
+}
+
+/// Decodes the fields that every query has.
+fn text_query(fields: &mut SshFieldReader) -> DecodeResult<TextQuery> {
+    Ok(TextQuery {
+        pattern: WireCodec::decode_from(fields)?,
+        syntax: take_number(fields)?,
+        case: take_number(fields)?,
+        line_mode: take_number(fields)?,
+        lines: LineSelection::Matching,
+        max_lines_per_file: None,
+        context_before: WireCodec::decode_from(fields)?,
+        context_after: WireCodec::decode_from(fields)?,
+        output_mode: take_number(fields)?,
+    })
 }
 
 impl WireCodec for SearchQuery {

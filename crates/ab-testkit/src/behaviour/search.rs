@@ -4,7 +4,8 @@ use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncationCause;
 use ab_core::search::{
     CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredEntryCounts,
-    PatternSyntax, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
+    LineSelection, PatternSyntax, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode,
+    SearchResults,
 };
 use ab_core::{Backend, ErrorCode, ErrorKind, Verb};
 
@@ -248,6 +249,55 @@ pub async fn files_and_counts(backend: &Backend) {
         })
         .collect();
     assert_eq!(counts, [("a", 2), ("c/d", 1)], "lines, not occurrences");
+}
+
+/// The path, the number and the text of a line.
+type FoundLine = (&'static str, u64, &'static str);
+
+/// The same search can return the lines without a match, only the matched parts of lines, the files
+/// without a match, and a limited number of lines of each file.
+pub async fn lines_are_selected_as_asked(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("a", "x1\ny\nx2 x3\n"), ("b", "y\n"), ("c/d", "x4")]).await;
+    let of = |lines, output_mode| GrepOptions {
+        syntax: PatternSyntax::Regex,
+        lines,
+        output_mode,
+        ..GrepOptions::default()
+    };
+    use LineSelection::{Matching, NonMatching};
+    let limited =
+        GrepOptions { max_lines_per_file: Some(1), ..of(Matching, SearchOutputMode::Lines) };
+    let table: [(GrepOptions, &[FoundLine]); 4] = [
+        (of(NonMatching, SearchOutputMode::Lines), &[("a", 2, "y"), ("b", 1, "y")]),
+        (
+            of(Matching, SearchOutputMode::MatchedParts),
+            &[("a", 1, "x1"), ("a", 3, "x2"), ("a", 3, "x3"), ("c/d", 1, "x4")],
+        ),
+        (of(NonMatching, SearchOutputMode::MatchedParts), &[]),
+        (limited, &[("a", 1, "x1"), ("c/d", 1, "x4")]),
+    ];
+    for (options, expect) in table {
+        let shown = format!("{options:?}");
+        let found = grep(backend, r"x\d", options).await;
+        let lines = found.matches.iter().map(|found| match found {
+            SearchMatch::Line { path, line_number: line, text, role: SearchLineRole::Match, .. } => {
+                (path.as_str(), *line, text.as_str())
+            }
+            other => panic!("asked for lines, got {other:?}"),
+        });
+        assert_eq!(lines.collect::<Vec<_>>(), expect, "{shown}");
+    }
+    for (options, expect) in [
+        (of(Matching, SearchOutputMode::FilesWithoutMatch), &["b"][..]),
+        (of(NonMatching, SearchOutputMode::FilesWithoutMatch), &["c/d"]),
+        (of(NonMatching, SearchOutputMode::Files), &["a", "b"]),
+    ] {
+        let shown = format!("{options:?}");
+        assert_eq!(paths(&grep(backend, r"x\d", options).await), expect, "{shown}");
+    }
 }
 
 /// Include and exclude select the files of a text search.

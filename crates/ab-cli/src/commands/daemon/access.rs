@@ -53,14 +53,17 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 }
 
 impl Access {
-    pub(crate) fn gate(&self, host: IpAddr) -> Result<HttpAccessPolicy, Failure> {
-        let token = self.token()?;
+    pub(crate) fn gate(
+        &self,
+        host: IpAddr,
+        token: Option<&str>,
+    ) -> Result<HttpAccessPolicy, Failure> {
         if token.is_none() && !self.no_auth && !host.is_loopback() {
             let message = format!("other machines can reach {host}, and there is no token");
             return Err(Failure::usage(message)
                 .with_hint("pass --token-file FILE, or --no-auth to accept every caller"));
         }
-        let token = token.map(|token| AccessToken::new(&token));
+        let token = token.map(AccessToken::new);
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
         Ok(HttpAccessPolicy {
             token,
@@ -70,7 +73,9 @@ impl Access {
         })
     }
 
-    fn token(&self) -> Result<Option<String>, Failure> {
+    /// Reads the token that callers must send. Can be called only once, because the token may be on
+    /// standard input.
+    pub(crate) fn token(&self) -> Result<Option<String>, Failure> {
         match (&self.auth_token, &self.auth_token_file) {
             (Some(token), _) => token::checked(token).map(Some),
             (None, Some(path)) => token::in_file(path).map(Some),

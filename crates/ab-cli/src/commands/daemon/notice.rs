@@ -8,7 +8,7 @@ use ab_core::effective_policy::{
 use ab_server::RunningHttpServer;
 
 use super::logs::LogFormat;
-use super::ssh::SshServers;
+use super::ssh::{SshLogin, SshServers};
 use super::{Daemon, Kind};
 use crate::failure::Failure;
 use crate::terminal::talk;
@@ -22,6 +22,8 @@ pub(crate) struct Known {
     socket: bool,
     /// Where plain SSH listens.
     pub(crate) ssh: Option<SocketAddr>,
+    /// How users log in there, in words.
+    login: Option<String>,
     fingerprint: Option<String>,
     /// Whether the daemon created the directory that it serves.
     pub(crate) is_created: bool,
@@ -34,6 +36,7 @@ impl Known {
             guarded: false,
             socket: ssh_servers.socket.is_some(),
             ssh: ssh_servers.address(),
+            login: ssh_servers.login.as_ref().map(SshLogin::words),
             fingerprint: ssh_servers.fingerprint.clone(),
             is_created: false,
         }
@@ -45,7 +48,8 @@ impl Known {
         if self.socket {
             ways.push("at /ssh".to_owned());
         }
-        ways.extend(self.ssh.map(|address| format!("on {address}")));
+        let login = self.login.as_deref().unwrap_or_default();
+        ways.extend(self.ssh.map(|address| format!("on {address} ({login})")));
         match &self.fingerprint {
             Some(fingerprint) => {
                 format!(", SSH {} with host key {fingerprint}", ways.join(" and "))
@@ -83,6 +87,7 @@ pub(crate) async fn tell(
             safety,
             access,
             ssh = known.ssh.map(|address| address.to_string()),
+            ssh_login = known.login,
             host_key = known.fingerprint,
             unlimited,
             "serving"

@@ -1,6 +1,5 @@
 //! SSH access in addition to MCP: over WebSockets on the same port, and on its own port.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use crate::secrets;
 
 /// The path of the SSH host key of a daemon that runs as a system service.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
-/// The default user on a loopback address. Its password is public, because clients know it, so this
-/// user is not accepted on other addresses.
-const KNOWN_USER: &str = "root:agents";
-/// The name of the default user if public keys are given.
-const KEY_USER: &str = "root";
+/// The name of the default user.
+const DEFAULT_USER: &str = "root";
+/// The password of the default user if the daemon has no token. It is published, because clients
+/// know it, so it is not accepted on addresses that other machines can reach.
+const PUBLISHED_PASSWORD: &str = "agents";
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SSH")]
@@ -66,7 +65,8 @@ pub(crate) struct Ssh {
     /// with a public key from --ssh-public-key or --ssh-authorized-keys.
     ///
     /// Without this flag, the only user is root. With public keys, root logs in with one of them. Without public keys,
-    /// root logs in with the password 'agents', which works only if the daemon listens on a loopback address.
+    /// root logs in with the daemon's token as the password. If the daemon has no token, the password is 'agents', which
+    /// works only if the daemon listens on a loopback address.
     #[arg(long, value_name = "USERS", requires = "conventional_ssh")]
     ssh_users: Option<String>,
 
@@ -91,25 +91,67 @@ pub(crate) struct SshServers {
     pub(crate) socket: Option<SshServer>,
     /// The server on its own port.
     conventional: Option<(SshServer, TcpListener)>,
+    /// How users log in on that port.
+    pub(crate) login: Option<SshLogin>,
     pub(crate) fingerprint: Option<String>,
     lanes: Option<SshConnectionThreads>,
 }
 
+/// How users log in on the port of plain SSH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SshLogin {
+    /// The default user, with the token of the daemon.
+    Token,
+    /// The default user, with the published password.
+    PublishedPassword,
+    /// The default user, with a public key.
+    Key,
+    /// The users that the operator has named.
+    Users(Vec<String>),
+}
+
+impl SshLogin {
+    /// Maximum number of users that are named.
+    const MAX_NAMES: usize = 4;
+
+    pub(crate) fn words(&self) -> String {
+        match self {
+            SshLogin::Token => format!("{DEFAULT_USER} logs in with the token"),
+            SshLogin::PublishedPassword => {
+                format!("{DEFAULT_USER} logs in with the published password '{PUBLISHED_PASSWORD}'")
+            }
+            SshLogin::Key => format!("{DEFAULT_USER} logs in with a key"),
+            SshLogin::Users(names) if names.len() > Self::MAX_NAMES => {
+                format!("{} users log in", names.len())
+            }
+            SshLogin::Users(names) => {
+                let verb = if names.len() == 1 { "logs" } else { "log" };
+                let names = ab_core::error::escape_unprintable(&names.join(", "));
+                format!("{names} {verb} in")
+            }
+        }
+    }
+}
+
 impl Ssh {
+    /// Opens the SSH servers. `token` is the token of the daemon.
     pub(crate) async fn open(
         &self,
         backend: &Backend,
         host: IpAddr,
+        token: Option<&str>,
     ) -> Result<SshServers, Failure> {
         if self.disable_ssh_ws && !self.conventional_ssh {
             return Ok(SshServers {
                 socket: None,
                 conventional: None,
+                login: None,
                 fingerprint: None,
                 lanes: None,
             });
         }
-        let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
+        let users = if self.conventional_ssh { Some(self.users(host, token)?) } else { None };
+        let (users, login) = users.unzip();
         let key = self.host_key()?;
         if let HostKeyOrigin::Ephemeral { why } = key.origin() {
             tracing::warn!(why, "the SSH host key is not stored and changes with the next start");
@@ -137,7 +179,7 @@ impl Ssh {
                 Some((server(SshAccess::Users(users)), listener))
             }
         };
-        Ok(SshServers { socket, conventional, fingerprint, lanes: Some(lanes) })
+        Ok(SshServers { socket, conventional, login, fingerprint, lanes: Some(lanes) })
     }
 
     fn host_key(&self) -> Result<HostKey, Failure> {
@@ -162,7 +204,7 @@ impl Ssh {
         }
     }
 
-    fn users(&self, host: IpAddr) -> Result<SshUsers, Failure> {
+    fn users(&self, host: IpAddr, token: Option<&str>) -> Result<(SshUsers, SshLogin), Failure> {
         let keys = self.keys()?;
         if let Some(path) = &self.ssh_users_file {
             secrets::shield();
@@ -170,10 +212,16 @@ impl Ssh {
             let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
             return named_users(UsersFrom::File, &lines.collect::<Vec<_>>(), &keys);
         }
-        let named = match &self.ssh_users {
-            Some(named) => named.as_str(),
-            None if !keys.is_empty() => KEY_USER,
-            None if host.is_loopback() => KNOWN_USER,
+        if let Some(named) = &self.ssh_users {
+            return named_users(UsersFrom::Flag, &named.split(',').collect::<Vec<_>>(), &keys);
+        }
+        if !keys.is_empty() {
+            let (users, _) = named_users(UsersFrom::Flag, &[DEFAULT_USER], &keys)?;
+            return Ok((users, SshLogin::Key));
+        }
+        let (password, login) = match token {
+            Some(token) => (token, SshLogin::Token),
+            None if host.is_loopback() => (PUBLISHED_PASSWORD, SshLogin::PublishedPassword),
             None => {
                 let message = format!("other machines can reach {host}, but no SSH users are set");
                 return Err(Failure::usage(message).with_hint(
@@ -181,7 +229,12 @@ impl Ssh {
                 ));
             }
         };
-        named_users(UsersFrom::Flag, &named.split(',').collect::<Vec<_>>(), &keys)
+        let mut users = SshUsers::new();
+        users.add_password(DEFAULT_USER, password).map_err(|why| {
+            Failure::usage(format!("the token cannot be the SSH password: {why}"))
+                .with_hint("use a shorter token, or set users with --ssh-users-file")
+        })?;
+        Ok((users, login))
     }
 
     fn keys(&self) -> Result<Vec<String>, Failure> {
@@ -224,13 +277,17 @@ impl UsersFrom {
 
 /// Parses the users in these entries. The keys belong to the first user. Error messages never
 /// contain a password.
-fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<SshUsers, Failure> {
+fn named_users(
+    from: UsersFrom,
+    entries: &[&str],
+    keys: &[String],
+) -> Result<(SshUsers, SshLogin), Failure> {
     let refused = |why: String| from.refused(&why);
     if entries.is_empty() {
         return Err(refused("it contains no users".to_owned()));
     }
     let mut users = SshUsers::new();
-    let mut names = BTreeSet::new();
+    let mut names = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         let (name, password) = match entry.split_once(':') {
             Some((name, password)) => (name, Some(password)),
@@ -239,9 +296,10 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
         if name.is_empty() {
             return Err(refused(format!("entry {} has no name", number + 1)));
         }
-        if !names.insert(name) {
+        if names.iter().any(|known| known == name) {
             return Err(refused(format!("user '{name}' is listed twice")));
         }
+        names.push(name.to_owned());
         if let Some(password) = password {
             users.add_password(name, password).map_err(|why| refused(why.to_string()))?;
         }
@@ -262,7 +320,7 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
             });
         }
     }
-    Ok(users)
+    Ok((users, SshLogin::Users(names)))
 }
 
 impl SshServers {
@@ -328,6 +386,14 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn start_line_names_few_users() {
+        let users = |names: &[&str]| SshLogin::Users(names.iter().map(|it| (*it).into()).collect());
+        assert_eq!(users(&["ada"]).words(), "ada logs in");
+        assert_eq!(users(&["ada", "b\n"]).words(), "ada, b\\n log in");
+        assert_eq!(users(&["a", "b", "c", "d", "e"]).words(), "5 users log in");
+    }
 
     #[test]
     fn users_other_than_root_have_a_host_key_in_their_state_directory() {

@@ -151,7 +151,7 @@ impl Limits {
         }
     }
 
-    pub(super) fn of_command(&self) -> ExecLimits {
+    pub(crate) fn of_command(&self) -> ExecLimits {
         let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
         ExecLimits { wall_time: None, cpu, memory, processes, file_size, open_files }
     }
@@ -278,7 +278,7 @@ impl SandboxFlags {
         })
     }
 
-    pub(super) fn accepted(&self) -> BTreeSet<SandboxRequirement> {
+    fn accepted(&self) -> BTreeSet<SandboxRequirement> {
         self.accept_unenforced.iter().copied().map(SandboxRequirement::from).collect()
     }
 

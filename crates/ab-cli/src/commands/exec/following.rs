@@ -53,8 +53,7 @@ impl Watching<'_> {
         let exit = match (ended.exit, ended.left, self.job) {
             (Some(exit), _, _) => exit,
             (None, Some(exit), Some(id)) => {
-                let again = format!("agent-backend job attach {id}");
-                self.note(&format!("the job keeps running; to watch it again: {again}"), terminal);
+                self.tell_how_to_watch_again(id, terminal);
                 return Ok(exit);
             }
             (None, Some(exit), None) => {
@@ -63,10 +62,26 @@ impl Watching<'_> {
             }
             (None, None, _) => return Err(self.lost(backend, ended.why_lost).await?),
         };
+        self.tell_how_it_ended(&exit, terminal);
+        Ok(match exit_code(&exit) {
+            // A part of the output is missing, so the caller must not see a success.
+            Exit::Success if ended.missing > 0 => Exit::OWN_FAILURE,
+            exit => exit,
+        })
+    }
+
+    /// Prints notes about the end of a command that its exit code does not tell.
+    pub(crate) fn tell_how_it_ended(&self, exit: &ProcessExit, terminal: &mut Terminal) {
         match exit.cause {
             ExitCause::Timeout => self.note("the command was ended by its time limit", terminal),
             ExitCause::MemoryLimit => {
                 self.note("the command was ended by its memory limit", terminal);
+            }
+            ExitCause::CpuLimit => {
+                self.note("the command was ended by its limit of CPU time", terminal);
+            }
+            ExitCause::FileSizeLimit => {
+                self.note("the command was ended by its limit on the size of files", terminal);
             }
             ExitCause::DroppedByCaller => self.note(&ended_for(&exit.stderr_tail), terminal),
             ExitCause::Exited => {}
@@ -78,11 +93,12 @@ impl Watching<'_> {
                 terminal,
             );
         }
-        Ok(match exit_code(&exit) {
-            // A part of the output is missing, so the caller must not see a success.
-            Exit::Success if ended.missing > 0 => Exit::OWN_FAILURE,
-            exit => exit,
-        })
+    }
+
+    /// Prints how to watch a job again that keeps running.
+    pub(crate) fn tell_how_to_watch_again(&self, id: &str, terminal: &mut Terminal) {
+        let again = format!("agent-backend job attach {id}");
+        self.note(&format!("the job keeps running; to watch it again: {again}"), terminal);
     }
 
     /// The failure to report if it is unknown how the command ended.

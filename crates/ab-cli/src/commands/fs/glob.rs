@@ -82,7 +82,7 @@ pub(crate) async fn run(
     }
     let shown = counted(listing.entries.len() as u64, "name", "names");
     Gaps { shown, truncated, left_out, problems: &listing.problems }.tell(terminal);
-    verdict(!listing.entries.is_empty(), truncated)
+    verdict(!listing.entries.is_empty(), truncated, &listing.problems)
 }
 
 fn print(command: &Glob, entries: &[DirEntry], terminal: &mut Terminal) -> Result<(), Failure> {

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT_LINES, MAX_SEARCH_LINE_BYTES};
 use ab_core::search::{
-    CaseSensitivity, DEFAULT_MAX_TOTAL_MATCH_BYTES, MatchLineMode, PatternSyntax, SearchLimits,
-    SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
+    CaseSensitivity, DEFAULT_MAX_TOTAL_MATCH_BYTES, LineSelection, MatchLineMode, PatternSyntax,
+    SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
 use ab_core::{Backend, WsPath};
 use clap::Args;
@@ -31,14 +31,16 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 /// that .gitignore names, build output, caches and binary files are left out; standard error says how many. Matches are
 /// printed as path:line:text and lines around them as path-line-text; on a terminal the path is a heading.
 ///
-/// The exit code is 0 if something was found and 1 if not, 2 for an invalid pattern, and 4 if a limit ended the
-/// search before anything was found.
+/// The exit code is 0 if something was found and 1 if not, 2 for an invalid pattern, and 4 if nothing was found but a
+/// limit ended the search or a file could not be read.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   agent-backend fs grep 'fn main'
   agent-backend fs grep -E 'fn \\w+_test' src --include '*.rs' -C 2
   agent-backend fs grep -w -e error -e warning
+  agent-backend fs grep -o -e 'https?://[^ )]+' README.md
+  agent-backend fs grep -q unsafe src && echo found
   agent-backend fs grep -i todo --no-ignore --count")]
 pub(crate) struct Grep {
     /// Text to find
@@ -57,13 +59,41 @@ pub(crate) struct Grep {
     #[arg(short, long)]
     ignore_case: bool,
 
+    /// Ignore case if the pattern has no capital letter
+    #[arg(short = 'S', long, conflicts_with = "ignore_case")]
+    smart_case: bool,
+
     /// Match whole words only
     #[arg(short, long)]
     word_regexp: bool,
 
+    /// Match whole lines only
+    #[arg(short = 'x', long, conflicts_with = "word_regexp")]
+    line_regexp: bool,
+
+    /// Find the lines that do not match
+    #[arg(short = 'v', long)]
+    invert_match: bool,
+
+    /// Print only the matched parts of lines, each on a line of its own
+    #[arg(short = 'o', long, conflicts_with_all = ["invert_match", "context", "after_context", "before_context"])]
+    only_matching: bool,
+
+    /// Print nothing; the exit code says whether there is a match
+    #[arg(short = 'q', long)]
+    silent: bool,
+
     /// Print only the names of files with a match
-    #[arg(short = 'l', long, conflicts_with = "count")]
+    #[arg(short = 'l', long, conflicts_with_all = ["count", "files_without_match"])]
     files_with_matches: bool,
+
+    /// Print only the names of files without a match
+    #[arg(short = 'L', long, conflicts_with = "count")]
+    files_without_match: bool,
+
+    /// Find at most N lines in each file
+    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_count: Option<u64>,
 
     /// Print lines before and after each match
     #[arg(short = 'C', long, value_name = "N", value_parser = context_lines)]
@@ -145,8 +175,7 @@ impl Grep {
             several => several,
         };
         let texts = patterns(given, root)?;
-        let (several, word) = (texts.len() > 1, self.word_regexp);
-        if !several && !word {
+        if texts.len() <= 1 && !self.word_regexp && !self.line_regexp {
             let syntax =
                 if self.is_regex() { PatternSyntax::Regex } else { PatternSyntax::Literal };
             return Ok((texts.into_iter().next().unwrap_or_default(), syntax));
@@ -154,7 +183,11 @@ impl Grep {
         let part =
             |text: String| if self.is_regex() { format!("(?:{text})") } else { escaped(&text) };
         let any = texts.into_iter().map(part).collect::<Vec<_>>().join("|");
-        let pattern = if word { format!(r"\b(?:{any})\b") } else { any };
+        let pattern = match (self.line_regexp, self.word_regexp) {
+            (true, _) => format!("^(?:{any})$"),
+            (false, true) => format!(r"\b(?:{any})\b"),
+            (false, false) => any,
+        };
         Ok((pattern, PatternSyntax::Regex))
     }
 
@@ -162,16 +195,37 @@ impl Grep {
         if self.multiline { MatchLineMode::MultiLine } else { MatchLineMode::SingleLine }
     }
 
-    fn case(&self) -> CaseSensitivity {
-        if self.ignore_case { CaseSensitivity::Insensitive } else { CaseSensitivity::Sensitive }
+    fn case(&self, pattern: &str) -> CaseSensitivity {
+        let is_lower_case = || !pattern.chars().any(char::is_uppercase);
+        if self.ignore_case || (self.smart_case && is_lower_case()) {
+            CaseSensitivity::Insensitive
+        } else {
+            CaseSensitivity::Sensitive
+        }
+    }
+
+    fn lines(&self) -> LineSelection {
+        if self.invert_match { LineSelection::NonMatching } else { LineSelection::Matching }
     }
 
     fn answer(&self) -> SearchOutputMode {
-        match (self.files_with_matches, self.count) {
-            (true, _) => SearchOutputMode::Files,
-            (false, true) => SearchOutputMode::Counts,
-            (false, false) => SearchOutputMode::Lines,
+        if self.files_without_match {
+            SearchOutputMode::FilesWithoutMatch
+        } else if self.files_with_matches || self.silent {
+            SearchOutputMode::Files
+        } else if self.count {
+            SearchOutputMode::Counts
+        } else if self.only_matching {
+            SearchOutputMode::MatchedParts
+        } else {
+            SearchOutputMode::Lines
         }
+    }
+
+    fn limits(&self) -> SearchLimits {
+        let limits = SearchLimits { bytes: self.bytes, ..self.flags.limits() };
+        // Without output, the first match is enough.
+        if self.silent { SearchLimits { matches: 1, ..limits } } else { limits }
     }
 
     fn before(&self) -> usize {
@@ -195,8 +249,10 @@ pub(crate) async fn run(
     let options = GrepOptions {
         root: path.to_owned(),
         syntax,
-        case: command.case(),
+        case: command.case(pattern),
         line_mode: command.span(),
+        lines: command.lines(),
+        max_lines_per_file: command.max_count,
         context_before: command.before(),
         context_after: command.after(),
         output_mode: command.answer(),
@@ -205,13 +261,21 @@ pub(crate) async fn run(
         ignore: command.flags.ignore(),
         dotfiles: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
-        limits: SearchLimits { max_bytes: command.bytes, ..command.flags.limits() },
+        limits: command.limits(),
     };
     let found = backend.grep(pattern, options).await?;
     match terminal.format() {
         Format::Json => terminal.value(&json::found(&root.to_string(), &found))?,
+        Format::Text if command.silent => {
+            for problem in &found.problems {
+                terminal.warn(&problem.error);
+            }
+        }
         Format::Text => {
-            let needle = Needle::of(pattern, syntax, command.case());
+            let needle = match command.lines() {
+                LineSelection::Matching => Needle::of(pattern, syntax, command.case(pattern)),
+                LineSelection::NonMatching => None,
+            };
             let mut printer = Printer::new(needle, command.before() + command.after() > 0);
             for found in &found.matches {
                 printer.print(found, terminal)?;
@@ -219,7 +283,7 @@ pub(crate) async fn run(
             tell(command, pattern, &found, terminal);
         }
     }
-    verdict(!found.matches.is_empty(), found.truncated)
+    verdict(!found.matches.is_empty(), found.truncated, &found.problems)
 }
 
 /// Prints notes about matches that the printed lines do not contain.
@@ -236,14 +300,16 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
         terminal.note(&format!("{files} not searched"));
     }
     let shown = match command.answer() {
-        SearchOutputMode::Lines => {
+        SearchOutputMode::Lines | SearchOutputMode::MatchedParts => {
             let is_match = |found: &&SearchMatch| {
                 matches!(found, SearchMatch::Line { role: SearchLineRole::Match, .. })
             };
             let matches = found.matches.iter().filter(is_match).count();
             counted(matches as u64, "match", "matches")
         }
-        SearchOutputMode::Files | SearchOutputMode::Counts => {
+        SearchOutputMode::Files
+        | SearchOutputMode::Counts
+        | SearchOutputMode::FilesWithoutMatch => {
             counted(found.matches.len() as u64, "file", "files")
         }
     };

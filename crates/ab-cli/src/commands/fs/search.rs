@@ -146,12 +146,17 @@ impl Gaps<'_> {
     }
 }
 
-/// The exit status of a search. If a search was stopped before it found anything, it is a failure.
-pub(crate) fn verdict(found: bool, truncated: Option<TruncationCause>) -> Result<(), Failure> {
-    match (found, truncated) {
-        (true, _) => Ok(()),
-        (false, None) => Err(Failure::No),
-        (false, Some(_)) => Err(Failure::Told(Exit::Unavailable)),
+/// The exit status of a search. If a search found nothing, and was stopped or could not search
+/// everything, the answer is not known, which is a failure.
+pub(crate) fn verdict(
+    found: bool,
+    truncated: Option<TruncationCause>,
+    problems: &[WalkProblem],
+) -> Result<(), Failure> {
+    match (found, truncated, problems) {
+        (true, _, _) => Ok(()),
+        (false, None, []) => Err(Failure::No),
+        (false, _, _) => Err(Failure::Told(Exit::Unavailable)),
     }
 }
 
@@ -181,9 +186,16 @@ mod tests {
 
     #[test]
     fn only_a_search_that_ended_says_no() {
-        assert!(verdict(true, None).is_ok() && verdict(true, Some(TruncationCause::Count)).is_ok());
-        let exit = |truncated| verdict(false, truncated).map_err(|failure| failure.exit());
-        assert_eq!(exit(None), Err(Exit::Failed));
-        assert_eq!(exit(Some(TruncationCause::Time)), Err(Exit::Unavailable));
+        let exit = |found, truncated, problems: &[WalkProblem]| {
+            verdict(found, truncated, problems).map_err(|failure| failure.exit())
+        };
+        let message = "permission denied";
+        let error = Error::for_path(Verb::Search, &WsPath::root(), ErrorKind::Io, message);
+        let problems = [WalkProblem { path: "a".to_owned(), error }];
+        assert_eq!(exit(true, None, &problems), Ok(()));
+        assert_eq!(exit(true, Some(TruncationCause::Count), &[]), Ok(()));
+        assert_eq!(exit(false, None, &[]), Err(Exit::Failed));
+        assert_eq!(exit(false, Some(TruncationCause::Time), &[]), Err(Exit::Unavailable));
+        assert_eq!(exit(false, None, &problems), Err(Exit::Unavailable));
     }
 }

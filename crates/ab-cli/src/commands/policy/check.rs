@@ -1,28 +1,30 @@
 //! `policy check`: shows the verdict on a command line, part by part.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ab_core::environment::{self, CodeLoadingEnvVariablePolicy};
-use ab_core::process::StdinMode;
+use ab_core::process::{ExecRequest, PathRestrictions};
 use ab_core::{
-    Backend, CommandLineCheckContext, EnforcedControls, Error, Isolation, PolicyControlKind,
-    Verdict,
+    Backend, CommandLineCheckContext, EffectivePolicy, EnforcedControls, Error, ErrorKind,
+    Isolation, Verb, Verdict, WsPath,
 };
-use ab_host::{LocalExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
+use ab_host::{
+    LocalExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH,
+    check_path_restrictions_enforceable,
+};
 use agent_backend::policy::{
-    CommandCheckContext, CommandStdin, HomeDirectoryMeaning, PolicyJudgement, PolicyProfile,
+    CommandGuard, CommandPolicySettings, HomeDirectoryMeaning, PolicyJudgement, PolicyProfile,
 };
-use agent_backend::{LocalDriverOptions, LocalWorkspaceConfig};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::RuleFlags;
-use crate::commands::exec::{EnvFlags, Mode, PassedInput, command};
+use crate::commands::exec::{EnvFlags, Limits, RequestFlags, SandboxFlags};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
+use crate::workspace::{Opened, Starter, WorkspaceFlags};
 
 const EXAMPLE: &str = "\
 Example:
@@ -42,7 +44,8 @@ Flags of policy check come before the command. A single argument is a line for t
 arguments are a program and its arguments. `agent-backend exec` reaches the same verdict with the same
 flags and the same standard input.
 
-The exit code is the verdict: 0 allow, 1 ask, 3 deny. It is 2 if the rules cannot be read.";
+The exit code is the verdict: 0 allow, 1 ask, 3 deny. It is 2 if the command cannot be judged: the
+rules cannot be read, or `agent-backend exec` fails with these flags whatever the command is.";
 
 /// Judge a command without running it
 ///
@@ -55,47 +58,96 @@ pub(super) struct Check {
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 
+    /// Judge the command as if it ran on a terminal
+    #[arg(short = 't', long, alias = "tty")]
+    pty: bool,
+
     /// Judge the command as if standard input were passed on to it
-    #[arg(short = 'i', long)]
+    ///
+    /// With --json, standard input is read, because exec --json judges it as text for a shell.
+    #[arg(short = 'i', long, alias = "interactive")]
     stdin: bool,
+
+    /// Judge the command as if it ran in the background
+    #[arg(short = 'd', long, conflicts_with_all = ["stdin", "pty"])]
+    detach: bool,
+
+    /// Directory to run in, inside the workspace
+    #[arg(short = 'w', long, alias = "workdir", value_name = "PATH")]
+    cwd: Option<OsString>,
+
+    #[command(flatten)]
+    env: EnvFlags,
 
     #[command(flatten)]
     rules: RuleFlags,
 
-    /// Isolation to assume [default: the isolation that commands have here]
-    #[arg(long, value_enum, value_name = "MODE")]
-    isolation: Option<Mode>,
-
-    /// Directory of the workspace [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-
-    /// Directory to run in, inside the workspace
-    #[arg(short = 'w', long, value_name = "PATH", default_value = "", hide_default_value = true)]
-    cwd: String,
+    #[command(flatten)]
+    sandbox: SandboxFlags,
 
     #[command(flatten)]
-    env: EnvFlags,
+    limits: Limits,
+
+    /// Directory of the workspace [default: .]
+    ///
+    /// The environment variable AGENT_BACKEND_ROOT sets it too.
+    #[arg(long, value_name = "DIR", help_heading = "Workspace")]
+    root: Option<PathBuf>,
+
+    /// Use only this directory of the workspace
+    #[arg(long, value_name = "PATH", help_heading = "Workspace")]
+    scope: Option<OsString>,
+}
+
+impl Check {
+    fn request_flags(&self) -> RequestFlags<'_> {
+        RequestFlags {
+            words: &self.command,
+            cwd: self.cwd.as_deref(),
+            env: &self.env,
+            limits: &self.limits,
+            pty: self.pty,
+            stdin: self.stdin,
+            detach: self.detach,
+        }
+    }
+
+    fn settings(&self) -> Result<LocalExecSettings, Failure> {
+        Ok(LocalExecSettings { limits: self.limits.of_command(), ..self.sandbox.settings()? })
+    }
 }
 
 /// The isolation of commands, and the controls that it enforces.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    pub(crate) isolation: Isolation,
-    pub(crate) enforced: EnforcedControls,
-    /// Absolute paths that name the root.
-    pub(crate) roots: Vec<String>,
+    isolation: Isolation,
+    enforced: EnforcedControls,
 }
 
-/// A command line, and where it would run.
-#[derive(Clone, Copy, Debug)]
+impl Surroundings {
+    pub(crate) fn from_policy(policy: &EffectivePolicy) -> Self {
+        Surroundings {
+            isolation: policy.isolation.unwrap_or_default(),
+            enforced: EnforcedControls::from_policy(policy),
+        }
+    }
+
+    /// Assumes that an isolation works completely.
+    fn assumed(isolation: Isolation) -> Self {
+        Surroundings { isolation, enforced: EnforcedControls::fully_enforced_by(isolation) }
+    }
+}
+
+/// A command that is only judged, and where it would run.
+#[derive(Debug)]
 pub(crate) struct CheckedCommand<'a> {
-    pub(crate) line: &'a str,
-    pub(crate) cwd: &'a str,
-    pub(crate) env: &'a BTreeMap<String, String>,
-    pub(crate) input: PassedInput,
-    pub(crate) rules: &'a RuleFlags,
-    pub(crate) surroundings: &'a Surroundings,
+    line: String,
+    /// The request in the form in which guards see it.
+    request: ExecRequest,
+    /// Absolute paths that name the root of the workspace.
+    roots: Vec<String>,
+    rules: &'a RuleFlags,
+    surroundings: Surroundings,
 }
 
 /// What the rules decide about a command line.
@@ -106,57 +158,69 @@ pub(crate) struct Decision {
     pub(crate) screened: Option<Error>,
 }
 
-impl CheckedCommand<'_> {
+impl<'a> CheckedCommand<'a> {
+    /// A command in a workspace. `request` is for the handle of the workspace.
+    pub(crate) fn new(
+        workspace: &Opened,
+        request: ExecRequest,
+        rules: &'a RuleFlags,
+        surroundings: Surroundings,
+    ) -> Self {
+        let line = request.command.to_shell_line();
+        let request = workspace.seen_by_guards(request);
+        let roots = workspace.root().info().root_aliases;
+        CheckedCommand { line, request, roots, rules, surroundings }
+    }
+
     /// Judges the command in the same way as `exec`.
     ///
     /// # Errors
     ///
     /// Fails if the rules cannot be read or a variable is refused.
     pub(crate) fn decide(&self) -> Result<Decision, Failure> {
-        let CheckedCommand { line, cwd, env, surroundings, .. } = *self;
-        let policy = self.rules.load()?;
-        let walled = self.rules.profile() == PolicyProfile::Guarded
-            && surroundings.enforced.contains(PolicyControlKind::Files);
-        let code = if walled {
-            CodeLoadingEnvVariablePolicy::Allowed
-        } else {
-            CodeLoadingEnvVariablePolicy::Refused
-        };
-        for (name, value) in env {
-            environment::check_env_variable(name, value, code)?;
-        }
-        let named = |context: CommandCheckContext, root: &String| context.with_root_alias(root);
-        let context = surroundings
-            .roots
-            .iter()
-            .fold(CommandCheckContext::new(), named)
+        let Surroundings { isolation, enforced } = self.surroundings;
+        let guard = CommandGuard::new(self.rules.load()?, &self.roots)
             .with_home(HomeDirectoryMeaning::StartDirectory);
-        let input = match self.input.mode() {
-            StdinMode::Piped => CommandStdin::Unknown,
-            StdinMode::Closed => CommandStdin::Closed,
-        };
-        let context = context.in_directory(cwd).with_env(env).with_stdin(input);
-        let context = context.with_enforced_controls(surroundings.enforced);
-        let judgement = policy.judge(line, &context);
-        let screened = match (surroundings.isolation, judgement.verdict) {
+        let judgement = guard.judge_request(&self.request, enforced)?;
+        let screened = match (isolation, judgement.verdict) {
             (Isolation::Software, Verdict::Allow) => self.screened().err(),
             _ => None,
         };
+        if judgement.verdict == Verdict::Allow && screened.is_none() {
+            self.check_env()?;
+        }
         Ok(Decision { judgement, screened })
+    }
+
+    /// Checks the variables in the same way as the isolation, whatever the rules are.
+    fn check_env(&self) -> Result<(), Error> {
+        let code = match self.surroundings.isolation {
+            Isolation::Bwrap | Isolation::Landlock => CodeLoadingEnvVariablePolicy::Allowed,
+            Isolation::Auto | Isolation::Software | Isolation::None => {
+                CodeLoadingEnvVariablePolicy::Refused
+            }
+        };
+        let mut env = self.request.env.iter();
+        env.try_for_each(|(name, value)| environment::check_env_variable(name, value, code))
     }
 
     /// Performs the check of the command line that the isolation `software` consists of.
     fn screened(&self) -> Result<(), Error> {
+        let scope = self.request.cwd.innermost_scope_root();
+        let below = |root: &String| match scope.as_str() {
+            "" | "." => root.clone(),
+            scope => format!("{}/{scope}", root.trim_end_matches('/')),
+        };
         let own = |root: &&String| !root.starts_with(SANDBOX_WORKSPACE_PATH);
-        let roots: Vec<String> = self.surroundings.roots.iter().filter(own).cloned().collect();
+        let roots: Vec<String> = self.roots.iter().filter(own).map(below).collect();
         let context = CommandLineCheckContext {
             roots: &roots,
-            cwd: self.cwd.trim_matches('/'),
-            env: self.env,
-            stdin: None,
+            cwd: self.request.cwd.part_below_scope_root(),
+            env: &self.request.env,
+            stdin: self.request.stdin_for_guards.as_deref(),
             readable_dirs: READABLE_SYSTEM_DIRS,
         };
-        agent_backend::policy::check_command_paths(self.line, &context)
+        agent_backend::policy::check_command_paths(&self.line, &context)
     }
 }
 
@@ -183,21 +247,64 @@ impl Decision {
 
 pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Failure> {
     check.rules.load()?;
-    let env = check.env.variables()?;
-    let line = command(&check.command)?.to_shell_line();
-    if line.trim().is_empty() {
+    let workspace = WorkspaceFlags::of_this_machine(check.root.clone(), check.scope.clone());
+    if workspace.is_elsewhere()? {
+        let message = "the daemon of a remote workspace judges commands by its own rules";
+        return Err(workspace.traced(Failure::usage(message)));
+    }
+    let settings = check.settings()?;
+    // Nothing is run here, so no rules have to be enforced.
+    let rules =
+        CommandPolicySettings { profile: PolicyProfile::Off, ..CommandPolicySettings::default() };
+    let opening = workspace.open_with(Starter::Person, settings.clone(), rules);
+    let opened = opening.await.map_err(unjudged)?;
+    let verdict = judged(check, &opened, &settings, terminal).await;
+    let closed = opened.close().await;
+    match verdict.and_then(|verdict| closed.map(|()| verdict))? {
+        Verdict::Allow => Ok(()),
+        Verdict::Ask => Err(Failure::No),
+        Verdict::Deny => Err(Failure::Told(Exit::Refused)),
+    }
+}
+
+/// Judges the command, and prints the verdict.
+async fn judged(
+    check: &Check,
+    opened: &Opened,
+    settings: &LocalExecSettings,
+    terminal: &mut Terminal,
+) -> Result<Verdict, Failure> {
+    let restrictions = check.sandbox.restrictions(&opened.handle).await;
+    let (restrictions, notes) = restrictions.map_err(unjudged)?;
+    for note in notes {
+        terminal.note(&note);
+    }
+    let handle = if restrictions.is_empty() {
+        opened.handle.clone()
+    } else {
+        opened.handle.restrict(restrictions.clone()).map_err(|error| unjudged(error.into()))?
+    };
+    let request = check.request_flags().judged_request(&handle, terminal.format());
+    let request = request.map_err(unjudged)?;
+    if request.command.to_shell_line().trim().is_empty() {
         return Err(Failure::usage("the command is empty"));
     }
-    let surroundings = surroundings(check).await;
-    let checked = CheckedCommand {
-        line: &line,
-        cwd: &check.cwd,
-        env: &env,
-        input: PassedInput::wanted(check.stdin),
-        rules: &check.rules,
-        surroundings: &surroundings,
+    let found = surroundings(opened, settings, &restrictions).await;
+    let surroundings = match found {
+        Ok(found) => found,
+        // The named isolation does not work here, but the user may want to judge commands for
+        // another machine.
+        Err(error)
+            if error.kind() == ErrorKind::Unavailable && settings.isolation != Isolation::Auto =>
+        {
+            terminal.note(&format!("exec would fail here: {error}"));
+            Surroundings::assumed(settings.isolation)
+        }
+        Err(error) => return Err(unjudged(error.into())),
     };
-    let decision = checked.decide()?;
+    check_directory(&handle, &request.cwd).await.map_err(|error| unjudged(error.into()))?;
+    let checked = CheckedCommand::new(opened, request, &check.rules, surroundings);
+    let decision = checked.decide().map_err(unjudged)?;
     match (terminal.format(), &decision.screened) {
         (Format::Json, _) => terminal.value(&value(&checked, &decision))?,
         (Format::Text, Some(error)) => {
@@ -206,45 +313,37 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
         }
         (Format::Text, None) => print(&decision.judgement, terminal)?,
     }
-    match decision.verdict() {
-        Verdict::Allow => Ok(()),
-        Verdict::Ask => Err(Failure::No),
-        Verdict::Deny => Err(Failure::Told(Exit::Refused)),
+    Ok(decision.verdict())
+}
+
+/// Converts the failure to judge a command. A path outside of the workspace is refused, as by every
+/// command. The other exit codes are verdicts.
+fn unjudged(failure: Failure) -> Failure {
+    match failure.exit() {
+        Exit::Refused => failure,
+        _ => failure.into_usage(),
     }
 }
 
-/// The isolation that would be in force for a command. If it cannot be determined, the isolation
-/// that the user named is assumed, or, without one, that no control is enforced.
-async fn surroundings(check: &Check) -> Surroundings {
-    let wanted = check.isolation.map_or(Isolation::Auto, Isolation::from);
-    let root = check.root.clone().unwrap_or_else(|| PathBuf::from("."));
-    let root = std::path::absolute(&root).unwrap_or(root);
-    let lexical = Surroundings {
-        isolation: wanted,
-        enforced: EnforcedControls::fully_enforced_by(wanted),
-        roots: vec![root.to_string_lossy().into_owned()],
-    };
-    let exec = LocalExecSettings {
-        isolation: wanted,
-        temporary_dir: crate::workspace::temporary_dir(),
-        ..LocalExecSettings::default()
-    };
-    let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
-    let config = LocalWorkspaceConfig { options, ..LocalWorkspaceConfig::new(root) };
-    let Ok(backend) = agent_backend::local_with(config) else { return lexical };
-    let roots = backend.info().root_aliases;
-    let found = in_force(&backend).await;
-    // Ignore an error: the workspace was opened only for this check.
-    let _ = backend.destroy().await;
-    match found {
-        Some((isolation, enforced)) => Surroundings { isolation, enforced, roots },
-        None => Surroundings { roots, ..lexical },
-    }
+/// The isolation that would be in force for a command.
+async fn surroundings(
+    opened: &Opened,
+    settings: &LocalExecSettings,
+    restrictions: &PathRestrictions,
+) -> Result<Surroundings, Error> {
+    let found = Surroundings::from_policy(&opened.root().effective_policy().await?);
+    let root = WsPath::root();
+    check_path_restrictions_enforceable(settings, found.isolation, &root, restrictions)?;
+    Ok(found)
 }
 
-async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
-    let policy = backend.effective_policy().await.ok()?;
-    Some((policy.isolation?, EnforcedControls::from_policy(&policy)))
+/// Fails if a command cannot start in this directory.
+pub(crate) async fn check_directory(backend: &Backend, cwd: &WsPath) -> Result<(), Error> {
+    if backend.stat(cwd).await?.kind.is_dir() {
+        return Ok(());
+    }
+    let message = "not a directory";
+    Err(Error::for_path(Verb::Exec, cwd, ErrorKind::NotADirectory, message))
 }
 
 fn print(judgement: &PolicyJudgement, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -297,7 +396,7 @@ fn shown(word: &str) -> String {
 
 /// The decision in the form of `policy check --json`.
 pub(crate) fn value(checked: &CheckedCommand<'_>, decision: &Decision) -> Value {
-    let CheckedCommand { line, rules, surroundings, .. } = *checked;
+    let CheckedCommand { line, rules, surroundings, .. } = checked;
     let (judgement, screened) = (&decision.judgement, decision.screened.as_ref());
     let decisive = judgement.decisive_rule();
     let rule = decisive.map(|hit| &hit.rule);
