@@ -75,6 +75,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "crates/ab-cli/src/secrets.rs", "files with secrets that the user names"),
     allow(Act::OpenFiles, "crates/ab-cli/src/stdio.rs", "the kind of the standard streams"),
     allow(Act::OpenFiles, "crates/ab-cli/src/toolchains.rs", "directories of toolchains that commands see"),
+    allow(Act::OpenFiles, "crates/ab-cli/src/git_identity.rs", "the name in git's configuration of the user"),
     allow(Act::OpenFiles, "crates/ab-cli/src/workspace.rs", "the directory that the user names as the workspace"),
 
     allow(Act::Spawn, "xtask/", "tasks run cargo, git and other tools"),

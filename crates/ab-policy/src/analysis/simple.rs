@@ -210,8 +210,11 @@ impl Walk<'_> {
         }
         if places.is_empty() {
             self.find(CommandFindingKind::NamesHome, "cd");
+            places = self.homes(&state);
+        } else if self.screening.is_some() {
+            // Rules do not assume that a word such as `$(mktemp -d)` is empty.
+            places.extend(self.homes(&state));
         }
-        places.extend(self.homes(&state));
         self.entered(state, places)
     }
 
