@@ -194,7 +194,7 @@ fn an_agent_works_with_the_token_of_its_space_until_it_is_revoked() {
     let pending = server.get("/v1/approvals?status=pending")["items"].clone();
     // The newest is first.
     assert_eq!(pending[0]["askedBy"], caller, "{pending:#}");
-    assert_eq!(pending[1]["askedBy"], "person:admin", "{pending:#}");
+    assert_eq!(pending[1]["askedBy"], "api-key:admin", "{pending:#}");
     let digests: Vec<&Value> = pending.as_array().unwrap().iter().map(|it| &it["digest"]).collect();
     assert!(digests.len() == 2 && digests[0] != digests[1], "{pending:#}");
     for approval in pending.as_array().unwrap() {

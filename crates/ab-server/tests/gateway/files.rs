@@ -310,7 +310,7 @@ async fn archives_are_unpacked_inside_their_target() {
 #[tokio::test]
 async fn archive_with_a_symbolic_link_can_be_uploaded_again() {
     let fixture = Fixture::start().await;
-    let archive = |target: &str| tar("f", b'0', "", "hello") + &tar("l", b'2', target, "");
+    let archive = |target: &str| tar("f", b'0', "", "hello") + &tar("l", b'2', target, "") + &end();
     let target = || fs::read_link(fixture.root.join("in/l")).unwrap();
     for link in ["f", "f", "g"] {
         let got = upload(&fixture, "in", &archive(link)).await;
