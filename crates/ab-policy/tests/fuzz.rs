@@ -137,7 +137,7 @@ fn text() -> impl Strategy<Value = String> {
 /// that closes nothing cannot be parsed.
 fn swallows_next_line(text: &str) -> bool {
     let findings = analyse_command(&format!("{text}\n)"), &context_for_rule_examples()).findings;
-    !findings.iter().any(|found| found.effect == CommandFindingKind::Unparsable)
+    !findings.iter().any(|found| found.kind == CommandFindingKind::Unparsable)
 }
 
 #[test]

@@ -276,7 +276,7 @@ impl RequestFlags<'_> {
         }
         let is_known = format == Format::Json && self.stdin && !io::stdin().is_terminal();
         if is_known {
-            request.declared_stdin = Some(live::all_of_stdin()?.into());
+            request.stdin_for_guards = Some(live::all_of_stdin()?.into());
         }
         Ok(request)
     }

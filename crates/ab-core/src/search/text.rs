@@ -334,9 +334,9 @@ mod tests {
         let expect = [(1, "1".into()), (1, "22".into()), (3, "333".into())];
         assert_eq!(lines(regex(r"\d+"), text), expect);
         assert_eq!(lines(regex(r"\d*$"), text), [(1, "22".into()), (3, "333".into())]);
-        let over = TextQuery { span: MatchLineMode::MultiLine, ..regex(r"b22.*?o") };
+        let over = TextQuery { line_mode: MatchLineMode::MultiLine, ..regex(r"b22.*?o") };
         assert_eq!(lines(over, text), [(1, "b22".into()), (2, "no".into())]);
-        let later = TextQuery { span: MatchLineMode::MultiLine, ..regex(r"22\nn|e") };
+        let later = TextQuery { line_mode: MatchLineMode::MultiLine, ..regex(r"22\nn|e") };
         let expect = [(1, "22".into()), (2, "n".into()), (2, "e".into())];
         assert_eq!(lines(later, text), expect);
         let whole = SearchQuery::for_text(WsPath::root(), regex(r"\d"));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_file_are_limited_with_their_context() {
-        let query = TextQuery { max_lines_per_file: Some(1), after: 1, ..TextQuery::literal("x") };
+        let query = TextQuery { max_lines_per_file: Some(1), context_after: 1, ..TextQuery::literal("x") };
         assert_eq!(lines(query.clone(), "x1\nx2\nx3\n"), [(1, "x1".into()), (2, "x2".into())]);
         let counts = TextQuery { output_mode: SearchOutputMode::Counts, ..query };
         assert_eq!(search(counts, b"x\nx\nx\n").unwrap().count, 1);

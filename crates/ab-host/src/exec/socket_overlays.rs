@@ -102,7 +102,8 @@ impl SocketOverlays {
             self.covered.iter().any(|it| it.starts_with(path) || path.starts_with(it))
         };
         // The directories that a caller binds may be writable, so they have no overlay.
-        if request.restrictions.host_directories.is_empty() && !neighbours.into_iter().any(collides) {
+        if request.restrictions.host_directories.is_empty() && !neighbours.into_iter().any(collides)
+        {
             (self.overlays.clone(), LocalSockets::Allowed)
         } else {
             (Arc::default(), LocalSockets::Refused)
@@ -232,7 +233,7 @@ mod tests {
             ..LocalExecSettings::default()
         };
         let readable = ["tools", "other", "other/bin"].map(|name| base.join(name)).to_vec();
-        settings.toolchains = vec![super::super::Toolchain { readable, ..Default::default() }];
+        settings.toolchains = vec![super::super::Toolchain { readable_paths: readable, ..Default::default() }];
         let root = base.join("tools/w").to_string_lossy().into_owned();
         let found = SocketOverlays::find(&settings, &[], &[root]).unwrap();
         assert!(found.open.contains(&base.join("tools")), "{found:?}");

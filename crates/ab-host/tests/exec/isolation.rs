@@ -426,7 +426,7 @@ async fn a_sandbox_that_cannot_be_set_up_has_its_own_exit_code() {
     let beside = tempfile::tempdir().unwrap();
     let tool = beside.path().join("tool");
     std::fs::write(&tool, "").unwrap();
-    let toolchain = Toolchain { readable: vec![tool.clone()], ..Toolchain::default() };
+    let toolchain = Toolchain { readable_paths: vec![tool.clone()], ..Toolchain::default() };
     let fixture = Fixture::new(LocalExecSettings {
         isolation: Isolation::Bwrap,
         toolchains: vec![toolchain],

@@ -283,9 +283,13 @@ pub async fn lines_are_selected_as_asked(backend: &Backend) {
         let shown = format!("{options:?}");
         let found = grep(backend, r"x\d", options).await;
         let lines = found.matches.iter().map(|found| match found {
-            SearchMatch::Line { path, line_number: line, text, role: SearchLineRole::Match, .. } => {
-                (path.as_str(), *line, text.as_str())
-            }
+            SearchMatch::Line {
+                path,
+                line_number: line,
+                text,
+                role: SearchLineRole::Match,
+                ..
+            } => (path.as_str(), *line, text.as_str()),
             other => panic!("asked for lines, got {other:?}"),
         });
         assert_eq!(lines.collect::<Vec<_>>(), expect, "{shown}");

@@ -223,9 +223,9 @@ impl Grep {
     }
 
     fn limits(&self) -> SearchLimits {
-        let limits = SearchLimits { bytes: self.bytes, ..self.flags.limits() };
+        let limits = SearchLimits { max_bytes: self.bytes, ..self.flags.limits() };
         // Without output, the first match is enough.
-        if self.silent { SearchLimits { matches: 1, ..limits } } else { limits }
+        if self.silent { SearchLimits { max_matches: 1, ..limits } } else { limits }
     }
 
     fn before(&self) -> usize {
