@@ -13,8 +13,8 @@ use crate::step::Step;
 enum Need {
     /// The tests cannot run without it.
     Required,
-    /// Without it, a weaker sandbox is used, or the tests that need it are skipped. Both are
-    /// reported.
+    /// Without the package, a weaker sandbox is used, or the tests that need the package are
+    /// skipped. Both are reported.
     Optional,
 }
 
@@ -23,7 +23,8 @@ pub(crate) struct Package {
     name: &'static str,
     /// The package counts as installed if this program exists.
     program: &'static str,
-    /// Arguments with which the program must also succeed; empty if its existence is enough.
+    /// Arguments with which the program must succeed. Empty if it is enough that the program
+    /// exists.
     proof: &'static [&'static str],
     why: &'static str,
     need: Need,

@@ -45,8 +45,8 @@ fn npm(folder: &Path) -> Result<()> {
         fs::write(folder.join("package.json"), &pins[0])?;
         fs::write(folder.join("package-lock.json"), &pins[1])?;
         let folder = folder.to_string_lossy();
-        // Some peers need a newer node than this machine has; package.json includes one for them.
-        // `npm ci` would reject a lock file without the packages of other platforms.
+        // Some peers need a newer node than the node of this machine. package.json includes a newer
+        // node for them. `npm ci` would reject a lock file without the packages of other platforms.
         let quiet = ["--no-fund", "--no-audit", "--loglevel", "error"];
         obtain("npm", &[&["install", "--prefix", &folder], &quiet[..]].concat())
     })

@@ -42,7 +42,8 @@ impl Runner {
                 self.step("tests", &[ALL, &["--profile", "ci"]].concat())
             }
             Runner::Nextest => self.step("tests", ALL),
-            // Naming the kinds of targets excludes doc tests, which are a separate step.
+            // Name the kinds of targets, because this excludes doc tests. Doc tests are a separate
+            // step.
             Runner::CargoTest => {
                 self.step("tests", &[ALL, &["--lib", "--bins", "--tests"]].concat())
             }

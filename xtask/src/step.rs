@@ -13,14 +13,14 @@ use anyhow::{Context, Result};
 use crate::tally;
 use crate::workspace;
 
-/// How long to wait for output after the child has exited: a grandchild can hold the pipe open
-/// forever.
+/// How long to wait for output after the child has exited. The wait is limited because a grandchild
+/// can hold the pipe open forever.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Longer lines cannot be summaries; they are passed on and not examined.
 const LONGEST_LINE: usize = 16 * 1024;
 
-/// Which runner's counts to look for: nextest reports on stderr, libtest on stdout.
+/// The runner whose counts are read. nextest reports on stderr, libtest on stdout.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Listen {
     Nobody,
@@ -109,7 +109,7 @@ impl Step {
         let libtest = child.stdout.take().map(|it| tee(it, io::stdout(), tally::is_libtest));
         let status = child.wait().with_context(|| format!("wait for `{}`", self.command_line()))?;
         let summaries = match (nextest, libtest) {
-            // A failing test may print text that looks like a summary; the real one comes last.
+            // A failing test may print text that looks like a summary. The real summary comes last.
             (Some(lines), _) => drain(&lines).into_iter().next_back().into_iter().collect(),
             (None, Some(lines)) => drain(&lines),
             (None, None) => Vec::new(),
@@ -139,8 +139,8 @@ fn tee(
         let mut line = Vec::new();
         while let Ok(count @ 1..) = from.read(&mut chunk) {
             let bytes = &chunk[..count];
-            // If the reader of our output is gone, the child continues, so a failed copy is
-            // ignored.
+            // Ignore a failed copy, because the child continues even if the reader of our output is
+            // gone.
             let _ = to.write_all(bytes).and_then(|()| to.flush());
             for &byte in bytes {
                 if byte != b'\n' {

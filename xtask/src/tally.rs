@@ -60,7 +60,7 @@ pub(crate) fn plain(text: &str) -> String {
             plain.push(c);
             continue;
         }
-        // `ESC [ ... letter`; any other escape sequence has one character.
+        // A sequence of the form `ESC [ ... letter`. Any other escape sequence has one character.
         if rest.next() == Some('[') {
             rest.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
         }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 /// The directory of the root manifest.
 pub(crate) fn root() -> PathBuf {
-    // Cargo sets the variable for programs and tests that it runs; the value from compile time is
-    // for a binary that is started by hand.
+    // Cargo sets the variable for programs and tests that it runs. The value from compile time is
+    // used for a binary that is started by hand.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)

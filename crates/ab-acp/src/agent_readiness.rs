@@ -82,8 +82,8 @@ impl fmt::Debug for HostEnvironment {
 /// credentials.
 #[derive(Clone)]
 pub struct AgentReadyToLaunch {
-    /// The resolved entry: `argv` is complete, `env` contains the inherited variables, and
-    /// `toolchains` contains the directories that must be visible in the sandbox.
+    /// The resolved entry. `argv` is complete. `env` contains the inherited variables. `toolchains`
+    /// contains the directories that must be visible in the sandbox.
     pub entry: AgentCatalogEntry,
     /// Values of credentials, by the name of the variable.
     pub credentials: BTreeMap<String, String>,
@@ -125,7 +125,7 @@ pub enum ReadinessProblem {
         id: String,
         version: String,
     },
-    /// Agents are installed with npm, which is not in the search path.
+    /// npm, which installs agents, is not in the search path.
     NpmNotFound {
         id: String,
     },
@@ -160,8 +160,8 @@ impl fmt::Display for ReadinessProblem {
 }
 
 impl ReadinessProblem {
-    /// Describes the problem and what the user can do about it. `flags` are appended to the
-    /// commands in the text, each preceded by a space.
+    /// Describes the problem and what the user can do about it. Appends `flags` to the commands in
+    /// the text, with a space before each flag.
     pub fn message(&self, flags: &str) -> String {
         std::fmt::from_fn(|f| self.write(f, flags)).to_string()
     }
@@ -209,9 +209,9 @@ impl ReadinessProblem {
         }
     }
 
-    /// Describes in one line what the user can do about the problem, without the agent's name. For
-    /// tables that show the name in another column. `flags` are appended as in
-    /// [`ReadinessProblem::message`].
+    /// Describes what the user can do about the problem, in one line and without the agent's name.
+    /// Used for tables that show the name in another column. Appends `flags` as
+    /// [`ReadinessProblem::message`] does.
     pub fn short_remedy(&self, flags: &str) -> String {
         match self {
             ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
@@ -276,8 +276,8 @@ pub fn resolve_agent(
     Ok(given(resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone()), host))
 }
 
-/// Reads from this machine what the entry refers to: inherited variables, credentials and login
-/// files.
+/// Reads from this machine the inherited variables, the credentials and the login files that the
+/// entry names.
 pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> AgentReadyToLaunch {
     for name in &entry.inherit {
         if let Some(value) = host.variable(name) {
@@ -371,8 +371,8 @@ pub(crate) fn missing_program(
     Some(ReadinessProblem::ProgramNotFound { id: entry.id.clone(), program, get: get.clone() })
 }
 
-/// The problem that an agent needs one of its credentials and has none. `None` if it has one or
-/// needs none.
+/// The problem of an agent that needs a credential and has none. `None` if the agent has a
+/// credential or needs none.
 pub(crate) fn missing_credential(
     entry: &AgentCatalogEntry,
     host: &HostEnvironment,
@@ -414,7 +414,7 @@ pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> Strin
 
 /// The directory that contains an installation: the directory of the program, or its parent if the
 /// program is in `bin`. The parent is not used if it is the home directory or the root, because
-/// these contain more than one installation.
+/// each of these contains more than one installation.
 fn installation_of<'a>(program: &'a Path, host: &HostEnvironment) -> &'a Path {
     let directory = program.parent().unwrap_or(program);
     let above = directory.parent().filter(|above| {

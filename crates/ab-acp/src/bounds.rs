@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Maximum length in bytes of a line from an agent. A longer line ends the connection, because it
-/// may have been the response to a pending request. This is also the maximum number of bytes in the
-/// queue for the reader.
+/// Maximum length in bytes of a line from an agent. A longer line ends the connection, because the
+/// line may have been the response to a pending request. This is also the maximum number of bytes
+/// in the queue for the reader.
 pub(crate) const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Maximum length in bytes of a line that the scripted agent reads. It equals the longest message
@@ -46,6 +46,6 @@ pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 /// into them.
 pub const MAX_TRACKED_TOOL_CALLS: usize = 1000;
 
-/// Maximum number of bytes of terminal output that are kept for one tool call. An event contains
-/// fewer.
+/// Maximum number of bytes of terminal output that the client keeps for one tool call. An event
+/// contains fewer bytes.
 pub const MAX_TERMINAL_OUTPUT_BYTES: usize = 64 * 1024;

@@ -60,8 +60,8 @@ pub struct AgentCatalogEntry {
     /// The lowest major version of Node.js that can run the agent.
     #[serde(default)]
     pub node: Option<u32>,
-    /// The npm package with the agent. Only built-in agents have one, because they come with a lock
-    /// file.
+    /// The npm package with the agent. Only built-in agents have a package, because only they come
+    /// with a lock file.
     #[serde(default)]
     pub package: Option<AgentPackage>,
     /// Instructions to install an agent that has no `package`.
@@ -70,8 +70,8 @@ pub struct AgentCatalogEntry {
     /// How the vendor's own sandbox is turned off inside ours, as text for people.
     #[serde(default)]
     pub own_sandbox: Option<String>,
-    /// Which turns the token counts in the answer to a prompt cover. By default only the turn that
-    /// ended.
+    /// The turns that are covered by the token counts in the answer to a prompt. By default they
+    /// cover only the turn that ended.
     #[serde(default)]
     pub token_reports: Option<AgentTokenReports>,
     /// What a prompt may contain besides text, as far as this is known.
@@ -82,8 +82,8 @@ pub struct AgentCatalogEntry {
     pub tested: bool,
 }
 
-/// Which turns the token counts cover that an agent reports at the end of a turn. Version 1 of ACP
-/// allows both.
+/// The turns that are covered by the token counts that an agent reports at the end of a turn.
+/// Version 1 of ACP allows both variants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentTokenReports {
@@ -171,7 +171,7 @@ struct CatalogFile {
 /// The built-in agents.
 impl Default for AgentCatalog {
     fn default() -> Self {
-        // A test parses the same text. In a build that passed its tests, parsing cannot fail.
+        // A test parses the same text, so parsing cannot fail in a build that passed its tests.
         let parsed = AgentCatalog::parse(BUILT_IN);
         debug_assert!(parsed.is_ok(), "{parsed:?}");
         parsed.unwrap_or(AgentCatalog { entries: Vec::new() })
@@ -190,9 +190,10 @@ impl AgentCatalog {
         Ok(catalog)
     }
 
-    /// Adds an entry. If an entry with this id exists and the new one has a command, the new entry
-    /// replaces it. If the new entry has no command, it changes the existing one: variables and
-    /// toolchains are added, and other fields that are set are replaced.
+    /// Adds an entry. If an entry with this id exists, the result depends on the new entry. A new
+    /// entry with a command replaces the existing entry. A new entry without a command changes the
+    /// existing entry: its variables and toolchains are added, and its other set fields replace the
+    /// existing ones.
     pub fn add_or_change(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {

@@ -96,8 +96,8 @@ pub enum PromptPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionReopenMethod {
     Resumed,
-    /// Reopened with `session/load`. The agent sent the history again. These updates were dropped;
-    /// this is their number.
+    /// The session was reopened with `session/load`. The agent sent the history again, and the
+    /// client dropped these updates. `replayed` is their number.
     Loaded {
         replayed: u64,
     },
@@ -145,8 +145,8 @@ pub enum StopReason {
     Other(String),
 }
 
-/// The token counts that an agent reports at the end of a turn.
-/// [`AgentTokenReports`](crate::catalog::AgentTokenReports) says which turns they cover.
+/// The token counts that an agent reports at the end of a turn. See
+/// [`AgentTokenReports`](crate::catalog::AgentTokenReports) for the turns that they cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     pub total: u64,
@@ -315,9 +315,9 @@ impl AcpClient {
         if unsent.withdraw() { sent } else { Ok(()) }
     }
 
-    /// Cancels the turn of a session. Its open questions are answered with "cancelled". The end of
-    /// the turn is reported by [`AgentEvent::TurnEnded`], at the latest after the cancel timeout.
-    /// Does nothing if no turn is running.
+    /// Cancels the turn of a session. The open questions of the turn are answered with "cancelled".
+    /// The end of the turn is reported by [`AgentEvent::TurnEnded`], at the latest after the cancel
+    /// timeout. Does nothing if no turn is running.
     pub async fn cancel_turn(&self, session: &AcpSessionId) -> Result<(), AcpError> {
         let after = self.settings.cancel_timeout;
         {
@@ -367,8 +367,8 @@ impl AcpClient {
         let chosen = self.settings.auth_method.as_deref();
         let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
         let Some(id) = chosen else {
-            // If the agent offers no login methods, the error is not about a login: some agents use
-            // this code for other failures.
+            // If the agent offers no login methods, the error is not about a login, because some
+            // agents use this code for other failures.
             return Err(if methods.is_empty() {
                 AcpError::RequestFailed { method: method.into(), error }
             } else {
@@ -445,9 +445,8 @@ impl AgentEventStream {
         AcpError::RequestFailed { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
-    /// If a turn was running when the connection ended, removes it and returns its end with an
-    /// error. Returns the turns one by one, and `None` when no turn is left.
-    /// left.
+    /// If a turn was running when the connection ended, removes the turn and returns its end with
+    /// an error. Each call returns one turn. Returns `None` when no turn is left.
     fn interrupted_turn(&self) -> Option<AgentEvent> {
         let mut turns = lock(&self.state.turns);
         let session = turns.keys().next().cloned()?;
@@ -457,8 +456,8 @@ impl AgentEventStream {
         Some(AgentEvent::TurnEnded { session, result: Err(error) })
     }
 
-    /// If a cancelled turn did not end before its deadline, removes it and returns its end with an
-    /// error.
+    /// If a cancelled turn did not end before its deadline, removes the turn and returns its end
+    /// with an error.
     fn expired_turn(&self) -> Option<AgentEvent> {
         let now = Instant::now();
         let mut turns = lock(&self.state.turns);

@@ -1,9 +1,9 @@
-//! Agents that clients use over HTTP: one agent process for each server id that a client chooses.
-//! Messages are forwarded in both directions.
+//! Makes agents available to clients over HTTP. Each server id that a client chooses has its own
+//! agent process. The gateway forwards messages in both directions.
 //!
-//! The HTTP layer calls [`AgentGateway`]. It starts a process for the first message to an id,
-//! forwards messages unchanged, and keeps the agent's latest messages for readers that reconnect.
-//! The replay buffer, the table of pending requests and the message scanner do no I/O.
+//! The HTTP layer calls [`AgentGateway`]. The gateway starts a process for the first message to an
+//! id, forwards messages unchanged, and keeps the agent's latest messages for readers that
+//! reconnect. The replay buffer, the table of pending requests and the message scanner do no I/O.
 
 mod envelope;
 mod failure;
@@ -128,7 +128,8 @@ impl AgentGateway {
     }
 
     /// Forwards one JSON-RPC message to the server `id`. If the message is a request, waits for the
-    /// response. The first message to an id names the agent, which is then started.
+    /// response. The first message to an id names the agent, and the gateway then starts this
+    /// agent.
     ///
     /// # Errors
     ///
@@ -236,8 +237,8 @@ impl AgentGateway {
     async fn close_server(&self, server: &Arc<AgentServer>) {
         server.closing.cancel();
         let mut phases = server.phase.subscribe();
-        // If the process has already ended, its task has ended too. The directories must then be
-        // removed here.
+        // If the process has already ended, its task has ended too and cannot remove the
+        // directories. They are removed here instead.
         let has_ended = server.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
             if has_ended {

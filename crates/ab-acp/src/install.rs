@@ -1,9 +1,9 @@
 //! Installs agents from npm into the data directory.
 //!
-//! The packages are downloaded by the machine's npm, whose settings contain the registry,
-//! credentials, proxies and certificates. Which packages are installed is determined by our own
-//! lock file. It pins every package with its integrity hash and does not name a host. Scripts of
-//! packages are not run.
+//! The machine's npm downloads the packages. The settings of npm contain the registry, credentials,
+//! proxies and certificates. Our own lock file determines which packages are installed. The lock
+//! file pins every package with its integrity hash and does not name a host. Scripts of packages
+//! are not run.
 
 mod lock;
 
@@ -22,8 +22,8 @@ use self::lock::{lock_file, lock_for_platform, manifest};
 use crate::agent_readiness::{HostEnvironment, filled, npm_platform};
 use crate::catalog::AgentCatalogEntry;
 
-/// The name of the file that is written last. A directory without this file is not a complete
-/// installation.
+/// The name of the file that the installer writes last. If a directory does not contain this file,
+/// its installation is incomplete.
 const STAMP: &str = "installed.json";
 /// The name of the lock file. The lock is held during an installation.
 const LOCK: &str = "lock";
@@ -219,8 +219,8 @@ impl AgentInstallDir {
         if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
             return Err(InstallError::UnsupportedPlatform { id, platform });
         }
-        // Create the data directory as private, because the installation may be the first to use
-        // it, and `serve` refuses a data directory that other users can enter.
+        // Create the data directory as private. The installation may be the first to use it, and
+        // `serve` refuses a data directory that other users can enter.
         let mut private = fs::DirBuilder::new();
         private.recursive(true).mode(0o700);
         private.create(&self.path).map_err(failing(&self.path, "make"))?;
@@ -397,7 +397,8 @@ async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result
     Err(npm_error(&said, &output.status.to_string()))
 }
 
-/// Prefixes of an error line of npm: from version 10 on, and before.
+/// The prefixes of an error line of npm: the first is used since version 10, the second by earlier
+/// versions.
 const NPM_ERROR_PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
 
 /// Classifies a failure of npm.
@@ -428,8 +429,8 @@ fn npm_error(said: &str, status: &str) -> InstallError {
     }
 }
 
-/// Whether a line of npm's error is useless to a user: a line of a stack trace, or a member of the
-/// error object that npm prints after it.
+/// Whether a line of npm's error is useless to a user. This is the case for a line of a stack
+/// trace, and for a member of the error object that npm prints after the stack trace.
 fn is_detail(line: &str) -> bool {
     const FIELDS: [&str; 11] = [
         "code ",
@@ -451,8 +452,8 @@ fn is_detail(line: &str) -> bool {
         || FIELDS.iter().any(|field| line.starts_with(field))
 }
 
-/// Runs a Node.js to get its major version and its real path. With a version manager, the program
-/// in the search path is only a shim that starts another one.
+/// Runs a Node.js to get its major version and its real path. The real path is needed because the
+/// program in the search path may be a shim of a version manager, which starts another program.
 async fn probe_node(node: &Path, host: &HostEnvironment) -> Option<(u32, PathBuf)> {
     let output = Command::new(node)
         .args(["-p", "process.version + ' ' + process.execPath"])

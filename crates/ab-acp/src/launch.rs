@@ -18,9 +18,9 @@ pub struct AgentLaunchOptions {
     /// The running `agent-backend` binary, for entries whose program is `{self}`. It must be
     /// visible in the sandbox.
     pub own_executable: Option<PathBuf>,
-    /// Credentials by variable name. Only those that the entry lists are passed to the agent.
+    /// Credentials by variable name. The agent gets only the credentials that its entry lists.
     pub credentials: BTreeMap<String, String>,
-    /// Variables of the session, such as `HOME`. They take precedence over the entry's.
+    /// Variables of the session, such as `HOME`. They override the variables of the entry.
     pub env: BTreeMap<String, String>,
     pub limits: ExecLimits,
 }
@@ -47,8 +47,8 @@ pub struct LaunchedAgent {
     pub program: LaunchedProgram,
 }
 
-/// Makes a toolchain from a directory or file of an agent's entry. For a directory, its `bin` is
-/// added to `PATH` if it exists, otherwise the directory itself.
+/// Makes a toolchain from a directory or file of an agent's entry. For a directory that contains
+/// `bin`, `bin` is added to `PATH`. For any other directory, the directory itself is added.
 pub fn toolchain_for_agent_path(path: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(path);
     if toolchain.program_dirs.is_empty() && !path.is_file() {

@@ -11,9 +11,9 @@ use crate::agent_readiness::LoginFile;
 /// Maximum size in bytes of a login file that is read from an agent's home.
 const MAX_LOGIN: u64 = 1024 * 1024;
 
-/// Copies login files into `home`, where the agent finds them, and returns their contents. Existing
-/// files are kept, because the agent may have renewed its login. The home is opened as a workspace,
-/// because an earlier agent may have left links in it.
+/// Copies login files into `home`, where the agent finds them, and returns their contents. Files
+/// that already exist in `home` are kept, because the agent may have renewed its login. The home is
+/// opened as a workspace, because an earlier agent may have left links in it.
 ///
 /// # Errors
 ///
@@ -38,11 +38,13 @@ pub async fn copy_login_files_to_agent_home(
     Ok(contents)
 }
 
-/// Reads the operator's login files, and the copies in `home` at `paths`, because the agent may
-/// have renewed its login there. Files in `home` that are missing, too large or not text are
-/// skipped.
+/// Reads the operator's login files. Also reads their copies in `home` at `paths`, because the
+/// agent may have renewed its login there. Skips files in `home` that are missing, too large or not
+/// text.
+///
 ///
 /// # Errors
+///
 ///
 /// Fails if a file of the operator cannot be read or the home cannot be opened.
 pub async fn read_login_file_contents(

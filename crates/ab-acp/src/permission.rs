@@ -51,8 +51,8 @@ pub enum PermissionAnswer {
     Cancel,
 }
 
-/// The reply to one question. It is shared by the question and the client, because the client
-/// answers the question when the turn is cancelled.
+/// The reply to one question. The question and the client share it, because the client answers the
+/// question if the turn is cancelled.
 #[derive(Debug)]
 pub(crate) struct ReplySlot(Mutex<Option<Reply>>);
 
@@ -93,8 +93,8 @@ impl PermissionQuestion {
         })
     }
 
-    /// Answers the question. Returns `false` if it was already answered because its turn was
-    /// cancelled.
+    /// Answers the question. Returns `false` if the client already answered the question because
+    /// its turn was cancelled.
     pub fn answer(self, answer: &PermissionAnswer) -> bool {
         match self.chosen(answer) {
             Some(id) => self.slot.send(json!({ "outcome": "selected", "optionId": id })),

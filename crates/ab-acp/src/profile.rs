@@ -41,9 +41,9 @@ pub struct AuthMethod {
 }
 
 impl AgentCapabilities {
-    /// Parses an answer to `initialize`. The answer is accepted by its shape, not by its version
-    /// number, because some agents repeat any number that the client sends and still answer in the
-    /// shape of version 1.
+    /// Parses an answer to `initialize`. Checks the shape of the answer and not its version number.
+    /// Some agents repeat any number that the client sends and still answer in the shape of version
+    /// 1.
     pub(crate) fn parse(answer: &Value) -> Result<AgentCapabilities, AcpError> {
         let bad =
             |reason: String| AcpError::InvalidResponse { method: "initialize".into(), reason };

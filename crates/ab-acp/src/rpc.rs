@@ -123,8 +123,8 @@ impl Inbox {
     }
 }
 
-/// Sends the single reply to a request of the peer. Sending never waits, because a slot in the
-/// outgoing queue was reserved when the request arrived.
+/// Sends the only reply to a request of the peer. Sending never waits, because the connection
+/// reserved a slot in the outgoing queue when the request arrived.
 #[derive(Debug)]
 pub(crate) struct Reply {
     id: Value,
@@ -230,8 +230,8 @@ impl Rpc {
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
             tokio::select! {
-                // Keep reading after a write error: the peer may have sent more before it closed
-                // its input.
+                // Keep reading after a write error, because the peer may have sent more before it
+                // closed its input.
                 end = writing(output, lines) => ended.waiting().write_end = Some(end),
                 () = stopped.cancelled() => {}
             }
@@ -414,8 +414,8 @@ async fn reading<R: AsyncRead + Unpin>(
                         continue;
                     }
                     Some(Waiter::InOrder) => Incoming::Answer { id, result },
-                    // The response to a request whose caller stopped waiting, or to no known
-                    // request.
+                    // This response belongs to a request whose caller stopped waiting, or to no
+                    // known request.
                     None => continue,
                 }
             }
@@ -426,8 +426,8 @@ async fn reading<R: AsyncRead + Unpin>(
                 }
             }
             Some(Message::Request { id, method, params }) => {
-                // The outgoing queue is closed: the peer closed its input and cannot receive a
-                // response.
+                // The outgoing queue is closed, because the peer closed its input. The peer cannot
+                // receive a response.
                 let Ok(place) = shared.outgoing.clone().reserve_owned().await else { continue };
                 if route(Arrival::Request, &method, &params) == Route::Refuse {
                     let error =

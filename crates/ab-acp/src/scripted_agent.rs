@@ -46,8 +46,8 @@ const METHODS: [&str; 6] = [
     "session/prompt",
 ];
 
-/// How long turns may continue after the end of the input, and how long their replies may take to
-/// be written.
+/// How long turns may continue after the end of the input. The replies of these turns may take as
+/// long again to be written.
 const LAST_TURNS: Duration = Duration::from_secs(2);
 
 /// The settings of a scripted agent.

@@ -14,7 +14,8 @@ use crate::session_update::ContentBlock;
 
 pub use description::path_relative_to;
 
-/// Time limit for comparing the lines of one diff. After that the counts are approximate.
+/// Time limit for comparing the lines of one diff. When the limit is reached, the counts are
+/// approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);
 
 /// The id that an agent gave a tool call.
@@ -208,8 +209,8 @@ impl ToolCallUpdate {
     }
 }
 
-/// The output of a command since the last update. Codex and agents for some editors report it as
-/// metadata and not as content.
+/// The output of a command since the last update. Codex, and agents that were written for some
+/// editors, report the output as metadata and not as content.
 fn terminal_output(meta: &Value) -> Option<String> {
     let keys = ["terminal_output_delta", "terminal_output"];
     keys.iter().find_map(|key| meta[*key]["data"].as_str()).map(str::to_owned)
@@ -294,7 +295,8 @@ impl ToolCall {
         }
     }
 
-    /// The output as text: the text content, or else the terminal output, or else the raw output.
+    /// The output as text: the first of text content, terminal output and raw output that is
+    /// present.
     pub fn output_text(&self) -> String {
         let texts: Vec<&str> = self.content.iter().filter_map(ToolCallContent::text).collect();
         if !texts.is_empty() {
@@ -336,9 +338,9 @@ fn replace<T>(value: &mut T, new: Option<T>) {
     }
 }
 
-/// The tool calls of a session, by id. Only the newest [`MAX_TRACKED_TOOL_CALLS`] are kept, and an
-/// update of an older call starts a new call. A new call also starts if the agent announces a call
-/// with the id of a call that has ended or belongs to an earlier turn.
+/// The tool calls of a session, by id. Keeps only the newest [`MAX_TRACKED_TOOL_CALLS`]. An update
+/// of an older call starts a new call. The agent may also reuse an id: if it announces a call with
+/// the id of a call that has ended or that belongs to an earlier turn, a new call starts.
 #[derive(Debug, Default)]
 pub struct ToolCallTracker {
     calls: HashMap<ToolCallId, Tracked>,
@@ -360,7 +362,7 @@ pub struct MergedToolCall<'a> {
     pub call: &'a ToolCall,
     /// Whether this is the first update of the call.
     pub is_new: bool,
-    /// Whether this update ended the call, which had not ended before.
+    /// Whether the call was still running before this update and this update ended it.
     pub ended: bool,
 }
 
@@ -393,8 +395,9 @@ impl ToolCallTracker {
         self.turn += 1;
     }
 
-    /// Whether an update announces a new call that reuses the id of a known call. Within a turn,
-    /// some agents announce the same call again when it ends, which is not a new call.
+    /// Whether an update announces a new call that reuses the id of a known call. Some agents
+    /// announce a call a second time in the same turn when the call ends. This does not start a new
+    /// call.
     fn starts_anew(&self, update: &ToolCallUpdate) -> bool {
         let Some(known) = self.calls.get(&update.id) else { return false };
         let has_begun = update.status.is_none_or(|status| !status.has_ended());

@@ -9,7 +9,8 @@ use crate::task::{NAME_RULE, is_name};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// The name by which the server's own token is recorded as a caller. No API key can have this name.
+/// The caller's name in records of requests with the server's own token. No API key can have this
+/// name.
 pub const RESERVED_API_KEY_NAME: &str = "admin";
 
 /// An API key. Its secret is shown only when the key is created.

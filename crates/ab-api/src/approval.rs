@@ -122,8 +122,8 @@ pub struct ApprovalSubject {
 }
 
 impl ApprovalSubject {
-    /// Sets the detail. A detail longer than [`MAX_APPROVAL_DETAIL_BYTES`] is truncated and marked
-    /// as cut.
+    /// Sets the detail. A detail that is longer than [`MAX_APPROVAL_DETAIL_BYTES`] is truncated and
+    /// marked as truncated.
     pub fn with_detail(mut self, mut detail: String) -> ApprovalSubject {
         if detail.len() > MAX_APPROVAL_DETAIL_BYTES {
             let mut end = MAX_APPROVAL_DETAIL_BYTES;
@@ -286,8 +286,8 @@ impl ApprovalDecider {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeciderKind {
-    // The aliases are needed because the log contains events of earlier servers, which wrote the
-    // kind of the caller.
+    // The aliases are needed because the log contains events that earlier versions of the server
+    // wrote. In these events the kind of the caller is stored here.
     #[serde(alias = "key", alias = "process")]
     Person,
     Rule,

@@ -14,9 +14,9 @@ pub struct UnavailableTaskField {
     pub value: Option<&'static str>,
 }
 
-/// Everything in a task request that the specification defines and this version does not support. A
-/// request that uses one of these is refused, because ignoring it would give the caller a different
-/// result than requested.
+/// The fields of a task request that the specification defines and this version does not support. A
+/// request with such a field is refused, because the result would differ from what the caller
+/// requested.
 pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
     UnavailableTaskField { field: "runtime.devcontainerPath", value: None },
@@ -50,8 +50,7 @@ pub struct TaskCapabilities {
     /// The network of a session whose task does not choose one.
     pub default_network: NetworkMode,
     /// Whether sessions on the shared network are refused. An agent on this network can connect to
-    /// the server's port. If the server requires no token, the server would treat the agent as a
-    /// person.
+    /// the server's port. A server that requires no token would treat this agent as a person.
     pub refuses_shared_network: bool,
     /// The default of the task field `keepOpen`.
     pub default_keep_open: bool,

@@ -20,7 +20,8 @@ pub struct Draft {
 }
 
 /// Combines the fields of the content with those of the response to its creation. The derived
-/// schema would refer to the schema of the content, which allows no additional fields.
+/// schema is not used, because it would refer to the schema of the content, and the schema of the
+/// content allows no additional fields.
 impl PartialSchema for Draft {
     fn schema() -> RefOr<Schema> {
         let mut schema = DraftContent::schema();

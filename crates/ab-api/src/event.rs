@@ -301,9 +301,9 @@ impl EventKind {
 /// Members of a tool's input that describe the call best, the most useful first.
 const TELLING_MEMBERS: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
 
-/// A short description of a tool call, to show next to the tool's name. This is the command, path
-/// or similar member of its input, its only text member, or the whole input. `None` if the
-/// description would add nothing to the name.
+/// A short description of a tool call, to show next to the tool's name. The description is the
+/// first of these that the input has: a member such as the command or the path, its only text
+/// member, or the whole input. `None` if the description would add nothing to the name.
 pub fn describe_tool_input<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
     let members: Map<String, Value> = serde_json::from_str(tool_input).unwrap_or_default();
     let telling = TELLING_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str());

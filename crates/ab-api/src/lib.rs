@@ -1,8 +1,8 @@
 //! Wire types of the control plane: tasks, sessions, events, approvals, and the catalog of a
 //! server.
 //!
-//! The types define the JSON, and [`TaskRequest::parse`] defines which requests are valid. Field
-//! names follow the REST specification: camelCase, except the snake_case names that the
+//! The types define the form of the JSON. [`TaskRequest::parse`] defines which requests are valid.
+//! Field names follow the REST specification: camelCase, except the snake_case names that the
 //! specification itself uses (`recent_events`, `tool_name`, `file_path`, …).
 
 mod agent_config;

@@ -358,7 +358,7 @@ impl SessionLinks {
 
 impl Session {
     /// Creates a queued session that continues in the workspace of this session, which has ended.
-    /// Without a prompt, the task's prompt is used again.
+    /// If `prompt` is `None`, the new session gets the task's prompt again.
     pub fn new_continuation(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
         let before = self.clone();
         let prompt = prompt.unwrap_or(before.prompt);

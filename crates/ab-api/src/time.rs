@@ -30,8 +30,8 @@ impl Time {
         Self::cut(Timestamp::now())
     }
 
-    /// The time `millis` milliseconds after the Unix epoch. If the time cannot be represented, the
-    /// nearest time that can be represented.
+    /// The time `millis` milliseconds after the Unix epoch. If this time is out of range, the
+    /// earliest or the latest time that can be represented.
     pub fn from_millis(millis: i64) -> Self {
         let fallback = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Self::cut(Timestamp::from_millisecond(millis).unwrap_or(fallback))

@@ -26,8 +26,8 @@ impl ApprovalRef {
     ///
     /// # Errors
     ///
-    /// A usage error if no approval or more than one has this prefix. Also fails if the server
-    /// cannot be reached.
+    /// A usage error unless exactly one approval has this prefix. Also fails if the server cannot
+    /// be reached.
     pub(crate) async fn find(&self, client: &ServeClient) -> Result<ApprovalId, Failure> {
         let ApprovalRef(text) = self;
         if let Ok(id) = text.parse() {

@@ -159,8 +159,8 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("job", "watch", "attach"),
 ];
 
-/// If clap found no similar subcommand, suggests the subcommand that other programs call by this
-/// name.
+/// If clap found no similar subcommand, suggests our subcommand for the name that other programs
+/// use.
 fn with_other_name(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     // clap lists the most similar name last.
     if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
@@ -205,8 +205,8 @@ fn with_list_command(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Flags of other programs, each with our flags of the same meaning. The first of these that the
-/// command has is suggested.
+/// Flags of other programs. Each entry contains our flags with the same meaning. The first of our
+/// flags that the command has is suggested.
 const OTHER_FLAGS: &[(&str, &[&str])] = &[
     ("address", &["host"]),
     ("background", &["detach"]),
@@ -257,8 +257,8 @@ fn with_other_flag(error: &mut clap::Error, command: &clap::Command) {
     }
 }
 
-/// Improves the error for an unknown flag. Removes clap's advice to pass the flag as a value, which
-/// is never what the user meant, and shows the usage of the command instead of the flag that clap
+/// Improves the error for an unknown flag. Removes clap's advice to pass the flag as a value,
+/// because the user never means this. Shows the usage of the command instead of the flag that clap
 /// guessed.
 fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     if error.kind() == ErrorKind::ValueValidation {
@@ -274,7 +274,7 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     error
 }
 
-/// The command that the arguments name, and its name with those of the commands above it.
+/// The command that the arguments name, and its full name, which includes its parent commands.
 fn named_command(arguments: &[OsString]) -> (clap::Command, String) {
     let mut command = definition();
     command.build();
@@ -297,8 +297,8 @@ fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The exit code for invalid arguments. Clients of the daemon expect 1. `exec` uses other codes,
-/// which cannot be confused with those of its command.
+/// The exit code for invalid arguments. Clients of the daemon expect 1. `exec` uses codes that
+/// cannot be confused with the exit code of the command that it runs.
 fn usage_exit(arguments: &[OsString]) -> Exit {
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("daemon") => Exit::Failed,

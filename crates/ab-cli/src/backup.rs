@@ -1,7 +1,7 @@
 //! Backups of a data directory: which files a backup contains, and which are omitted.
 //!
-//! A backup has the layout of a data directory, with an additional file `manifest.json`. It is a
-//! directory, or a tar archive of one.
+//! A backup is a directory, or a tar archive of a directory. The directory has the layout of a data
+//! directory and an additional file `manifest.json`.
 
 mod archive;
 mod making;
@@ -23,8 +23,8 @@ const DATABASE: &str = "state.db";
 const FORMAT: u32 = 1;
 /// File name endings of archives. Backups with other names are directories.
 const ARCHIVE_ENDS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz"];
-/// Entries of a data directory that are not copied, because they belong to the running server or
-/// can be made again.
+/// Entries of a data directory that are not copied, because these entries belong to the running
+/// server or can be made again.
 const LEFT_OUT: [&str; 4] = ["lock", "server.json", "agents", "agent-servers"];
 /// Maximum size in bytes of a file directly in the data directory, such as a key.
 const MAX_SMALL_FILE: u64 = 16 * 1024 * 1024;

@@ -10,8 +10,8 @@ use ab_host::host_program::{HostProgram, HostProgramRequest};
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// Opens a link. If there is no desktop or no program that opens links, does nothing: the caller
-/// has already printed the link.
+/// Opens a link. Does nothing if there is no desktop or no program that opens links. The user can
+/// still open the link, because the caller has already printed it.
 pub(crate) async fn open(link: &str) {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {

@@ -41,8 +41,8 @@ use crate::data_dir;
 use crate::failure::Failure;
 use crate::{secrets, toolchains, traces};
 
-/// The environment variable with the path of the configuration file. Used if no flag names the
-/// file.
+/// The environment variable with the path of the configuration file. It is used if no flag names
+/// the file.
 pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
 const MOST_RUNNING: usize = 1024;
 
@@ -168,8 +168,7 @@ impl CatalogFlags {
         ServeFlags { config, data_dir, ..ServeFlags::default() }
     }
 
-    /// The same flags as text, to be appended to a command in a message. Each is preceded by a
-    /// space.
+    /// These flags as text, to be appended to a command in a message. A space precedes each flag.
     pub(crate) fn repeated(&self) -> String {
         let flags = [("--config", &self.config), ("--data-dir", &self.data_dir)];
         let given = flags.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
@@ -190,8 +189,8 @@ pub(crate) struct Config {
     pub(crate) auth_token_file: Setting<Option<PathBuf>>,
     pub(crate) no_auth: Setting<bool>,
     pub(crate) root: Setting<Option<PathBuf>>,
-    /// Whether a message to an agent that is not installed is refused. Otherwise the agent is
-    /// installed.
+    /// Whether the server refuses a message to an agent that is not installed. If `false`, the
+    /// server installs the agent.
     pub(crate) require_preinstall: Setting<bool>,
     pub(crate) allowed_hosts: Setting<Vec<String>>,
     pub(crate) log_format: Setting<logs::LogFormat>,
@@ -354,8 +353,8 @@ impl Config {
 }
 
 impl Config {
-    /// If no token is required, checks that the server listens on a loopback address and that no
-    /// token is given.
+    /// Checks the settings of a server that requires no token. It must listen on a loopback
+    /// address, and no token may be given.
     fn check_no_auth(&self) -> Result<(), Failure> {
         let host = self.host.value;
         if !host.is_loopback() {

@@ -1,6 +1,6 @@
 //! Formats a number with its noun.
 
-/// A number with the right form of its noun: `3 files`, but `1 file`.
+/// A number and its noun in the right form, such as `3 files` or `1 file`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     let noun = if count == 1 { one } else { many };
     format!("{count} {noun}")

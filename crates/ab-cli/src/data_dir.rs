@@ -19,8 +19,8 @@ const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
 
-/// Makes a path absolute and removes `..`, because directories are mounted in sandboxes only under
-/// such paths.
+/// Makes a path absolute and removes `..`, because sandboxes mount directories only under absolute
+/// paths without `..`.
 ///
 /// # Errors
 ///
@@ -118,9 +118,9 @@ pub(crate) struct AddressFile {
 }
 
 impl AddressFile {
-    /// Writes the address, so that clients on this machine can find the server. On a full disk,
-    /// overwrites the file that a killed server left. If there is no such file, logs a warning, and
-    /// the server runs without the file.
+    /// Writes the address, so that clients on this machine can find the server. If the disk is
+    /// full, overwrites the file that a killed server left. If the disk is full and no such file
+    /// exists, logs a warning, and the server runs without the file.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl AddressFile {
 
 impl Drop for AddressFile {
     fn drop(&mut self) {
-        // Ignore an error: a file that remains names a process that has ended, and clients ignore
+        // Ignore this error. A file that remains names a process that has ended, and clients ignore
         // such a file.
         let _ = fs::remove_file(&self.path);
     }
@@ -166,8 +166,8 @@ pub(crate) fn running_server(directory: &Path) -> Option<String> {
     let text = fs::read(directory.join(ADDRESS)).ok()?;
     let value: Value = serde_json::from_slice(&text).ok()?;
     let pid = Pid::from_raw(value["pid"].as_i64()?.try_into().ok()?)?;
-    // Check that the process exists: a killed server leaves its file, and another program may now
-    // use its port. The token must not be sent to it.
+    // Check that the process exists. A killed server leaves its file, and another program may now
+    // use the server's port. The token must not be sent to this program.
     test_kill_process(pid).ok()?;
     value["url"].as_str().map(str::to_owned)
 }

@@ -34,8 +34,8 @@ impl Exit {
     /// The program does not exist.
     pub(crate) const NO_PROGRAM: Exit = Exit::Command(127);
 
-    /// The exit code of `exec` for an error. Unlike the codes of [`Exit::of`], this is never a code
-    /// that commands use themselves.
+    /// The exit code of `exec` for an error. Unlike the codes of [`Exit::of`], it is not a code
+    /// that commands commonly use.
     pub(crate) fn of_exec(error: &Error) -> Exit {
         let about_program = error.path().is_none() && error.code() == ErrorCode::ExecError;
         match (error.verb(), error.kind()) {

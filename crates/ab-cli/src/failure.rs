@@ -81,8 +81,8 @@ impl Failure {
         }
     }
 
-    /// Converts the failure to one with the exit codes of `exec`. These are the codes of `docker
-    /// run` and `env`, which programs do not use themselves.
+    /// Converts the failure to a failure with the exit codes of `exec`. These are the codes of
+    /// `docker run` and `env`. Other programs rarely use these codes.
     pub(crate) fn into_exec(self) -> Failure {
         match self {
             Failure::Call(error) => {

@@ -4,7 +4,7 @@ use ab_core::{Error, ErrorKind, LostCallEffect, Verb};
 
 /// Returns `error` with its own hint. If it has none, a hint for its kind is added.
 pub(crate) fn added(error: &Error) -> Error {
-    // Errors about anything else, such as a session or a program, are not explained by their kind.
+    // An error about something else, such as a session or a program, gets no hint for its kind.
     let is_about_file = error.verb().is_some() || error.path().is_some();
     let by_kind = || match (error.kind(), error.verb()) {
         (ErrorKind::IsADirectory, Some(Verb::Write)) => Some("name a file in the directory"),

@@ -20,8 +20,8 @@ use crate::failure::Failure;
 pub(crate) struct Job {
     pub(crate) id: String,
     pub(crate) command: String,
-    /// For a command on this machine, the workspace. For a remote command, its directory in the
-    /// remote workspace.
+    /// The directory of the command. For a command on this machine this is the workspace. For a
+    /// remote command it is the directory in the remote workspace.
     pub(crate) directory: String,
     pub(crate) started: SystemTime,
     pub(crate) state: JobState,

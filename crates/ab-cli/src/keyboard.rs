@@ -40,8 +40,8 @@ impl Keyboard {
         Self { lines, not_before }
     }
 
-    /// Drops everything that was typed so far. Call this before a question is shown, because
-    /// earlier input is not an answer to it.
+    /// Drops everything that was typed so far. Call this before a question is shown, because input
+    /// from before the question is not an answer to it.
     pub(crate) fn forget(&mut self) {
         discard_typed();
         self.not_before = Instant::now();

@@ -2,7 +2,7 @@
 //! error, and returns an exit code.
 //!
 //! Only this crate reads the environment and the current directory. Other crates decide what is
-//! allowed in a workspace. This crate passes requests to them and shows the results.
+//! allowed in a workspace. This crate only passes requests to these crates and shows the results.
 
 mod approval_ref;
 mod approver;

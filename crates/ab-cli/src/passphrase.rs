@@ -72,8 +72,9 @@ fn typed(what: &str) -> Result<SecretText, Failure> {
     }
 }
 
-/// Turns off echo, line mode and signal keys until it is dropped. The interrupt key is read like
-/// any other key, so that the terminal is restored before the process exits.
+/// Turns off echo, line mode and signal keys. Dropping this value turns them on again. The
+/// interrupt key is read like any other key, so that the terminal is restored before the process
+/// exits.
 struct Quiet {
     before: Termios,
 }

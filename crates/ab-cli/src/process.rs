@@ -1,7 +1,7 @@
 //! The life cycle of the process: starts the runtime, runs the command, and shuts down in order.
 //!
-//! After an interrupt the process no longer waits for the command. A write that has begun may
-//! finish, so that no half-written file is left.
+//! After an interrupt the process no longer waits for the command. It only lets a write that has
+//! begun finish, so that no half-written file is left.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -84,8 +84,8 @@ fn start_and_end_threads(count: usize) -> io::Result<()> {
 }
 
 /// The number of threads that serve callers: half of the number of processors, but at least 2 and
-/// at most 8. The other half is left for commands. Files and commands have threads of their own,
-/// and SSH connections use the same number of threads again.
+/// at most 8. The other half is left for commands. Files and commands have their own threads. SSH
+/// connections use this number of threads again.
 pub(crate) fn threads() -> usize {
     const FEWEST: usize = 2;
     const MOST: usize = 8;
@@ -123,7 +123,7 @@ async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -
 }
 
 async fn ended(work: JoinHandle<Exit>) -> Exit {
-    // A task without a result has panicked, which the panic hook has reported.
+    // A task without a result has panicked. The panic hook has already reported this.
     work.await.unwrap_or(Exit::Bug)
 }
 

@@ -97,7 +97,7 @@ impl RemoteFlags {
         }
     }
 
-    /// If the URL comes from the environment, adds a hint, because the user may have forgotten the
+    /// Adds a hint if the URL comes from the environment, because the user may have forgotten the
     /// variable.
     pub(crate) fn traced(&self, failure: Failure) -> Failure {
         if self.remote.is_some() || from_environment().is_none() {
@@ -281,7 +281,7 @@ impl RemoteFlags {
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
         if self.accept_new_host_key {
-            // The files are the same whether or not the flag is given.
+            // The same files are searched with and without the flag.
             let files = match (&self.known_hosts, own) {
                 (Some(file), _) => vec![file.clone()],
                 (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],

@@ -1,11 +1,11 @@
 //! Hides the secrets in the arguments and environment of this process from other processes.
 //!
-//! Commands without isolation run as the same user. They can read the arguments and the environment
-//! with which a process was started in `/proc/PID/cmdline` and `/proc/PID/environ`, even if the
-//! process has changed them since. Therefore the secrets are overwritten in memory at the start. In
-//! addition, a process that holds a secret is made undumpable, so that other processes of the same
-//! user cannot read `/proc/PID/mem` and similar files. Root can still read the memory of any
-//! process.
+//! Commands without isolation run as the same user. They can read in `/proc/PID/cmdline` and
+//! `/proc/PID/environ` with which arguments and environment a process was started. Changing the
+//! environment later does not change these files. Therefore this module overwrites the secrets in
+//! memory at the start. In addition, a process that holds a secret is made undumpable, so that
+//! other processes of the same user cannot read `/proc/PID/mem` and similar files. Root can still
+//! read the memory of any process.
 
 use std::env;
 use std::ffi::OsString;
@@ -25,11 +25,12 @@ pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
 /// Flags whose value may be a secret.
 const SECRET_FLAGS: [&str; 4] = ["--auth-token", "--ssh-users", "--header", "--token"];
 
-/// A command that has a short flag for its token, and this flag. For other commands the flag has a
-/// different meaning.
+/// The command that has a short flag for its token, and this flag. Other commands use this flag for
+/// something else.
 const SHORT_TOKEN: (&[u8], &[u8]) = (b"server", b"-t");
 
-/// The token from the environment. It is kept here, because it is removed from the environment.
+/// The token from the environment. This is the only copy, because [`take`] removes the token from
+/// the environment.
 static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
 
 /// Removes secrets from the environment and the arguments of this process. Must be called while
@@ -64,8 +65,8 @@ pub(crate) fn shield() {
 fn overwrite() -> io::Result<()> {
     let regions = Regions::find()?;
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
-    // There are no references into these strings: Rust and libc copy what they read from them. An
-    // empty entry counts as absent.
+    // Overwriting is sound, because no references into these strings exist: Rust and libc copy what
+    // they read from them. An empty entry counts as absent.
     let environment = regions.environment.read(&memory)?;
     for (start, length) in token_entries(&environment) {
         memory.write_all_at(&vec![0; length], regions.environment.start + start as u64)?;

@@ -1,5 +1,5 @@
-//! The server that `task`, `session`, `wait` and other commands use: the server that a flag or the
-//! environment names, or the server on this machine.
+//! The server that `task`, `session`, `wait` and other commands use: this is the server that a flag
+//! or the environment names, or otherwise the server on this machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ impl ServerFlags {
         Ok(ServeClient::new(settings)?)
     }
 
-    /// The flags with which the same server can be reached again, each preceded by a space.
+    /// The flags with which a later command can reach the same server. A space precedes each flag.
     pub(crate) fn repeated(&self) -> String {
         let mut flags = String::new();
         if let Some(server) = &self.server {

@@ -22,7 +22,7 @@ pub(crate) const NAMED: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef(String);
 
-/// Converts an id or a prefix of one to upper case. `None` if `text` is neither.
+/// Converts an id, or a prefix of an id, to upper case. `None` if `text` is neither.
 pub(crate) fn id_prefix(text: &str) -> Option<String> {
     let text = text.to_ascii_uppercase();
     // The characters that a ULID can contain.
@@ -31,7 +31,7 @@ pub(crate) fn id_prefix(text: &str) -> Option<String> {
     is_prefix.then_some(text)
 }
 
-/// The error for a text that can be neither an id nor a prefix of one.
+/// The error for a text that is neither an id nor a prefix of an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReference {
     /// What the text should refer to, such as `session`.
@@ -74,8 +74,8 @@ impl SessionRef {
     ///
     /// # Errors
     ///
-    /// A usage error if no session or more than one has this prefix. Also fails if the server
-    /// cannot be reached.
+    /// A usage error unless exactly one session has this prefix. Also fails if the server cannot be
+    /// reached.
     pub(crate) async fn find(&self, client: &ServeClient) -> Result<SessionId, Failure> {
         let SessionRef(text) = self;
         if let Ok(id) = text.parse() {

@@ -36,8 +36,8 @@ impl Signals {
     }
 }
 
-/// Waits for the next signal. If there is no handler, the default action applies, and this waits
-/// forever.
+/// Waits for the next signal. If there is no handler, this never returns, and the default action of
+/// the signal applies.
 async fn received(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,

@@ -1,8 +1,8 @@
 //! The standard input and output of this process as asynchronous streams, without an extra thread
 //! if possible.
 //!
-//! For a pipe or a socket, the runtime itself waits for readiness. For anything else, such as a
-//! file or a terminal, tokio uses threads.
+//! For a pipe or a socket, the runtime waits for readiness and needs no thread. For other kinds,
+//! such as a file or a terminal, tokio uses threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

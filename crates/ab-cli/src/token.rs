@@ -11,8 +11,8 @@ use crate::secrets;
 /// Maximum length of a token on standard input, in bytes.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// Reads the first line of a file. For `-`, reads the first line of standard input, which stays
-/// open because its end may have another meaning.
+/// Reads the first line of a file. For `-`, reads the first line of standard input. Standard input
+/// stays open, because its end may have another meaning for the command.
 pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
     let read = if path == Path::new("-") { line_of_input()? } else { input::secret_file(path)? };
     let Ok(text) = String::from_utf8(read) else {

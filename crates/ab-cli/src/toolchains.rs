@@ -1,9 +1,9 @@
 //! Finds toolchains that a user has installed outside the system's directories, and the parts of
 //! them that commands may read.
 //!
-//! Commands can only read directories that are known to contain programs and their libraries. Other
-//! files in the same place are not visible to commands, such as `~/.cargo/credentials.toml`,
-//! `~/.npmrc` and `~/.m2/settings.xml`.
+//! Commands can read only directories that are known to contain programs and their libraries. Other
+//! files near these directories, such as `~/.cargo/credentials.toml`, `~/.npmrc` and
+//! `~/.m2/settings.xml`, are not visible to commands.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -100,8 +100,8 @@ struct Known {
     directory: &'static str,
     /// The paths in the directory that commands may read. A star matches any name.
     readable: &'static [&'static str],
-    /// The directories of programs. For a path with a star, the match that is in the user's `PATH`
-    /// is used, or otherwise the newest one.
+    /// The directories of programs. A path with a star can have several matches. The match in the
+    /// user's `PATH` is used. If no match is in `PATH`, the newest one is used.
     bin: &'static [&'static str],
 }
 
@@ -293,7 +293,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The numbers in a path, by which versions are compared, so that `v20.9.0` comes before
+/// The numbers in a path. Versions are compared by these numbers, so that `v20.9.0` comes before
 /// `v20.11.1`.
 fn version_of(path: &Path) -> Vec<u64> {
     let text = path.to_string_lossy();

@@ -1,7 +1,7 @@
 //! Sends the traces of sessions to a collector, as OTLP JSON over HTTP.
 //!
-//! Each session is one trace. The trace id consists of the 128 bits of the session's id, so that
-//! the trace of a session can be found.
+//! Each session is one trace. The trace id is the 128 bits of the session's id, so that users can
+//! find the trace of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,8 +89,8 @@ async fn export(
         }
         match endpoint.post(document(&batch).to_string().into_bytes()).await {
             Ok(()) => is_reachable = true,
-            // Log only the first failure after a success, because this server does not monitor its
-            // collector.
+            // Log only the first failure after a success, so that a collector that is down does not
+            // fill the log.
             Err(error) if is_reachable => {
                 tracing::warn!(%error, lost = count, "cannot send traces; later failures are not logged");
                 is_reachable = false;

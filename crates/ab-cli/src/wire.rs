@@ -42,8 +42,8 @@ const SSH_HOST_KEY: &str = "ssh-host-key";
 const SPACES: &str = "spaces";
 
 /// The message if the served root contains the data directory. In this case the gateway starts no
-/// agent: the homes and programs of agents are in the data directory, and an agent that can write
-/// to its parent directories can replace it.
+/// agent. The homes and programs of agents are in the data directory, so an agent that can write to
+/// the root could replace them.
 pub(crate) const NO_AGENTS_IN_ROOT: &str =
     "the served directory contains the data directory; choose a --data-dir outside of it";
 
@@ -62,7 +62,8 @@ pub(crate) struct Parts {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unavailable`] if another process uses the data directory, or if it cannot be used.
+/// [`ErrorKind::Unavailable`] if another process uses the data directory, or if the directory
+/// cannot be used.
 pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
     let data_dir = DataDir::open(directory).map_err(failed)?;
     Store::open(data_dir).await.map_err(failed)
@@ -154,8 +155,8 @@ pub(crate) fn exec_settings(config: &Config) -> LocalExecSettings {
     }
 }
 
-/// The network of commands. If no token is required there is none, because a process with network
-/// access could approve its own requests.
+/// The network of commands. If the server requires no token, commands have no network, because a
+/// process with network access could approve its own requests.
 fn network(config: &Config) -> NetworkAccess {
     if config.no_auth.value { NetworkAccess::None } else { config.sessions.network.value }
 }
@@ -248,8 +249,8 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskChoices {
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
-            // If no token is required, no session may share the network, so no network is the
-            // default.
+            // If no token is required, sessions may not share the host's network. The default is
+            // then a session without network.
             NetworkAccess::Shared if !config.no_auth.value => NetworkMode::Shared,
             NetworkAccess::Shared | NetworkAccess::None => NetworkMode::None,
         },

@@ -54,8 +54,8 @@ impl WorkspaceFlags {
         self.open_with(Starter::Person, exec, policy).await
     }
 
-    /// Opens the workspace. `exec` and `policy` apply to the commands of a local workspace. A
-    /// remote workspace has its own isolation and rules.
+    /// Opens the workspace. `exec` and `policy` apply to the commands of a local workspace. They do
+    /// not apply to a remote workspace, which has its own isolation and rules.
     pub(crate) async fn open_with(
         &self,
         starter: Starter,
@@ -115,8 +115,8 @@ impl WorkspaceFlags {
     }
 }
 
-/// The directory of a local workspace: the named one, else that of the environment, else the current
-/// one.
+/// The directory of a local workspace: the named directory, or else the directory that the
+/// environment names, or else the current directory.
 pub(crate) fn local_root(named: Option<PathBuf>, starter: Starter) -> Result<PathBuf, Failure> {
     let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
     match named.or_else(|| from_environment().map(PathBuf::from)) {
@@ -127,17 +127,17 @@ pub(crate) fn local_root(named: Option<PathBuf>, starter: Starter) -> Result<Pat
     }
 }
 
-/// Who chose the current directory. If no workspace is named, the current directory is the
-/// workspace.
+/// Who chose the current directory. This determines whether the current directory may be used as
+/// the workspace if no workspace is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starter {
-    /// A person who typed a command there. Any directory is accepted except `/`, because isolation
-    /// would not separate anything there.
+    /// A person who typed a command in this directory. Any directory is accepted except `/`.
+    /// Isolation would separate nothing if the workspace were `/`.
     Person,
     /// A program that may start other programs in `/` or in the home directory, such as an MCP host
-    /// on a desktop. Also a person who starts an agent, because an agent in the home directory
-    /// could read every login. `/`, the home directory and the directories above it must be named
-    /// explicitly.
+    /// on a desktop. This variant also applies to a person who starts an agent, because an agent in
+    /// the home directory could read every login. The user must explicitly name a workspace that is
+    /// `/`, the home directory or a directory above it.
     Program,
 }
 
@@ -195,7 +195,7 @@ fn homes() -> Vec<PathBuf> {
     named.into_iter().chain(known).filter(|home| home.is_absolute()).collect()
 }
 
-/// Whether both exist and are the same directory.
+/// Whether both paths exist and lead to the same directory.
 fn same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| Some(one) == identity(other))

@@ -45,8 +45,8 @@ impl Default for ConformanceExtension {
 
 impl ConformanceExtension {
     pub fn new() -> ConformanceExtension {
-        // The signed states are valid only in this process and protect nothing else, so the
-        // randomness of hash tables is good enough.
+        // The signed states are valid only in this process and protect nothing else. So the random
+        // numbers of hash tables are good enough as a key.
         let seed = RandomState::new();
         let key = (0..4u8).flat_map(|part| seed.hash_one(part).to_le_bytes());
         ConformanceExtension {

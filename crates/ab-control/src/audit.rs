@@ -46,8 +46,8 @@ async fn record(plane: &Plane, mut receiver: AuditReceiver) {
     }
 }
 
-/// Stores entries. If the disk is full, it waits until there is room. Meanwhile the bounded queue
-/// of the executor keeps new entries.
+/// Stores entries. If the disk is full, waits until there is room. During this wait the bounded
+/// queue of the executor keeps new entries.
 async fn store(plane: &Plane, session: SessionId, entries: Vec<AuditEntry>) {
     let mut is_first_attempt = true;
     loop {

@@ -76,12 +76,13 @@ pub(crate) struct Plane {
     pub(crate) metrics: Arc<Mutex<SessionMetrics>>,
     drivers: Mutex<HashMap<SessionId, mpsc::Sender<Command>>>,
     tasks: TaskTracker,
-    /// Tasks that store what the other tasks did. They end after the other tasks.
+    /// The tasks that store what other tasks did. They end after all other tasks.
     pub(crate) recording: TaskTracker,
     pub(crate) recorded: CancellationToken,
 }
 
-/// A key from the client: a repeated request with the same key does not create a second session.
+/// A key that the client chooses. A repeated request with the same key does not create a second
+/// session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionIdempotencyKey {
     /// Identifies the caller. Different callers can use the same key.
@@ -108,7 +109,8 @@ pub enum ControlPlaneError {
     WorkspaceGone(SessionStatus),
     /// The session has no prompt with this number.
     PromptNotFound(u32),
-    /// The prompt is the prompt of the task, which can be neither changed nor withdrawn.
+    /// The prompt is the prompt of the task. The prompt of a task can be neither changed nor
+    /// withdrawn.
     TaskPromptNotChangeable,
     /// The queue of the session is full.
     QueueFull { limit: u64 },
@@ -453,7 +455,7 @@ impl ControlPlane {
         self.command(id, SessionInput::Finish).await
     }
 
-    /// Decides an approval. The agent that waits for the decision receives it.
+    /// Decides an approval. The agent that waits for the decision receives the decision.
     ///
     /// # Errors
     ///
@@ -599,8 +601,8 @@ impl ControlPlane {
     }
 }
 
-/// The time until `time`. Limited to [`MAX_EXPIRY_WAIT`], because the system clock may be changed
-/// meanwhile.
+/// How long to wait until `time`. The wait is limited to [`MAX_EXPIRY_WAIT`], because the system
+/// clock may be changed during the wait.
 fn until(time: Time) -> Duration {
     let millis = time.as_millis().saturating_sub(Time::now().as_millis());
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
@@ -626,7 +628,8 @@ impl Plane {
     }
 
     /// Records that no process of the session is running and that the session restarts from its
-    /// stored state. Writes `cause` to its stream. Returns `None` if the session has ended.
+    /// stored state. Writes `cause` to the stream of the session. Returns `None` if the session has
+    /// ended.
     pub(crate) async fn begin_again(
         &self,
         record: SessionRecord,
@@ -670,8 +673,8 @@ impl Plane {
         Ok(Some((session, next)))
     }
 
-    /// Returns events that mark as cancelled the tool calls that the processes of a session left
-    /// open. Without them, readers of the stream would see these calls as running.
+    /// Returns events that cancel the open tool calls of a session whose processes have ended.
+    /// Without these events, readers of the stream would see the calls as running.
     pub(crate) async fn cancelled_tools(
         &self,
         id: SessionId,
@@ -739,8 +742,8 @@ impl Plane {
         Ok(())
     }
 
-    /// Removes the resources that the token names. A failed attempt is repeated, because two
-    /// removals of the same directory can disturb each other.
+    /// Removes the resources that the token names. Repeats a failed removal, because another
+    /// removal of the same directory may have caused the failure.
     pub(crate) async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         let mut outcome = self.executor.clean_up_session(token).await;
         for pause in CLEANUP_RETRIES {

@@ -1,14 +1,15 @@
 //! Crash points: points between two effects at which tests kill the server.
 //!
 //! Tests iterate over [`CrashTestPoint::ALL`]. The control plane only reports which point it
-//! reaches. The program that starts it decides what happens there. By default nothing happens.
+//! reaches. The program that starts the control plane decides what happens at the point. By default
+//! nothing happens.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A point between an effect and its record in the store. Depending on the order, the effect has
-/// happened and is not recorded yet, or the other way round.
+/// A point between an effect and its record in the store. At some points the effect has happened
+/// and is not recorded. At other points the effect is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CrashTestPoint {
     /// The session is stored; no driver runs yet.
@@ -53,8 +54,8 @@ pub enum CrashTestPoint {
     Reloaded,
     /// A further prompt is stored. Its caller has no answer yet.
     PromptQueued,
-    /// The prompt that tells a restarted agent about a decision is stored. The agent does not have
-    /// it yet.
+    /// The store contains the prompt that tells a restarted agent about a decision. The agent does
+    /// not have the prompt yet.
     DecisionTold,
 }
 

@@ -58,8 +58,8 @@ pub(crate) struct Command {
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Input(SessionInput),
-    /// A change of the prompt queue and the input for the state machine that belongs to it.
-    /// Replacing the text of a prompt has no input.
+    /// A change of the prompt queue, and the input for the state machine that belongs to the
+    /// change. The input is `None` if only the text of a prompt is replaced.
     Prompts {
         input: Option<SessionInput>,
         change: SessionPromptChange,
@@ -96,11 +96,12 @@ pub(crate) struct Driver {
     turn_since: Option<Instant>,
     /// The future that sends the agent a request to end its turn.
     cancelling: Option<BoxFuture<'static, ()>>,
-    /// The session's permit, one of the limited number for running sessions.
+    /// One of the permits that limit the number of running sessions. `None` if the session has no
+    /// permit.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
-    /// Whether the note that the session waits for a place was considered. It is written at most
-    /// once, and only if the session has to wait.
+    /// Whether the session was already checked for the note that it waits for a place. The note is
+    /// written at most once, and only if the session has to wait.
     is_queue_told: bool,
     recovery: Recovery,
 }
@@ -219,8 +220,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for the next thing to do. Commands come before reports, so that an agent that reports
-    /// without a pause cannot delay the end of its session.
+    /// Waits for the next thing to do. Commands come before reports. Otherwise an agent that sends
+    /// reports without a pause could delay the end of its session.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle = self.state.phase == SessionPhase::Running(RunningSessionPhase::Idle)
             && session_machine::next_session_action(&self.state).is_none()
@@ -246,7 +247,7 @@ impl Driver {
         SessionAttempt { session: self.session.clone(), generation: self.state.generation }
     }
 
-    /// Starts an effect. If the effect is a prompt, the store records it as sent before it is sent.
+    /// Starts an effect. A prompt is recorded as sent before it is sent.
     async fn begin(&mut self, effect: SessionAction) -> Result<Doing, StoreError> {
         if let SessionAction::Prompt(turn) = effect {
             let prompt = self.send_next().await?;
@@ -451,8 +452,8 @@ impl Driver {
         Ok(stored?)
     }
 
-    /// Checks whether the agent has already ended. It may end right after its launch, before the
-    /// driver knows that the launch succeeded.
+    /// Checks whether the agent has already ended. The agent may end right after its launch, before
+    /// the driver knows that the launch succeeded.
     async fn check_agent(&mut self) -> Result<(), StoreError> {
         if self.reports.is_some() {
             return Ok(());

@@ -42,9 +42,11 @@ pub enum CleanupMode {
 }
 
 impl ControlPlane {
-    /// Removes what is too old or too large now, instead of at the next regular time.
+    /// Removes what is too old or too large. Does this now and not at the next regular time.
+    ///
     ///
     /// # Errors
+    ///
     ///
     /// Fails if the store fails. What was removed before the error stays removed.
     pub async fn clean_up(&self, mode: CleanupMode) -> Result<CleanupReport, ControlPlaneError> {
@@ -122,8 +124,8 @@ impl Housekeeper {
         let mut regular = tokio::time::interval(plane.settings.retention.cleanup_interval);
         regular.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            // A regular cleanup that is due runs before requested ones, so that a caller that has
-            // its answer knows that no other cleanup is running.
+            // If a regular cleanup is due, it runs before the requested cleanups. A caller that
+            // gets its answer then knows that no other cleanup is running.
             let request = tokio::select! {
                 biased;
                 () = plane.shutdown.cancelled() => return,
@@ -161,8 +163,8 @@ impl Housekeeper {
                 Default::default()
             }
         };
-        // Read the store after the list of workspaces: every workspace in the list was already in
-        // the store before it was made.
+        // List the workspaces before reading the store. The store records a workspace before the
+        // workspace is created, so every workspace in the list is then known.
         let known = plane.store.pending_cleanups(None).await?;
         let ended = plane.store.ended_workspaces().await?;
         let unknown: Vec<&CleanupToken> = stored
@@ -349,8 +351,9 @@ async fn remove_history(plane: &Plane, report: &mut CleanupReport) -> Result<(),
     store.compact().await
 }
 
-/// Removes the oldest sessions and runs that ended before a time, up to 500. If there is a `limit`, the removal ends as
-/// soon as the database has at most this many bytes. Returns the number that was removed.
+/// Removes the oldest sessions and runs that ended before a time, at most 500. If there is a
+/// `limit`, stops as soon as the database has at most this many bytes. Returns the number of
+/// removed sessions and runs.
 async fn remove_oldest_records(
     plane: &Plane,
     before: Time,

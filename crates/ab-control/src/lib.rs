@@ -2,9 +2,10 @@
 //!
 //! [`session_machine`] does no I/O: [`session_machine::apply_session_input`] decides which inputs
 //! are valid, and [`session_machine::next_session_action`] decides what to do next. Each session
-//! that has not ended is owned by a driver task. The task stores every new state together with the
-//! events that describe it, and performs the actions of the machine through an
-//! [`Executor`](ab_executor::Executor). After a restart it continues from the stored state.
+//! that has not ended is owned by a driver task. The driver task stores every new state together
+//! with the events that describe the state, and performs the actions of the machine through an
+//! [`Executor`](ab_executor::Executor). After a restart of the server, a new driver task continues
+//! from the stored state.
 
 mod audit;
 mod control;

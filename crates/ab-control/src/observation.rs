@@ -131,8 +131,8 @@ impl Observer {
         }
         let Ok(event) = record.parse_event() else { return };
         if !self.live.contains_key(&id) {
-            // Either the first event of a new session, or the end of a session that has been
-            // removed in the meantime.
+            // This is either the first event of a new session, or the last event of a session that
+            // has been removed since.
             let created = match self.store.session_record(id).await {
                 Ok(record) => record.session.created_at,
                 Err(_) => record.at,

@@ -19,8 +19,8 @@ pub struct RetentionSettings {
     pub session_lifetime: Option<Duration>,
     /// How long a cached repository is kept after its last use. `None` keeps it forever.
     pub cache_lifetime: Option<Duration>,
-    /// Maximum number of bytes of all workspaces and caches together. While they exceed it, new
-    /// tasks are refused.
+    /// Maximum number of bytes of all workspaces and caches together. While they exceed this
+    /// number, new tasks are refused.
     pub max_disk_bytes: Option<u64>,
     /// Maximum number of bytes of the database. While it is larger, ended sessions and runs are
     /// removed, the oldest first.
@@ -73,7 +73,7 @@ pub(crate) struct Removals {
     pub(crate) caches: Vec<(StoredRepoCache, RemovalReason)>,
 }
 
-/// Chooses what is removed at the time `now`. Caches are removed before workspaces, because they
+/// Chooses what is removed at the time `now`. Caches are removed before workspaces, because caches
 /// can be made again.
 pub(crate) fn choose_removals(settings: &RetentionSettings, stock: Stock, now: Time) -> Removals {
     let is_over = |since: Time, kept: Option<Duration>| {

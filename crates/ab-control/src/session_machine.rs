@@ -289,7 +289,7 @@ fn after_turn(state: &SessionState) -> RunningSessionPhase {
 }
 
 /// Ends a live session at the request of a person. Repeating the request has no effect. A cancel
-/// overrides a stop and a failure, because it also removes the workspace.
+/// overrides a stop and a failure, because only a cancel removes the workspace.
 fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let reason = match status {
         SessionStatus::Stopped => SessionEndReason::Stopped,

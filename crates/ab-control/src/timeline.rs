@@ -41,7 +41,8 @@ pub struct SessionSpan {
     pub end: Time,
 }
 
-/// The phases of a session that has ended, in order. The last one covers the whole session.
+/// The trace of a session that has ended: the phases of the session in order. The last phase covers
+/// the whole session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTrace {
     pub session: SessionId,
@@ -115,8 +116,8 @@ mod tests {
         EventKind::Status { status, activity, reason: None, message: None }
     }
 
-    /// Checks the phases of a session that has these statuses, one every 10 ms. Phases are written
-    /// as `kind start-end`.
+    /// Checks the phases of a session with these statuses. The session takes one of them every 10
+    /// ms. Phases are written as `kind start-end`.
     fn check(events: &[(SessionStatus, Option<SessionActivity>)], expect: &[&str]) {
         let time = |number: usize| Time::from_millis(i64::try_from(number * 10).unwrap_or(0));
         let mut timeline = Timeline::new(SessionId::generate(), time(0));

@@ -1,4 +1,6 @@
-//! Verdicts of rules, and questions to a person if a rule does not decide alone.
+//! Verdicts of rules, and questions to a person if the verdict of a rule is that a person must
+//! decide.
+//!
 //!
 //! An [`ApprovalRequest`] is owned plain data, so that an [`Approver`] can store it and answer
 //! later. Its [`CallDigest`] covers everything that determines what the call does. An answer to one
@@ -111,8 +113,8 @@ impl OwnedCall {
 /// A question to a person: the caller, the call, and the rule that requires approval.
 #[derive(Clone, Debug)]
 pub struct ApprovalRequest {
-    /// The id of the call that waits for the answer. If the call is repeated, it has a different id
-    /// and the same digest.
+    /// The id of the call that waits for the answer. A repeated call has a different id and the
+    /// same digest.
     pub id: CallId,
     pub principal: Principal,
     pub rule: TriggeringRule,
@@ -139,7 +141,7 @@ pub enum ApprovalAnswer {
     /// The principal refused, for this reason. The reason may be empty.
     No(Principal, String),
     /// The question is stored under this id and is not decided yet. The call fails. The caller may
-    /// repeat it when the approval is decided.
+    /// repeat the call after the approval is decided.
     Pending(ApprovalId),
     /// No person can be asked.
     NoPersonAvailable,

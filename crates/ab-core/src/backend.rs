@@ -56,8 +56,8 @@ pub struct Backend {
     rules: Arc<PathParser>,
     actor: Actor,
     life: Arc<Life>,
-    /// The guards of this handle and of the handles from which it was derived. They are notified of
-    /// paths that the parser refuses, for which no call is made.
+    /// The guards of this handle and of the handles from which it was derived. They are also told
+    /// about paths that the parser refuses. No call is made for such a path.
     guards: Arc<[Arc<dyn Guard>]>,
     /// The driver, if it is a tree of mounts. A further mount is then added to this tree.
     mounts: Option<Arc<Mounts>>,
@@ -104,8 +104,8 @@ impl Backend {
     }
 
     /// Returns a handle on the same workspace that accepts the file names that are reserved for
-    /// views and for temporary files. Used if a view on another machine accesses this workspace
-    /// over a connection.
+    /// views and for temporary files. It is used when a view on another machine accesses this
+    /// workspace over a connection.
     pub fn with_reserved_names_allowed(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
@@ -178,8 +178,8 @@ impl Backend {
         self.driver().write(&path, content.into().0, options).await
     }
 
-    /// Writes several files. Each has its own result. The results are in the order of the files. If
-    /// a path occurs twice, either content may be written last.
+    /// Writes several files. Returns one result per file, in the order of the files. If a path
+    /// occurs twice, either content may be written last.
     pub async fn write_many<P>(&self, files: Vec<(P, WriteContent)>) -> Vec<Result<Stat>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
@@ -341,16 +341,16 @@ impl Backend {
         self.driver().connect().await
     }
 
-    /// Returns whether a call took effect whose answer was lost. The id comes from the error of
-    /// that call ([`Error::lost_call_id`]). Connects first if necessary.
+    /// Returns whether a call took effect if its answer was lost. The id comes from the error of
+    /// this call ([`Error::lost_call_id`]). Connects first if necessary.
     pub async fn query_lost_call(&self, id: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
         self.driver().query_lost_call(id).await
     }
 
     /// Registers a resource that [`destroy`](Self::destroy) closes. Resources are closed in the
-    /// reverse order of their registration. A scope registers the resource with the backend from
-    /// which it was derived.
+    /// reverse order of their registration. If this handle is a scope, the resource is registered
+    /// with the backend from which the scope was derived.
     pub async fn register_closeable(&self, resource: Arc<dyn Closeable>) -> Result<CloseableId> {
         self.life.track(resource).await
     }
@@ -360,8 +360,8 @@ impl Backend {
         self.life.untrack(id)
     }
 
-    /// Destroys the backend: closes the registered resources and then the driver. Can be called
-    /// again. For a scope, only the scope is ended.
+    /// Destroys the backend: closes the registered resources and then the driver. A second call has
+    /// no effect. Destroying a scope ends only the scope.
     pub async fn destroy(&self) -> Result<()> {
         self.life.destroy().await
     }

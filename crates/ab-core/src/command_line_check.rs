@@ -1,8 +1,8 @@
 //! The check of command lines for commands that run without isolation.
 //!
 //! Drivers that run commands do not parse shell syntax. The creator of a driver can provide a
-//! [`CommandLineCheck`]. Without one, the driver refuses to run commands in an isolation mode that
-//! requires the check.
+//! [`CommandLineCheck`]. A driver without this check refuses to run commands in an isolation mode
+//! that requires the check.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub struct CommandLineCheckContext<'a> {
     /// Absolute paths of the root directory that the command may use. If empty, no absolute path is
     /// allowed.
     pub roots: &'a [String],
-    /// The working directory, relative to the root. It is also `HOME`, unless `env` sets `HOME`.
+    /// The working directory, relative to the root. It is also the value of `HOME`, if `env` does
+    /// not set `HOME`.
     pub cwd: &'a str,
     /// Environment variables that the caller sets for the command.
     pub env: &'a BTreeMap<String, String>,

@@ -1,9 +1,9 @@
 //! The contract of drivers: [`Driver`], and the [`File`] that a driver opens.
 //!
-//! No method has a default body. Otherwise a wrapper that forgets a method would silently lose what
-//! it wraps. Each line under a *Behaviour* heading names the test case in `ab-testkit` that checks
-//! this line on every driver and view. If a driver lacks a capability, it fails with
-//! `ErrorKind::Unsupported`, which the same test cases check.
+//! No method has a default body. With a default body, a wrapper that forgets a method would
+//! silently lose the behaviour of the driver that it wraps. Each line under a *Behaviour* heading
+//! names the test case in `ab-testkit` that checks this line on every driver and view. A driver
+//! that lacks a capability fails with `ErrorKind::Unsupported`. The same test cases check this.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ use crate::status::StatusPublisher;
 /// Provides access to a workspace. Drivers implement this trait, and callers use a
 /// [`Backend`](crate::Backend).
 ///
-/// If a path has a [scope root](WsPath::innermost_scope_root), which is a directory that links must
-/// not lead out of, the driver enforces this. The driver also enforces the [access
-/// rules](WsPath::has_access_rules) of a path, which hide files or make them read-only. It applies
-/// them to the file that is reached after links are resolved, not to the name of a link.
+/// A path can have a [scope root](WsPath::innermost_scope_root). This is a directory that links
+/// must not lead out of, and the driver enforces this. A path can also have
+/// [access rules](WsPath::has_access_rules), which hide files or make them read-only. The driver
+/// enforces them. It applies them to the file to which links lead, not to the name of a link.
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Describes the file or directory at `path`.
@@ -339,7 +339,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   transition
     async fn connect(&self) -> Result<()>;
 
-    /// Returns whether a call took effect whose answer was lost because the connection broke; see
+    /// Returns whether a call took effect if its answer was lost because the connection broke. See
     /// [`Error::lost_call_id`](crate::Error::lost_call_id).
     ///
     /// # Behaviour

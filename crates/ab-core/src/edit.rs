@@ -3,8 +3,8 @@
 //! No file is accessed here. [`apply_edits`] returns the new text, and [`unified_diff`] shows the
 //! change.
 //!
-//! - A line break in the text to replace matches both `\n` and `\r\n`, so a caller need not know
-//!   the line ends of a file to edit it. Bytes outside the match do not change.
+//! - A line break in the text to replace matches both `\n` and `\r\n`. A caller therefore does not
+//!   need to know the line ends of a file. Bytes outside the match do not change.
 //! - Line breaks of the new text become `\r\n` if most lines of the file end in `\r\n`, and `\n` if
 //!   no line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`,
 //!   and in a file without line breaks, they are not changed.
@@ -139,10 +139,10 @@ impl EditError {
     }
 }
 
-/// Makes the edits one after the other, each in the result of the previous one.
+/// Makes the edits one after the other. Each edit applies to the result of the previous edit.
 ///
-/// The result must not be larger than a single read can return. Otherwise a few edits that each
-/// double the text could use up all memory.
+/// The result must not be larger than a single read can return. Without this limit, a few edits
+/// that each double the text could use up all memory.
 pub fn apply_edits(text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
     let limit = usize::try_from(DEFAULT_MAX_READ_BYTES).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)

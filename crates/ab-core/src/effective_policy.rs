@@ -1,8 +1,9 @@
-//! The policy that is in force for commands: what was requested, what applies, which mechanism
-//! enforces it, and how this is known.
+//! Describes the policy that is in force for commands. For each control, the policy contains what
+//! was requested, what applies, which mechanism enforces it, and how this is known.
 //!
-//! No control is silently weakened. If a control is weaker than requested, this is reported here,
-//! and a driver with a minimum isolation refuses to run commands below this minimum.
+//!
+//! No control is silently weakened. A control that is weaker than requested is reported here. A
+//! driver with a minimum isolation refuses to run commands below this minimum.
 
 use std::fmt;
 
@@ -108,7 +109,7 @@ impl EnforcedControls {
     pub const NONE: EnforcedControls = EnforcedControls(0);
 
     /// The controls that `policy` reports as enforced. If file isolation is not enforced, the set
-    /// is empty, because then commands could bypass the other controls.
+    /// is empty, because commands without file isolation could bypass the other controls.
     pub fn from_policy(policy: &EffectivePolicy) -> Self {
         let enforced =
             policy.controls.iter().filter(|it| it.strength == PolicyControlStrength::Enforced);

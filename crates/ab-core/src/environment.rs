@@ -4,8 +4,9 @@
 //! A variable in the list makes programs load or run something before they do what their command
 //! line says. For an isolated command this is harmless, because the loaded code has no more rights
 //! than the command itself. Without isolation, a caller can neither pass such a variable to a
-//! command nor set it in the command line: a policy judges only the command line, and these
-//! variables would bypass it. Error messages never contain values, because these may be secrets.
+//! command nor set it in the command line. A policy judges only the command line, so these
+//! variables would bypass the policy. Error messages never contain values, because these may be
+//! secrets.
 
 use std::fmt;
 
@@ -82,8 +83,9 @@ const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadi
     variable(EnvVariableNamePattern::Prefix(prefix), reason)
 }
 
-/// A variable that names a program. Agents often set it to values that turn off pagers and editors.
-/// These values run nothing that the caller chose, so they are harmless.
+/// A variable that names a program. Agents often set such a variable to a value that turns off a
+/// pager or an editor. These values are harmless, because they run no program that the caller
+/// chose.
 const fn program(name: &'static str) -> CodeLoadingEnvVariable {
     CodeLoadingEnvVariable {
         names: EnvVariableNamePattern::Exact(name),
@@ -93,7 +95,7 @@ const fn program(name: &'static str) -> CodeLoadingEnvVariable {
 }
 
 /// A variable with which compilers and shells are often chosen by name. A name without a slash is
-/// searched in `PATH`, so it is harmless.
+/// harmless, because it is searched in `PATH`.
 const fn program_by_path(name: &'static str) -> CodeLoadingEnvVariable {
     CodeLoadingEnvVariable {
         names: EnvVariableNamePattern::Exact(name),

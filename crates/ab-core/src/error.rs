@@ -267,7 +267,7 @@ struct Parts {
 impl Error {
     /// Creates an error with this code. For an operation on a path, see
     /// [`for_path`](Self::for_path). The message may contain the text of a system error. The number
-    /// of that error is removed, because it tells a reader nothing.
+    /// of the system error is removed, because it tells a reader nothing.
     pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
@@ -344,7 +344,7 @@ impl Error {
         self
     }
 
-    /// Replaces the path. Used by a view in which the file has a different path.
+    /// Replaces the path. This is used by a view in which the file has a different path.
     pub(crate) fn map_path(mut self, rename: impl FnOnce(&str) -> Option<String>) -> Self {
         if let Some(renamed) = self.0.path.as_deref().and_then(rename) {
             self.0.path = Some(renamed);
@@ -384,8 +384,8 @@ impl Error {
         self
     }
 
-    /// Sets what is known about the effect of a call whose answer was lost. With `id` the caller
-    /// can ask for the effect later.
+    /// Sets what is known about the effect of a call whose answer was lost. If `id` is given, the
+    /// caller can use it to ask for the effect later.
     pub fn with_lost_call_effect(mut self, effect: LostCallEffect, id: Option<LostCallId>) -> Self {
         self.0.fate = Some((effect, id));
         self
@@ -457,8 +457,8 @@ impl Error {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
-    /// Whether the same call may be repeated. If a call that changes something was interrupted and
-    /// its effect is unknown, it must not be repeated, because it may have taken effect.
+    /// Whether the same call may be repeated. A call that changes something must not be repeated if
+    /// it was interrupted and its effect is unknown, because it may have taken effect.
     pub fn retry_advice(&self) -> RetryAdvice {
         let interrupted = matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Disconnected);
         match &self.0.fate {

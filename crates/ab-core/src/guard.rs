@@ -18,15 +18,16 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// Called before a file that was opened by `call` grows to `size` bytes.
     fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
-    /// Called for a path that the parser refused, so that there is no call. A guard can only record
-    /// it.
+    /// Called for a path that the parser refused. There is no call in this case, so a guard can
+    /// only record the path.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
     /// The control that this guard enforces, for [`EffectivePolicy`](crate::EffectivePolicy).
     fn effective_policy_control(&self) -> Option<EffectivePolicyControl>;
 
-    /// Called after the call, exactly once for each `before_call` that allowed the call. This
-    /// includes calls that failed, that a later guard refused, or whose future was dropped.
+    /// Called after the call, exactly once for each `before_call` that allowed the call. It is also
+    /// called if the call failed, if a later guard refused the call, or if the future of the call
+    /// was dropped.
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
 }
 

@@ -1,9 +1,9 @@
 //! The wrapper that runs guards around a driver.
 //!
 //! A [`Passage`] is one call on its way through the guards. It counts the guards that have allowed
-//! the call, and calls `after_call` on each of them, at the latest when it is dropped. If a future
-//! is dropped, limits are therefore still released and journal entries written. For `open` and
-//! `exec` the passage lives as long as the file or the process.
+//! the call, and calls `after_call` on each of them, at the latest when it is dropped. Guards
+//! therefore release limits and write journal entries even if the future of a call is dropped. For
+//! `open` and `exec` the passage lives as long as the file or the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Ledger {
         }
         let outcome = CallOutcome { result: end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
-            // If one guard panics, the others must still be called.
+            // If one guard panics, the other guards must still be called.
             let _ = catch_unwind(AssertUnwindSafe(|| guard.after_call(call, &outcome)));
         }
     }
@@ -141,8 +141,8 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// A placeholder for the actor in the call of a [`LongPassage`]. [`LongPassage::call`] replaces it
-/// by the real actor before guards see the call.
+/// A placeholder for the actor in the call of a [`LongPassage`]. [`LongPassage::call`] replaces the
+/// placeholder with the real actor before guards see the call.
 static DETACHED: std::sync::LazyLock<Actor> = std::sync::LazyLock::new(Actor::default);
 
 /// The [`Passage`] of a call that has opened a file or started a process. It ends with the file or
@@ -183,8 +183,8 @@ impl LongPassage {
     }
 }
 
-/// An open file that reports changes of its size to the guards and, when it is closed, the number
-/// of transferred bytes.
+/// An open file. It reports changes of its size to the guards. When it is closed, it also reports
+/// the number of transferred bytes.
 struct GuardedFile {
     inner: Box<dyn File>,
     placement: WritePosition,

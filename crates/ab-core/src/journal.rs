@@ -10,8 +10,8 @@ use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
 
-/// Maximum number of records that a [`MemoryJournalWriter`] keeps. If there are more, the oldest
-/// are dropped.
+/// Maximum number of records that a [`MemoryJournalWriter`] keeps. When the number is exceeded, the
+/// oldest records are dropped.
 pub const MAX_MEMORY_JOURNAL_RECORDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

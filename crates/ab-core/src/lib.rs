@@ -2,8 +2,8 @@
 //!
 //! A [`Driver`] gives access to one kind of workspace, and callers use it through a [`Backend`].
 //! Paths are parsed once into a [`WsPath`]. [`guard::Guard`]s see every call and may refuse it. A
-//! view is a driver over other drivers that changes what a path means; for example, a scope shows a
-//! subdirectory as a whole workspace. This crate performs no I/O itself.
+//! view is a driver over other drivers. It changes the meaning of paths. For example, a scope shows
+//! a subdirectory as a whole workspace. This crate performs no I/O itself.
 
 pub mod approval;
 pub mod backend;

@@ -1,8 +1,8 @@
 //! The lifetime of a handle: its status, registered resources, scopes and destruction.
 //!
-//! The handle that was created first (the root) owns its driver and the registered resources. A
-//! handle that was derived from it (a scope) owns nothing. Until a scope is destroyed, it has the
-//! status of its parent.
+//! The first handle (the root) owns the driver and the registered resources. A handle that is
+//! derived from the root (a scope) owns nothing. A scope has the status of its parent until the
+//! scope is destroyed.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -126,8 +126,8 @@ impl Life {
                 return Ok(id);
             }
         }
-        // The resource was registered too late to be closed with the others. Close it now, so that
-        // it does not stay open.
+        // The resource was registered too late to be closed with the other resources. Close it now,
+        // so that it does not stay open.
         let _ = AssertUnwindSafe(resource.close()).catch_unwind().await;
         Err(Error::new(
             ErrorCode::ConnectionClosed,
@@ -180,12 +180,12 @@ impl Root {
     }
 
     /// Closes the registered resources in the reverse order of their registration, and then the
-    /// driver. If a caller drops the future, the next call continues.
+    /// driver. If a caller drops the future, the next call continues the destruction.
     async fn destroy(&self) -> Result<()> {
         self.ending.store(true, Ordering::Release);
         if self.is_closing_here() {
-            // A resource that is being closed has called this function. The destruction is already
-            // running.
+            // A resource that is being closed has called this function. The destruction is
+            // therefore already running.
             return Ok(());
         }
         let mut finished = self.finished.lock().await;
@@ -194,8 +194,8 @@ impl Root {
         }
         let mut failures: Vec<Error> = Vec::new();
         loop {
-            // Keep the resource registered until it is closed. Otherwise a dropped future could
-            // leave it half closed and unregistered.
+            // Keep the resource registered until it is closed. If it were unregistered first, a
+            // dropped future could leave it half closed and unregistered.
             let Some((id, resource)) = self.tracked().last().cloned() else { break };
             match self.closing(AssertUnwindSafe(resource.close()).catch_unwind()).await {
                 Ok(Ok(())) => {}
@@ -224,7 +224,7 @@ impl Root {
 }
 
 thread_local! {
-    /// The backends of which a resource is being closed by the future that this thread polls now.
+    /// The backends that are closing a resource in the future that this thread polls now.
     static CLOSING: RefCell<Vec<*const Root>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -62,7 +62,7 @@ impl LineRangeExtractor {
     }
 
     /// Adds the next piece of the text and calls `each` for every line of the range that ends in
-    /// it. After `each` has returned `Break`, and after the range, lines are only counted.
+    /// it. Lines after the range, and lines after `each` has returned `Break`, are only counted.
     pub fn feed(
         &mut self,
         piece: &[u8],

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::path::WsPath;
 
-/// How another process can open the workspace of a handle, and the scope inside it. A handle has a
-/// locator only if it has no guards, restrictions, mounts or scope environment, because these
-/// cannot be transferred to another process.
+/// How another process can open the workspace of a handle, and the scope inside it. A handle with
+/// guards, restrictions, mounts or a scope environment has no locator, because these cannot be
+/// transferred to another process.
 #[derive(Clone, Debug)]
 pub struct WorkspaceLocator {
     pub opener: WorkspaceOpener,

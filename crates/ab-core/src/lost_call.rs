@@ -39,9 +39,9 @@ impl fmt::Display for LostCallEffect {
 /// Whether a failed call may be repeated unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// No: the call would fail again, or it may have taken effect already.
+    /// The call must not be repeated. It would fail again, or it may already have taken effect.
     Never,
-    /// Yes: the call had no effect and may succeed later.
+    /// The call may be repeated. It had no effect and may succeed later.
     Safe,
     /// The answer was lost. Call [`Backend::query_lost_call`](crate::Backend::query_lost_call) with
     /// this id, and repeat the call only if it was not applied.

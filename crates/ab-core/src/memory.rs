@@ -1,6 +1,6 @@
 //! A workspace in memory: a map from paths as keys to contents.
 //!
-//! Directories are implied by keys: a directory exists while there is a key below it. Therefore no
+//! Directories are not stored. A directory exists while there is a key below it. Therefore no
 //! directory is ever empty, and `a` and `a/b` cannot both be keys. Commands and links are not
 //! supported.
 
@@ -66,7 +66,7 @@ impl MemoryDriver {
     }
 
     /// Creates a workspace with initial files. Fails with `INVALID_CONFIGURATION` if a path is
-    /// invalid or conflicts with another one, as `a` and `a/b` do.
+    /// invalid, or if two paths conflict with each other, such as `a` and `a/b`.
     pub fn with_options(options: MemoryDriverOptions) -> Result<Self> {
         if !options.root.starts_with('/') {
             return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));
@@ -181,8 +181,8 @@ impl Driver for MemoryDriver {
         self.lacks(Verb::Symlink)
     }
 
-    /// Changes nothing, because directories are implied by keys. If a file has this path or a
-    /// parent path, this is still an error.
+    /// Changes nothing, because directories are not stored. Fails if a file has this path or the
+    /// path of a parent directory.
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         self.alive(Verb::Mkdir)?;
         self.view().check_dir(path)

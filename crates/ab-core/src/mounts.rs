@@ -1,12 +1,12 @@
-//! Several workspaces as one tree: a base, and other workspaces that are mounted at paths in it.
-//! The base and the mounts are the parts of the tree.
+//! Shows several workspaces as one tree. The tree consists of a base and of other workspaces that
+//! are mounted at paths in the base.
 //!
 //! - A path belongs to the mount with the longest mount point that is a prefix of it, by whole
 //!   segments.
 //! - A mount point and its parent directories always exist. Files of the base at or below a mount
 //!   point cannot be reached.
 //! - A link is resolved by the driver in which it is stored, so it never leads into another mount.
-//! - The [`Capabilities`] of the tree are those that all parts have. A single part may have more.
+//! - The tree has a capability ([`Capabilities`]) only if the base and all mounts have it.
 //! - Mounted workspaces belong to their creators. The tree neither opens nor destroys them.
 
 mod list;
@@ -217,7 +217,7 @@ impl Driver for Mounts {
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
         // Ignore files apply from the root of the whole tree downwards. The driver of a mount can
-        // read only those inside the mount.
+        // read only the ignore files inside the mount.
         let ignores_begin_there = match query.ignore_files {
             IgnoreFileHandling::Disregard => true,
             IgnoreFileHandling::Honour => part.point.is_root(),
@@ -401,7 +401,7 @@ impl Driver for Mounts {
         Ok(())
     }
 
-    /// Does nothing: a view owns nothing and must not destroy the workspaces that it shows.
+    /// Does nothing, because a view must not destroy the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -3,12 +3,12 @@
 //!
 //! - Creating an overlay changes nothing, and the size of the lower layer does not make calls
 //!   slower.
-//! - Marker files in the upper layer hide paths of the lower one. If an overlay is created again
-//!   over the same two layers, it therefore shows the same files.
+//! - Marker files in the upper layer hide paths of the lower layer. A new overlay over the same two
+//!   layers therefore shows the same files.
 //! - Links are resolved here in the merged tree, no matter in which layer they are stored. Paths
 //!   that are passed to a layer never contain a link.
 //! - Changes through one overlay are serialized where necessary, so that a check and its change are
-//!   one step. Two overlays over the same upper layer do not use each other's locks.
+//!   one step. Two overlays over the same upper layer do not share locks.
 //! - If a file of the lower layer is open for reading, the handle keeps its content when the file
 //!   is copied to the upper layer.
 //! - Directories may be empty, even if the layers do not support this.
@@ -56,7 +56,7 @@ pub use diff::{MAX_OVERLAY_DIFF_FILE_BYTES, OverlayChange, OverlayChangeKind};
 
 /// Number of locks for files. Files with different locks can be changed at the same time.
 const STRIPES: usize = 64;
-/// How often a read is repeated because the file was moved to the other layer in the meantime.
+/// How often a read is repeated if the file is moved to the other layer during the read.
 const LAYER_CHANGES: usize = 4;
 
 /// The permission bits that the owner of a directory needs to change the directory's entries.
@@ -75,8 +75,8 @@ pub(crate) struct Overlay {
     link_roots: Vec<Vec<String>>,
     /// Whether either layer may hold links.
     has_links: bool,
-    /// Whether the upper layer supports empty directories. If not, a marker file in each directory
-    /// (a keeper) represents it.
+    /// Whether the upper layer supports empty directories. If it does not, a marker file (a keeper)
+    /// in each directory represents the directory.
     has_real_dirs: bool,
     /// Shared with the overlays that were derived from this one for other actors.
     locks: Arc<Locks>,
@@ -369,7 +369,7 @@ impl Driver for Overlay {
         self.upper.connect().await
     }
 
-    /// Does nothing: a view owns nothing and must not destroy the workspaces that it shows.
+    /// Does nothing, because a view must not destroy the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

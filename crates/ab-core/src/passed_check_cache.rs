@@ -1,7 +1,8 @@
 //! A cache of texts that have passed a check.
 //!
-//! It can be used for checks whose result depends only on the checked texts. Agents run the same
-//! command many times, and parsing its command line is one of the slowest steps before its start.
+//! The result of the check must depend only on the checked texts. The cache is useful because
+//! agents run the same command many times, and parsing a command line is one of the slowest steps
+//! before the start of a command.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

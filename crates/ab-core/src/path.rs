@@ -1,8 +1,8 @@
 //! Workspace paths. A text is parsed once into a [`WsPath`], in the outermost layer.
 //!
-//! Parsing is lexical. Links are resolved by drivers, which ensure that the result is below the
-//! root of the workspace. If the path came through a scope, the result must be below the path's
-//! *scope root*.
+//! Parsing is lexical. Drivers resolve links, and ensure that the result is below the root of the
+//! workspace. If the path came through a scope, the result must be below the *scope root* of the
+//! path.
 
 mod access;
 mod input;
@@ -23,11 +23,11 @@ pub const MAX_PATH_BYTES: usize = 4095;
 pub const MAX_PATH_SEGMENT_BYTES: usize = 255;
 /// Maximum length of a path in characters under [`PathStrictness::Strict`].
 pub(crate) const MAX_STRICT_MODE_PATH_CHARS: usize = 255;
-/// The name prefix of temporary files. Such names are never listed, and are not accepted from
-/// callers.
+/// The name prefix of temporary files. Names with this prefix are never listed, and are not
+/// accepted from callers.
 pub const TEMP_FILE_PREFIX: &str = ".ab-tmp-";
-/// The name prefix of an overlay's whiteouts in its upper layer. Such names are listed in the upper
-/// layer, but are not accepted from callers.
+/// The name prefix of an overlay's whiteouts in its upper layer. Names with this prefix are listed
+/// in the upper layer, but are not accepted from callers.
 pub(crate) const OVERLAY_WHITEOUT_PREFIX: &str = ".ab-wh-";
 /// The name of the file that represents an empty directory in an upper layer that does not support
 /// empty directories.
@@ -39,8 +39,8 @@ pub(crate) const EMPTY_DIR_MARKER_NAME: &str = ".ab-keep";
 ///   [`MAX_PATH_SEGMENT_BYTES`].
 /// - The root is the empty path and is printed as `.`.
 /// - Only [`PathParser`] creates a path from a caller's text.
-/// - A path may contain *scope roots*. These are prefixes, one for each scope through which the
-///   path came, the outermost first. The resolution of links must not lead out of them. Paths are
+/// - A path may contain *scope roots*. These are prefixes of the path. There is one for each scope
+///   through which the path came, the outermost first. Links must not lead out of them. Paths are
 ///   equal if they name the same place, even if their scope roots differ.
 /// - A path may contain *access rules*: the hidden and read-only paths of the restricted handles
 ///   through which the path came. The rules do not affect equality either.
@@ -55,11 +55,11 @@ pub struct WsPath {
 /// A path split at its scope roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopedPathParts<'a> {
-    /// The scopes. Each must be resolved below the result of the previous one, and the first one
-    /// below the root.
+    /// The scopes. The first scope must be resolved below the root, and every other scope below the
+    /// result of the previous scope.
     pub scopes: Vec<&'a str>,
-    /// The rest, which is resolved below the last scope root. It is empty only for the root of the
-    /// workspace: if a path ends at its own scope root, this scope root is not split off.
+    /// The rest of the path, which is resolved below the last scope root. It is empty only for the
+    /// root of the workspace, because a scope root at the end of a path is not split off.
     pub rest: &'a str,
 }
 
@@ -189,7 +189,8 @@ impl WsPath {
         }
     }
 
-    /// Adds a scope root at the end of the path. Links below it must not lead out of it.
+    /// Adds a scope root at the end of the path. Links below the scope root must not lead out of
+    /// it.
     pub fn into_scope_root(mut self) -> WsPath {
         let end = self.text.len();
         if end > 0 && self.scope_root_ends.last() != Some(&end) {
@@ -215,7 +216,7 @@ impl WsPath {
         self.text[self.innermost_scope_root_end()..].trim_start_matches('/')
     }
 
-    /// The parts of the path that end at scope roots, each relative to the previous one. The rest
+    /// The parts of the path that end at scope roots, each relative to the previous part. The rest
     /// of the path is [`part_below_scope_root`](Self::part_below_scope_root).
     pub fn scope_root_parts(&self) -> Vec<&str> {
         let mut start = 0;
@@ -227,8 +228,8 @@ impl WsPath {
         self.scope_root_ends.iter().map(part).collect()
     }
 
-    /// Splits the path into parts, each of which must be resolved below the result of the previous
-    /// one.
+    /// Splits the path into parts. Each part must be resolved below the result of the previous
+    /// part.
     pub fn split_at_scope_roots(&self) -> ScopedPathParts<'_> {
         let mut start = 0;
         let mut scope_roots = Vec::with_capacity(self.scope_root_ends.len());
@@ -427,7 +428,7 @@ impl PathParser {
     }
 
     /// Parses `text`. `drive` is the Windows drive that was removed from its beginning, if there
-    /// was one. The drive is compared only with those of root aliases.
+    /// was one. The drive is compared only with the drives of root aliases.
     fn parse_from(&self, raw: &str, drive: Option<&str>, text: &str) -> Result<WsPath> {
         let absolute = text.starts_with('/');
         let mut segments: Vec<&str> = Vec::new();
@@ -535,7 +536,7 @@ impl PathParser {
 }
 
 /// Whether an overlay uses this name for files that hide a path or keep a directory in existence.
-/// For drivers such a name has no special meaning.
+/// For drivers this name has no special meaning.
 pub(crate) fn is_mark(name: &str) -> bool {
     name.starts_with(OVERLAY_WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER_NAME
 }

@@ -1,8 +1,8 @@
 //! The identity of a caller, as plain data.
 //!
 //! A surface, such as HTTP or MCP, authenticates a request and creates a [`Principal`]. The
-//! principal becomes the [`Actor`](crate::Actor) of the handle for this request, so that journal,
-//! policy and approvals see the same identity for every surface.
+//! principal becomes the [`Actor`](crate::Actor) of the handle for this request. Journal, policy
+//! and approvals therefore see the same identity for every surface.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -64,13 +64,13 @@ pub enum StdinMode {
     Piped,
 }
 
-/// Where standard error is sent. On a terminal there is only one channel.
+/// Where standard error is sent. A command on a terminal has only one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StderrMode {
     /// To its own channel. The order between the two channels is lost.
     #[default]
     Separate,
-    /// To the pipe of standard output, as with `2>&1`. All output arrives on
+    /// Standard error is sent to the pipe of standard output, as with `2>&1`. All output arrives on
     /// [`OutputChannel::Stdout`] in the order in which it was written.
     Merged,
 }
@@ -190,8 +190,8 @@ pub struct MountedWorkspace {
 /// Where mounted workspaces appear for a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
-    /// Where the scope root of the working directory appears in the workspace of the caller. `None`
-    /// if its path is the same as in the driver.
+    /// The path of the working directory's scope root in the workspace of the caller. `None` if the
+    /// driver uses the same path.
     pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
@@ -305,7 +305,7 @@ pub enum ExitCause {
 /// What happened to processes that were still running when the command exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeftoverProcessOutcome {
-    /// There were no such processes that the driver knows of.
+    /// The driver knows of no such processes.
     #[default]
     None,
     /// Some processes were still running, as after `server &`, and were ended.
@@ -343,8 +343,8 @@ impl OutputChunk {
         OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes_before: 0 }
     }
 
-    /// Whether this chunk reports the end of its channel. Such chunks are only sent for programs
-    /// that the operator launches. For other processes both channels end when `output` closes.
+    /// Whether this chunk reports the end of its channel. Only programs that the operator launches
+    /// send such chunks. For other processes both channels end when `output` closes.
     pub fn ends_channel(&self) -> bool {
         self.bytes.is_empty() && self.lost_bytes_before == 0
     }
@@ -359,7 +359,8 @@ pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
     /// Closes standard input. A process that is not detached also gets EOF if its `stdin` is
-    /// dropped. A detached process does not, because another attached caller may send more.
+    /// dropped. A detached process does not get EOF in this case, because another attached caller
+    /// may send more.
     CloseStdin,
 }
 
@@ -473,12 +474,13 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Why it is not known how the process ended. `None` if it is known, or if no reason was given.
+    /// The reason why the exit of the process is unknown. `None` if the exit is known, or if the
+    /// driver gave no reason.
     pub fn process_lost_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }
 
-    /// The error message for a process of which it is not known how it ended.
+    /// The error message for a process whose exit is unknown.
     pub fn process_lost_message(&self) -> String {
         match self.process_lost_error() {
             Some(why) => format!("the process was lost: {}", why.message()),

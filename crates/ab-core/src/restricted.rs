@@ -1,10 +1,10 @@
 //! A view that hides paths, protects paths from changes, and sets environment variables of
 //! commands.
 //!
-//! The view checks the paths of a call by their names. In addition, it adds the restrictions to
-//! each path as access rules, so that the driver, which follows links, can check the file that it
-//! has really opened. For commands, the restrictions are part of the request, and the sandbox
-//! enforces them.
+//! The view checks the paths of a call by their names. It also adds the restrictions to each path
+//! as access rules. The driver follows links, and uses these rules to check the file that it has
+//! really opened. For commands, the restrictions are part of the request, and the sandbox enforces
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct PathFilters {
     /// a guard.
     pub hidden_from_listings: Option<PathFilter>,
     /// Paths that do not exist for the caller. The local driver checks the path of the file that it
-    /// has really opened, so the file cannot be reached by another path either. Commands can use
+    /// has really opened. The file can therefore not be reached by another path. Commands can use
     /// these files.
     pub hidden: Option<PathFilter>,
 }
@@ -290,7 +290,7 @@ impl Driver for Restricted {
         self.inner.connect().await
     }
 
-    /// Does nothing: a view owns nothing and must not destroy the workspace that it restricts.
+    /// Does nothing, because a view must not destroy the workspace that it restricts.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! A view that shows a subdirectory as a whole workspace.
 //!
-//! The view puts the path of the subdirectory before each path that goes to the driver, and marks
+//! The view puts the path of the subdirectory before each path that goes to the driver. It marks
 //! this prefix as a scope root, so that not even a link can lead outside. It removes the prefix
-//! from paths that come back, including paths in errors, so that a caller learns nothing about the
-//! directories above.
+//! from paths that come back, including paths in errors. The caller therefore learns nothing about
+//! the directories above.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Scoped {
         shown(&self.prefix, result)
     }
 
-    /// Fails if the path is the root of the scope, which counts as a directory even before it is
+    /// Fails if the path is the root of the scope. The root counts as a directory even before it is
     /// created.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
         if path.is_root() {
@@ -357,7 +357,7 @@ impl Driver for Scoped {
         self.inner.connect().await
     }
 
-    /// Does nothing: a scope owns nothing and must not destroy the workspace that it shows.
+    /// Does nothing, because a scope must not destroy the workspace that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

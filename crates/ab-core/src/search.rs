@@ -23,9 +23,9 @@ pub use over::{search_by_listing, search_error_from_io};
 pub const DEFAULT_MAX_SEARCH_MATCHES: usize = 10_000;
 /// Default of the maximum number of bytes of matched text.
 pub const DEFAULT_MAX_TOTAL_MATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Names of build output, caches and version control. They are rarely wanted and often large, so
-/// the search commands and tools ignore them by default. A [`SearchQuery`] ignores them only if it
-/// lists them.
+/// Names of build output, caches and version control. The search commands and tools ignore them by
+/// default, because they are rarely wanted and often large. A [`SearchQuery`] ignores them only if
+/// it lists them.
 pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
     ".git",
     ".svn",
@@ -66,7 +66,7 @@ pub struct SearchQuery {
     pub include: Vec<String>,
     /// Globs of entries to exclude. An excluded directory is skipped with everything below it.
     pub exclude: Vec<String>,
-    /// Like `exclude`, but the ignored entries are counted in the result, together with those that
+    /// Like `exclude`, but the result counts the ignored entries, together with the entries that
     /// ignore files exclude.
     pub ignore: Vec<String>,
     pub dotfiles: DotfileVisibility,

@@ -1,7 +1,7 @@
 //! The driver of a handle and the layers over it, such as guards, scopes and overlays.
 //!
-//! Guards see the actor of the handle through which a call came. If a handle is derived for another
-//! actor, it therefore gets a copy of the layers, and the new actor is set in every layer that has
+//! Guards see the actor of the handle through which a call came. Therefore a handle that is derived
+//! for another actor gets a copy of the layers. The new actor is set in every copied layer that has
 //! guards. Copied layers share their state with the originals.
 
 use std::sync::Arc;

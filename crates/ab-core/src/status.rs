@@ -2,7 +2,7 @@
 //!
 //! Every change of the status is reported to every subscriber, in order. Listeners are called
 //! without holding the lock, so they may call this module again. A change that starts while another
-//! one is being reported waits in a queue.
+//! change is being reported waits in a queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -77,7 +77,8 @@ type Listener = Arc<dyn Fn(&ConnectionStatusChange) + Send + Sync>;
 pub struct StatusPublisher(Arc<Shared>);
 
 struct Shared {
-    /// Written while the lock is held, but read without it, because every call reads it.
+    /// The status. It is written while the lock is held. It is read without the lock, because every
+    /// call reads it.
     current: AtomicU8,
     telling: Mutex<Telling>,
 }
@@ -125,7 +126,7 @@ impl StatusPublisher {
                 telling.listeners.iter().map(|(_, listener)| listener.clone()).collect();
             drop(telling);
             for listener in listeners {
-                // If one listener panics, the others must still be called.
+                // If one listener panics, the other listeners must still be called.
                 let _ = catch_unwind(AssertUnwindSafe(|| listener(&change)));
             }
             telling = self.0.lock();

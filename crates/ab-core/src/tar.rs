@@ -2,7 +2,7 @@
 //!
 //! [`TarDecoder::feed`] takes bytes, and [`TarDecoder::next`] returns entries and their content.
 //! The supported formats are ustar, pax and GNU, with long names. Sparse files, devices and FIFOs
-//! are errors. Names are checked here: they must not be absolute or contain `..`, and links must
+//! are errors. The decoder checks names. They must not be absolute or contain `..`, and links must
 //! not lead out of the archive. [`encode`] makes archives.
 
 pub mod encode;
@@ -15,8 +15,8 @@ use bytes::{Buf, Bytes, BytesMut};
 const BLOCK: usize = 512;
 /// Maximum size in bytes of a long name or of pax records.
 const MAX_EXTENSION: u64 = 64 * 1024;
-/// Maximum total size in bytes of the names of all symbolic links of an archive. They are kept in
-/// memory until the end of the archive.
+/// Maximum total size in bytes of the names of all symbolic links of an archive. These names are
+/// kept in memory until the end of the archive.
 const MAX_LINK_NAMES: usize = 8 * 1024 * 1024;
 
 /// An entry of an archive.
@@ -328,7 +328,8 @@ impl TarDecoder {
     }
 }
 
-/// The formats of compressed files, which are not decoded, with the bytes at their start.
+/// The formats of compressed files, with the bytes at their start. The decoder does not decode
+/// these formats.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "bzip2"),

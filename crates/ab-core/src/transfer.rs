@@ -2,8 +2,8 @@
 //! or is not made at all.
 //!
 //! A small file is copied with one read and one write. A larger file is copied in pieces to a
-//! hidden temporary file next to the target, which is then renamed, so that readers never see an
-//! incomplete file.
+//! hidden temporary file next to the target. The temporary file is then renamed, so that readers
+//! never see an incomplete file.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -39,15 +39,15 @@ pub(crate) enum Onto {
     File,
 }
 
-/// Whether reading the source or writing the target failed. This matters because each driver has
-/// its own paths.
+/// Whether reading the source or writing the target failed. The caller must know this, because each
+/// driver has its own paths.
 pub(crate) enum TransferFailure {
     Source(Error),
     Target(Error),
 }
 
 impl TransferFailure {
-    /// The error, no matter which end failed. Used if both ends have the same paths.
+    /// The error of either end. It is used if both ends have the same paths.
     pub(crate) fn into_error(self) -> Error {
         match self {
             TransferFailure::Source(error) | TransferFailure::Target(error) => error,
@@ -70,7 +70,7 @@ pub(crate) async fn copy_file(
                 let put = put_small(target, content.bytes, &content.stat, onto).await;
                 return put.map(|()| version).map_err(TransferFailure::Target);
             }
-            // The file has grown in the meantime.
+            // The file has grown since its size was read.
             Err(error) if error.kind() == ErrorKind::TooLarge => {}
             Err(error) => return Err(TransferFailure::Source(error)),
         }
@@ -98,7 +98,7 @@ pub(crate) async fn same_bytes(one: TransferEnd<'_>, other: TransferEnd<'_>) -> 
     }
 }
 
-/// Reads a full piece. Drivers may return fewer bytes than requested, but return no bytes only at
+/// Reads a full piece. A driver may return fewer bytes than requested. It returns no bytes only at
 /// the end.
 async fn full_piece(file: &dyn File, offset: u64) -> Result<Bytes> {
     let first = file.read_at(offset, PIECE).await?;

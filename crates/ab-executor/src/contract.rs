@@ -16,8 +16,8 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 /// Runs sessions on one machine.
 ///
 /// Every method can be called again with the same job after a crash or a lost connection. Repeating
-/// a call for the same `(session, generation)` gives the same result and creates nothing twice.
-/// Futures may be dropped at any time. [`terminate_session`](Executor::terminate_session) and
+/// a call for the same `(session, generation)` gives the same result and creates nothing twice. The
+/// caller may drop futures at any time. [`terminate_session`](Executor::terminate_session) and
 /// [`clean_up_session`](Executor::clean_up_session) then remove what the dropped calls had started.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
@@ -25,7 +25,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
     fn describe_executor(&self) -> ExecutorDescription;
 
     /// Checks whether the paths and names in a new session's task exist on the executor's machine,
-    /// and chooses how its workspace is made. Sources on other machines are not contacted.
+    /// and chooses how the workspace of the session is made. Does not contact sources on other
+    /// machines.
     ///
     /// # Errors
     ///
@@ -51,7 +52,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// workspace.
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken;
 
-    /// Makes the workspace, or returns the one that this session already has.
+    /// Makes the workspace of the session. If the session already has a workspace, returns it.
     async fn provision_workspace(
         &self,
         job: &SessionAttempt,
@@ -75,12 +76,12 @@ pub trait Executor: fmt::Debug + Send + Sync {
         prompt: &str,
     ) -> Result<(), ExecutorError>;
 
-    /// Asks the agent to end this turn now. The end of a cancelled turn is reported like that of
-    /// any other turn. Does nothing if the turn has ended.
+    /// Asks the agent to end this turn now. The end of a cancelled turn is reported in the same way
+    /// as the end of any other turn. Does nothing if the turn has ended.
     async fn cancel_turn(&self, job: &SessionAttempt, turn: u32) -> Result<(), ExecutorError>;
 
-    /// Tells the executor the id of the approval that stores a question, so that callers that do
-    /// not wait for the decision can learn the id. Questions that are no longer open are ignored.
+    /// Tells the executor the id of the approval that stores a question. Callers that do not wait
+    /// for the decision can then learn the id. Ignores questions that are no longer open.
     async fn set_approval_id_of_question(
         &self,
         job: &SessionAttempt,
@@ -88,8 +89,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
         approval: ApprovalId,
     );
 
-    /// Answers a question with the decision of its approval, which is no longer pending. Questions
-    /// that are no longer open are ignored.
+    /// Answers a question with the decision of its approval. The approval must no longer be
+    /// pending. Ignores questions that are no longer open.
     async fn answer_question(
         &self,
         job: &SessionAttempt,
@@ -137,8 +138,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
         grace: Duration,
     ) -> Result<(), ExecutorError>;
 
-    /// Removes everything that the token names. Succeeds if there is nothing. Also works for
-    /// resources that another process created.
+    /// Removes everything that the token names. Succeeds if there is nothing to remove. Also
+    /// removes resources that another process created.
     async fn clean_up_session(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
 }
 
@@ -241,8 +242,8 @@ pub struct LaunchedAgentInfo {
 }
 
 impl LaunchedAgentInfo {
-    /// The line for the session's stream that says which agent was started, and with which
-    /// isolation. `None` if neither is known.
+    /// The line for the session's stream that names the agent and its isolation. `None` if neither
+    /// is known.
     pub fn describe_start(&self) -> Option<String> {
         let agent = self.agent.as_deref();
         match self.isolation {

@@ -1,4 +1,4 @@
-//! The executor in the server's own process: sessions in sandboxes on this machine.
+//! The executor in the server's own process. It runs sessions in sandboxes on this machine.
 
 mod agent;
 mod attachments;
@@ -88,8 +88,8 @@ pub struct LocalExecutor {
     turns: Turns,
 }
 
-/// A session with a sandbox. It is registered before the first process is started in the sandbox,
-/// so that [`terminate`](Executor::terminate_session) also finds the processes of an interrupted
+/// A session with a sandbox. The session is registered before the first process in the sandbox
+/// starts. So [`terminate`](Executor::terminate_session) also finds the processes of an interrupted
 /// launch.
 struct Running {
     generation: u32,
@@ -267,8 +267,8 @@ impl LocalExecutor {
         backend.narrow(NarrowOptions { env, ..NarrowOptions::default() })
     }
 
-    /// The host's programs that are visible in an agent's sandbox. The agent's own programs come
-    /// first.
+    /// The programs of the host that are visible in an agent's sandbox. The agent's own programs
+    /// come first.
     fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
         own.map(|directory| program::toolchain_for_agent_path(directory))
@@ -297,8 +297,8 @@ impl LocalExecutor {
                 self.workspaces.collect_changes(&workspace, inside, &author, &message).await
             }
             None => {
-                // If no control group can be made, git has no limits. It still ends with this
-                // process.
+                // If no control group can be made, git has no limits. Git still ends together with
+                // this process.
                 let group = groups::make(&self.settings, &job.session).await.ok();
                 let group = group.and_then(|made| made.group);
                 let (runtime, handle) = (&job.session.runtime, HandleSetup::default());
@@ -334,8 +334,8 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
     ))
 }
 
-/// How the backend of a session is made. With the default, the policy refuses commands that it
-/// would ask a person about, and nothing is recorded in the audit log.
+/// How the backend of a session is made. With the default, the policy asks no person: it refuses
+/// commands that need an approval. The default also records nothing in the audit log.
 #[derive(Default)]
 struct HandleSetup {
     policy: CommandPolicySettings,
@@ -559,8 +559,8 @@ impl Executor for LocalExecutor {
                     self.workspaces.deliver_branch(&workspace.token, &changed, &to, branch).await;
                 result.branch = Some(made.map_err(because)?.branch.to_string());
             }
-            // Nothing to deliver here. The control plane stores the patch at the end of the
-            // session, and `diff` returns it.
+            // A patch is not delivered here, because the control plane stores it at the end of the
+            // session. `diff` returns the patch.
             DeliveryMode::Patch if stored_patch(&changed).is_some() => {}
             DeliveryMode::Patch => {
                 let most = MAX_DIFF / 1024 / 1024;
@@ -702,8 +702,8 @@ impl fmt::Debug for LocalExecutor {
     }
 }
 
-/// The id of the result's commit, if users can find it. The commits of a copy exist only in the
-/// executor's own repository.
+/// The id of the result's commit. `None` for a copy, because users cannot find the commits of a
+/// copy: they exist only in the executor's own repository.
 fn published(workspace: &PreparedWorkspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.copy_method() {
         ab_snapshot::WorkspaceCopyMethod::Git => commit.map(ToString::to_string),

@@ -41,6 +41,6 @@ pub enum TurnOutcome {
     Failed { detail: String },
 }
 
-/// Sends the reports of one launched agent. The queue is bounded: if the control plane is slow, the
+/// Sends the reports of one launched agent. The queue is bounded. If the control plane is slow, the
 /// agent has to wait.
 pub type AgentReportSender = mpsc::Sender<AgentReport>;

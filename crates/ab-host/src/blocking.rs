@@ -1,10 +1,10 @@
 //! Runs work that may block on a disk. The work runs outside of the async threads, on a bounded
 //! number of threads, and can be cancelled.
 //!
-//! The threads are our own because the bound must hold. A runtime's pool does not keep such a
-//! bound: it starts another thread whenever no thread is idle at that moment, up to hundreds. All
-//! drivers of the process share our threads. A thread starts when there is work, and ends when it
-//! has been idle for a while.
+//! This module has its own threads, because the bound must hold. The pool of a runtime has no such
+//! bound: whenever no thread is idle, it starts another thread, up to hundreds. All drivers of the
+//! process share our threads. A thread starts when there is work, and ends when it has been idle
+//! for a while.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,8 +20,8 @@ pub(crate) const MAX_THREADS: usize = 64;
 /// How long an idle thread waits for more work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Tells long-running work whether its caller has gone away. The work checks this between its
-/// steps, and stops if it is set.
+/// Tells long-running work whether its caller has gone away. The work checks this flag between its
+/// steps, and stops if the flag is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 

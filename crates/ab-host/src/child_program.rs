@@ -38,8 +38,8 @@ pub type ChildLog = ChildStderr;
 
 impl ChildProcess {
     /// Starts `program` with `input` as its standard input. The caller reads the program's standard
-    /// error. Its standard output is discarded. Unlike other programs, this one is not killed when
-    /// its handle is dropped: it ends at the end of its input.
+    /// error. Its standard output is discarded. Unlike other programs, this program is not killed
+    /// when its handle is dropped. It ends at the end of its input.
     pub(crate) fn start_reading(
         program: &Path,
         arguments: &[OsString],
@@ -47,8 +47,8 @@ impl ChildProcess {
     ) -> Result<(ChildProcess, ChildLog)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(input).stdout(Stdio::null()).stderr(Stdio::piped());
-        // In its own process group, the program does not get an interrupt from a terminal. The
-        // interrupt is meant for this process.
+        // Put the program into its own process group, so that it does not get interrupts from a
+        // terminal. They are meant for this process.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         match child.stderr.take() {
@@ -63,8 +63,8 @@ impl ChildProcess {
     pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProcess, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // In its own process group, the program does not get an interrupt from the terminal, which
-        // must reach only us.
+        // Put the program into its own process group, so that it does not get interrupts from the
+        // terminal. They are meant for this process.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {

@@ -1,8 +1,8 @@
 //! Copies and removes whole directories of the host, and copies single files out of them. No
 //! workspace driver is involved.
 //!
-//! Everything is opened relative to directory handles, and no symbolic link is followed, because an
-//! agent may have created any of the names.
+//! An agent may have created any name in these directories. Therefore every file is opened relative
+//! to a directory handle, and no symbolic link is followed.
 
 mod copy;
 mod removal;
@@ -26,7 +26,7 @@ pub use usage::DirectoryUsage;
 /// Regular files share their blocks with the original if the file system supports that. Symbolic
 /// links are copied as links with the same target. Devices, sockets and FIFOs are skipped and
 /// counted. Permissions (without set-user-ID and set-group-ID) and modification times are kept.
-/// Owners and extended attributes are not.
+/// Owners and extended attributes are not kept.
 ///
 /// # Errors
 /// Fails if a file cannot be read, if the copy exceeds its limits, or if `to` lies inside `from`.
@@ -62,8 +62,8 @@ pub async fn unpack_tar(
 
 /// Removes a directory with everything in it. It is not an error if the directory does not exist.
 ///
-/// If a directory lacks the permissions for its removal, it gets them first. Trees may have any
-/// depth. Links are removed, never followed.
+/// If the permissions of a directory prevent its removal, they are changed first. Trees may have
+/// any depth. Links are removed, never followed.
 ///
 /// # Errors
 /// Fails if something cannot be removed, such as a mount point. The call can be repeated.
@@ -126,8 +126,8 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     let file = std::fs::File::from(file);
     let modified = file.metadata().and_then(|found| found.modified());
     let mut file = std::io::Read::take(file, most.saturating_add(1));
-    // Git compares the modification times of files with that of its index, so the copy keeps the
-    // time.
+    // The copy keeps the modification time, because git compares the modification times of files
+    // with the time of its index.
     let copied = std::io::copy(&mut file, &mut made)
         .and_then(|copied| made.set_modified(modified?).map(|()| copied));
     let copied =

@@ -140,8 +140,8 @@ impl Runner {
         let overlays = self.socket_overlays(shared, &probed).await?;
         let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
-            // If no command can run with these settings, there is no policy to describe, and the
-            // check fails.
+            // If no command can run with these settings, there is no policy to describe. The checks
+            // then fail.
             requirements::check_network(&settings, probed.isolation)?;
             mounts::check_isolation(&mounts, probed.isolation)?;
             visible_files::check_limits(&settings.limits, probed.isolation)?;
@@ -242,9 +242,9 @@ impl Runner {
         let is_loose_program =
             visible_files.origin == Origin::Operator && probed.isolation != Isolation::Bwrap;
         if is_loose_bwrap || is_loose_program {
-            // If our process is killed, only the watchdog can end what remains: the processes of a
-            // bwrap that was killed during its start, or the processes that a program without
-            // namespaces has started.
+            // If our process is killed, only the watchdog can end the remaining processes. These
+            // are the processes of a bwrap that was killed during its start, and the processes that
+            // a program without namespaces has started.
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }
@@ -264,8 +264,8 @@ impl Runner {
     }
 
     /// Returns the private directories (`/tmp` and caches) of the workspace or scope that a command
-    /// runs in. Returns `None` if they cannot be made outside of the workspace and the isolation
-    /// works without them.
+    /// runs in. Returns `None` if the directories cannot be made outside of the workspace and the
+    /// isolation works without them.
     async fn private(
         &self,
         shared: &Arc<Shared>,
@@ -281,8 +281,8 @@ impl Runner {
         };
         let place = match (private::place(&self.settings, shared), isolation) {
             (Some(place), _) => place,
-            // Landlock rules are made from handles, so the directory may lie in the workspace. Here
-            // the workspace is the whole host.
+            // The workspace is the whole host, so the directory lies in the workspace. This is
+            // safe, because Landlock rules are made from handles.
             (None, Isolation::Landlock) => self.settings.temporary_dir.clone(),
             (None, _) => return Ok(None),
         };
@@ -366,8 +366,8 @@ impl Runner {
     }
 }
 
-/// When dropped, marks the entry of a detached process as ended, even if the process's task is
-/// dropped before the process has ended.
+/// Marks the entry of a detached process as ended when it is dropped. So the entry is also marked
+/// if the task of the process is dropped before the process has ended.
 struct Staying {
     table: Arc<Table>,
     spool: Arc<Spool>,

@@ -1,10 +1,10 @@
 //! Finds out what this host offers for isolating commands and copying files, by trying it.
 //!
-//! - A probe performs the operation itself, on a small scale. It does not look for files that suggest
-//!   that the operation would work.
+//! - A probe performs the operation itself, on a small scale. It does not conclude from the
+//!   existence of files that the operation would work.
 //! - A probe leaves no changes on the host.
-//! - The time limit of a probe is [`HOST_FEATURE_PROBE_TIMEOUT`]. After that, it counts as failed. All
-//!   probes run at the same time.
+//! - The time limit of a probe is [`HOST_FEATURE_PROBE_TIMEOUT`]. A probe that exceeds this limit
+//!   counts as failed. All probes run at the same time.
 
 mod bubblewrap;
 mod cgroups;

@@ -1,8 +1,8 @@
-//! Runs programs of the operator, such as git, until they end. A program gets a list of arguments
-//! (no shell) and a given environment, and its time and output are limited.
+//! Runs programs of the operator, such as git, until they end. A program is started without a
+//! shell, with a list of arguments and a given environment. Its time and output are limited.
 //!
-//! Such a program, also called a tool here, runs without a sandbox and with our privileges. It must
-//! never work on files that an agent can write, because such files can make it run code.
+//! Such a program, also called a tool here, runs without a sandbox and with our privileges. A tool
+//! must never work on files that an agent can write, because such files can make the tool run code.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -102,7 +102,7 @@ impl HostProgram {
         let Started { running, stdout, stderr: errors, .. } = &mut started;
         while !ended || stdout.is_some() || errors.is_some() {
             tokio::select! {
-                // The deadline is first, because a flood of output would always be ready before it.
+                // The deadline comes first, so that a program with endless output cannot delay it.
                 // Output comes before the silence timeout, because both may be ready on a busy
                 // host.
                 biased;
@@ -134,7 +134,7 @@ impl HostProgram {
                 }
                 () = &mut feeding, if feeds => feeds = false,
                 () = sleep(SILENCE), if ended => {
-                    // A process that left the process group still holds the pipes, so kill such
+                    // A process that left the process group still holds the pipes. Kill such
                     // processes.
                     blocking::finish(running.kill_strays()).await;
                     break;

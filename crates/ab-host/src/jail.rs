@@ -2,14 +2,14 @@
 //! cannot lie outside of that directory.
 //!
 //! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`). There is no separate check before
-//! the use, so no process can replace a directory by a link in between. If the kernel reports that
-//! a path leaves the directory, or does not have this call, [`walk`] resolves the path one
-//! component at a time by handles. Unlike the kernel, [`walk`] also follows absolute links that
-//! point inside. No path is ever compared with a prefix as text.
+//! the use, so no process can replace a directory by a link between a check and the use. [`walk`]
+//! resolves the path one component at a time by handles if the kernel does not have this call, or
+//! if it reports that the path leaves the directory. Unlike the kernel, [`walk`] also follows
+//! absolute links that point inside. No path is ever compared with a prefix as text.
 //!
 //! A path may carry the rules of restricted handles. The rules are applied to the real path of each
-//! file, not to the caller's text. The real path is known from the handles that lead to the file:
-//! either the kernel met no link, or [`walk`] followed each link itself.
+//! file, not to the caller's text. The real path is known in both cases: either the kernel met no
+//! link, or [`walk`] followed each link itself.
 
 mod access;
 mod walk;
@@ -59,14 +59,14 @@ pub(crate) enum Resolver {
 #[derive(Debug)]
 pub(crate) struct Jail {
     root: OwnedFd,
-    /// The absolute paths of the root, as segments. With them, absolute links that point inside are
-    /// recognized.
+    /// The absolute paths of the root, as segments. They are used to recognize absolute links that
+    /// point inside.
     aliases: Vec<Vec<String>>,
     resolver: Resolver,
 }
 
-/// The directory that the last part of a path is resolved relative to: the root, or the innermost
-/// scope root.
+/// The directory below which the last part of a path is resolved. This is the root, or the
+/// innermost scope root.
 enum Base<'a> {
     Root(BorrowedFd<'a>),
     ScopeRoot(OwnedFd),
@@ -81,7 +81,8 @@ impl AsFd for Base<'_> {
     }
 }
 
-/// The part of a path that remains after its scope roots were opened.
+/// A path whose scope roots have been opened: the innermost one (`base`), and the rest of the path,
+/// which is resolved below it.
 struct Way<'a, 'p> {
     base: Base<'a>,
     /// The real path of the base, with the rules that apply below it. If the path has no rules,
@@ -192,8 +193,8 @@ impl Jail {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens the file at `path` if that needs no disk access. If this returns `None`, the caller
-    /// must use [`open`](Self::open).
+    /// Opens the file at `path` if this needs no disk access. Otherwise returns `None`, and the
+    /// caller must use [`open`](Self::open).
     pub(crate) fn open_cached(&self, path: &WsPath, flags: OFlags) -> Option<OwnedFd> {
         if self.resolver != Resolver::Kernel {
             return None;
@@ -280,8 +281,8 @@ impl Jail {
         inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
     }
 
-    /// Opens the scope roots of `path`. Each is opened relative to the previous one, so that no
-    /// link between them leads out of a scope root. Missing scope roots are created unless
+    /// Opens the scope roots of `path`. Each scope root is opened relative to the previous one, so
+    /// that no link between them leads out of a scope root. Missing scope roots are created unless
     /// `missing` is [`Missing::Fail`].
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
         let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
@@ -316,8 +317,8 @@ impl Jail {
         Ok(way)
     }
 
-    /// Calls `openat2`, and repeats the call if it raced with a rename. Returns `None` if the call
-    /// is not available or still races after all repetitions.
+    /// Calls `openat2`, and repeats the call if a concurrent rename made it fail. Returns `None` if
+    /// the call is not available, or if all repetitions fail because of renames.
     fn kernel(
         &self,
         base: BorrowedFd<'_>,
@@ -349,7 +350,7 @@ impl Jail {
         walk::walk(from, way.rest, walk::WalkOptions { last, missing, purpose }, &inside)
     }
 
-    /// Returns the segments of an absolute link target below `above`, or `None` if it points
+    /// Returns the segments of an absolute link target below `above`. `None` if the target is
     /// elsewhere.
     fn inside(&self, target: &str, above: &[&str]) -> Option<Vec<String>> {
         let segments: Vec<&str> =

@@ -1,7 +1,7 @@
 //! The only crate that opens workspace files and starts commands.
 //!
 //! [`LocalDriver`] is the driver for a directory of this host. Every file is opened relative to a
-//! handle on that directory, see `jail`. Nothing in this crate reads the environment of the
+//! handle on this directory, see `jail`. Nothing in this crate reads the environment of the
 //! process.
 
 mod blocking;

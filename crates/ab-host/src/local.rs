@@ -1,8 +1,8 @@
 //! The driver for a directory of this host.
 //!
-//! Small reads that the page cache can serve are done on the caller's thread. All other work is
-//! moved to a blocking thread. The operations are in the modules `read`, `write`, `handle`, `tree`
-//! (listing and removal), `search`, `place` (renames, links, attributes) and `describe`.
+//! The caller's thread does small reads that the page cache can serve. Blocking threads do all
+//! other work. The operations are in the modules `read`, `write`, `handle`, `tree` (listing and
+//! removal), `search`, `place` (renames, links, attributes) and `describe`.
 
 mod describe;
 mod handle;
@@ -60,8 +60,8 @@ pub enum MissingRootPolicy {
 /// How paths are confined to the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathResolutionMode {
-    /// The kernel resolves a path in one call if it can do that. If not, the path is resolved as
-    /// with `StepByStep`.
+    /// The kernel resolves a path in one call if it supports this. Otherwise the path is resolved
+    /// as with `StepByStep`.
     #[default]
     Auto,
     /// A path is resolved one component at a time, as on hosts whose kernel or sandbox lacks
@@ -94,7 +94,8 @@ pub(crate) struct Shared {
 }
 
 impl LocalDriver {
-    /// Opens the directory. The driver holds it by handle, so it survives a later rename.
+    /// Opens the directory. The driver keeps a handle on the directory, so the driver still works
+    /// after the directory is renamed.
     pub fn open(root: impl AsRef<Path>, mut options: LocalDriverOptions) -> Result<Self> {
         let root = root.as_ref();
         let refused = |message: String| {
@@ -142,8 +143,8 @@ impl LocalDriver {
     /// this workspace.
     ///
     /// There are two differences to [`Driver::exec`]. If no kernel mechanism isolates the program,
-    /// its command line and variables are not checked. Also, only the limits of `request` apply,
-    /// not those of [`LocalExecSettings::limits`].
+    /// its command line and variables are not checked. Only the limits of `request` apply, not the
+    /// limits in [`LocalExecSettings::limits`].
     ///
     /// # Errors
     /// Fails in the same cases as [`Driver::exec`].

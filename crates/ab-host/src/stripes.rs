@@ -1,8 +1,8 @@
-//! Locks on names in directories. With them, the writers of one file in this process take turns.
+//! Locks on names in directories. They make the writers of one file in this process take turns.
 //!
 //! Writers in other processes of ours are excluded by a lock on the directory itself. A command can
-//! hold that lock too, for any length of time, so we only try to get it for [`TIMEOUT`]. After
-//! that, only file versions protect writers in different processes from each other.
+//! also hold this lock, for any length of time. So we try to get it only for [`TIMEOUT`]. Without
+//! the lock, only file versions protect writers in different processes from each other.
 //!
 //! A lock is found by the inode of the directory and the name, so two paths to one file lead to the
 //! same lock. All drivers of the process share the locks, because two drivers may use the same
@@ -26,8 +26,7 @@ static LOCKS: [Mutex<()>; STRIPES] = [const { Mutex::new(()) }; STRIPES];
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long no writer tries to lock a directory after it was found locked for longer than
-/// [`TIMEOUT`].
+/// How long no writer tries to lock a directory that was locked for longer than [`TIMEOUT`].
 const DISTRUST: Duration = Duration::from_secs(10);
 /// Maximum number of directories that are remembered as locked for too long.
 const MAX_DISTRUSTED: usize = 1024;
@@ -60,14 +59,14 @@ pub(crate) fn lock_two(
 pub(crate) enum Across {
     /// Other writers that do not check a condition first.
     Together,
-    /// No other writers, because a condition that was checked must still hold when the file is
-    /// written.
+    /// No other writer may write to the directory, because a condition that was checked must still
+    /// hold when the file is written.
     Alone,
 }
 
 /// Locks a directory against writers in other processes of ours, until the returned handle is
 /// dropped. Returns `None` if the directory cannot be locked or another process has locked it. In
-/// that case, only file versions protect the writers from each other.
+/// this case, only file versions protect the writers from each other.
 pub(crate) fn lock_across_processes(dir: impl AsFd, across: Across) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle = openat(dir, ".", flags, Mode::empty()).ok()?;

@@ -43,8 +43,9 @@ impl LocalWorkspace {
 }
 
 impl LocalWorkspaceBuilder {
-    /// Sets the directory that is `HOME` of every command and launched program. It is outside the
-    /// workspace and is not removed with it, so that an agent finds its state again.
+    /// Sets the directory that is `HOME` of every command and launched program. This directory is
+    /// outside the workspace and is not removed with the workspace, so that an agent finds its
+    /// state again.
     pub fn home_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.config.options.exec.home = Some(directory.into());
         self
@@ -100,8 +101,8 @@ impl LocalWorkspaceBuilder {
         self
     }
 
-    /// Sets the limits of every command. They do not apply to launched programs, whose limits are
-    /// part of the launch request.
+    /// Sets the limits of every command. They do not apply to launched programs, because the limits
+    /// of a launched program are part of its launch request.
     pub fn default_command_limits(mut self, limits: ExecLimits) -> Self {
         self.config.options.exec.limits = limits;
         self

@@ -1,8 +1,8 @@
 //! Starts the operator's own programs in the sandbox of a workspace.
 //!
-//! Such a program is, for example, a coding agent, or git on a tree that an agent can write. It is
-//! chosen by the operator's configuration and not by a caller of the workspace. The command policy
-//! does not judge it, but it runs in the same sandbox as any command.
+//! An example is a coding agent, or git on a tree that an agent can write. The operator's
+//! configuration chooses the program, not a caller of the workspace. The command policy does not
+//! judge the program, but it runs in the same sandbox as any command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,8 +33,8 @@ pub type ProcessInputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
 /// Starts programs in a workspace's sandbox, without the command policy.
 ///
-/// Clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend is
-/// destroyed, no program can be started.
+/// Clones share the driver of the workspace's [`Backend`](ab_core::Backend). No program can be
+/// started after the backend is destroyed.
 #[derive(Clone, Debug)]
 pub struct SandboxProgramLauncher {
     driver: Arc<LocalDriver>,
@@ -46,9 +46,9 @@ pub struct ProgramLaunchRequest {
     /// The program and its arguments. A program name without a slash is searched in the `PATH` of
     /// the workspace's commands: first the toolchains, then the system.
     pub argv: Vec<String>,
-    /// Variables that are added to those of every command of the workspace (`PATH`, `HOME`, …) or
-    /// replace them. The environment of this process is not passed on. `Debug` prints only the
-    /// names, because values may be credentials.
+    /// Variables that are added to the variables of every command of the workspace (`PATH`, `HOME`,
+    /// …) or replace them. The environment of this process is not passed on. `Debug` prints only
+    /// the names, because values may be credentials.
     pub env: BTreeMap<String, String>,
     /// The working directory of the program. Default: the root of the workspace.
     pub cwd: WsPath,
@@ -192,8 +192,8 @@ impl LaunchedProgram {
         let _ = self.control.send(ProcessControlMessage::Signal(number)).await;
     }
 
-    /// Waits until the program ends. Meanwhile the caller must read or drop the output. `None` if
-    /// the driver lost the process.
+    /// Waits until the program ends. The caller must read or drop the output during the wait.
+    /// Returns `None` if the driver lost the process.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -273,7 +273,7 @@ async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
 }
 
 /// Writes each piece of output to its stream until both outputs have ended. A program may close one
-/// of them early.
+/// output before the other.
 async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream) {
     let (mut out, mut err) = (Some(out), Some(err));
     while let Some(piece) = process.output.recv().await {

@@ -8,7 +8,8 @@ use ab_policy::{
     PolicyProfile, PolicyRuleFile,
 };
 
-/// The policy for commands. By default: profile `guarded`, the built-in rules, and no approver.
+/// The policy for commands. The default is the profile `guarded`, the built-in rules, and no
+/// approver.
 #[derive(Clone, Debug)]
 pub struct CommandPolicySettings {
     pub profile: PolicyProfile,
@@ -32,9 +33,9 @@ impl Default for CommandPolicySettings {
 }
 
 impl CommandPolicySettings {
-    /// Returns the guard for the commands of `driver`, whose `HOME` is `home`, and, if there is a
-    /// document, the guard for its rules. Returns no guard if the profile is off and there is no
-    /// document.
+    /// Returns the guard for the commands of `driver`. `home` is the `HOME` of these commands. If
+    /// there is a document, also returns the guard for its rules. Returns no guard if the profile
+    /// is off and there is no document.
     pub(crate) fn guards(
         &self,
         driver: &Arc<dyn Driver>,

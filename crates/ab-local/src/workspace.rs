@@ -41,8 +41,8 @@ impl LocalWorkspaceConfig {
 /// A local workspace: the backend for its callers, and the launcher for its operator.
 #[derive(Debug)]
 pub struct LocalWorkspace {
-    /// Every call on the backend passes the guards. Destroying it also ends the programs of the
-    /// launcher.
+    /// Every call on the backend passes the guards. Destroying the backend also ends the programs
+    /// of the launcher.
     pub backend: Backend,
     pub launcher: SandboxProgramLauncher,
 }

@@ -153,8 +153,8 @@ impl ToolAnswer {
         result
     }
 
-    /// Converts the answer to the whole JSON-RPC response to a call. The text occurs twice in it,
-    /// but is encoded only once.
+    /// Converts the answer to the whole JSON-RPC response to a call. The text occurs twice in the
+    /// response, but is encoded only once.
     pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(match &self.0 {
             Said::Text(text) => 2 * (text.text.len() + text.text.len() / 8) + 512,
@@ -176,7 +176,7 @@ impl ToolAnswer {
     }
 }
 
-/// Removes the type of the result, which exists only in protocol revisions without a handshake,
+/// Removes the type of the result. The type exists only in protocol revisions without a handshake,
 /// since 2026-07-28.
 pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
     result.result_type = None;
@@ -197,7 +197,7 @@ impl Text {
         (content, structured)
     }
 
-    /// The text that follows in the same block: the note, if it belongs there.
+    /// The text that follows in the same block. This is the note, if the note belongs there.
     fn below(&self) -> String {
         match (&self.note, self.place) {
             (Some(note), NotePlace::Below) => {
@@ -278,8 +278,8 @@ pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToo
     result
 }
 
-/// Joins rows, up to `bound` bytes. Returns the text, the number of rows in it, and whether these
-/// are all rows.
+/// Joins rows, up to `bound` bytes. Returns the text, the number of rows in the text, and whether
+/// the text contains all rows.
 pub(crate) fn joined(
     rows: impl IntoIterator<Item = String>,
     bound: usize,

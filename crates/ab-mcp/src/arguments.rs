@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Checks the names of the arguments. `known` are the properties of the tool's schema. A
-    /// mistyped name must not be ignored: with a misspelt `dryRun`, the call would write.
+    /// mistyped name must not be ignored, because a call with a misspelt `dryRun` would write.
     pub(crate) fn new(
         tool: &'static str,
         known: &[&str],

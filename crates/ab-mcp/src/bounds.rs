@@ -15,8 +15,8 @@ pub const DEFAULT_MAX_READ_LINES: u64 = 2000;
 pub(crate) const MAX_SHOWN_LINE_BYTES: usize = 20_000;
 /// Files smaller than this are read completely, so that their lines can be counted.
 pub(crate) const COUNTED_BYTES: u64 = 1024 * 1024;
-/// Maximum size of a file whose last lines are shown with line numbers. To number them, all lines
-/// before them must be counted.
+/// Maximum size of a file whose last lines are shown with line numbers. To number these lines, all
+/// lines before them must be counted.
 pub(crate) const NUMBERED_TAIL_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum size of a file that is sent in base64, in bytes.
 pub(crate) const MEDIA_BYTES: u64 = 48 * 1024 * 1024;
@@ -37,8 +37,8 @@ pub(crate) const MAX_CONTEXT: usize = 100;
 /// Maximum number of exclude patterns in one call.
 pub(crate) const MAX_PATTERNS: usize = 100;
 
-/// Default time limit of a command. Many clients give up after 60 seconds, so the answer that
-/// reports the timeout must come earlier.
+/// Default time limit of a command. The answer that reports the timeout must come before many
+/// clients give up, which is after 60 seconds.
 pub(crate) const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(50);
 /// Maximum time limit that a caller can set for a command that it waits for.
 pub(crate) const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -59,8 +59,8 @@ pub(crate) const COMMAND_CHARS: usize = 200;
 
 /// Maximum size of one message in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum number of calls that have no answer yet. When it is reached, no more messages are read
-/// until a call is answered.
+/// Maximum number of calls that have no answer yet. When this number is reached, no more messages
+/// are read until a call is answered.
 pub(crate) const MAX_UNANSWERED_CALLS: usize = 1024;
 /// Maximum number of calls that run at the same time.
 pub(crate) const MAX_CONCURRENT_CALLS: usize = 64;
@@ -69,13 +69,13 @@ pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 /// Time after which every call has ended by its own limits.
 pub const MAX_CALL_TIME: Duration = MAX_EXEC_TIMEOUT.saturating_add(LAST_CALLS);
 
-/// Maximum number of bytes of all large answers that clients have not received yet, for all clients
-/// together. When it is reached, further large answers wait.
+/// Maximum number of bytes of all large answers that clients have not received yet. It applies to
+/// all clients together. When it is reached, further large answers wait.
 pub(crate) const MAX_QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 /// Answers up to this size need no memory reservation and are encoded by the task that made them.
 pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
-/// Maximum number of threads that encode large answers or decode large requests. They are not the
-/// threads on which calls run.
+/// Maximum number of threads that encode large answers or decode large requests. Calls run on other
+/// threads.
 pub(crate) const HANDS: usize = 4;
 
 /// Default of the maximum size of an HTTP body in bytes.
@@ -104,9 +104,9 @@ pub(crate) const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sessions.
 pub(crate) const MAX_SESSIONS: usize = 1024;
 
-/// Time limit for finding paths that are similar to a missing one.
+/// Time limit for finding paths that are similar to a missing path.
 pub(crate) const NEAREST_TIME: Duration = Duration::from_millis(200);
 /// Maximum number of names in a directory that are compared with a missing name.
 pub(crate) const NEAREST_NAMES: usize = 2000;
-/// Maximum number of paths that an error suggests for a missing one.
+/// Maximum number of paths that an error suggests for a missing path.
 pub(crate) const NEAREST_SHOWN: usize = 3;

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::bounds::{DEFAULT_EXEC_TIMEOUT, MAX_EXEC_TIMEOUT};
 
-/// The effective policy for commands. It is determined once, with the first call, because this
+/// The effective policy for commands. It is determined only once, with the first call, because this
 /// requires tests. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InForce(Arc<OnceCell<EffectivePolicy>>);
@@ -137,8 +137,8 @@ impl Lack {
         (exit.code == Some(127) || missing).then_some(Lack::Program)
     }
 
-    /// What the model can do about the lack, depending on the isolation. `None` if there is no
-    /// advice.
+    /// What the model can do about the missing feature. This depends on the isolation. `None` if
+    /// there is no advice.
     pub(crate) fn advice(self, isolation: Option<Isolation>) -> Option<String> {
         let sandbox = match isolation? {
             Isolation::Bwrap => "the sandbox (bwrap)",

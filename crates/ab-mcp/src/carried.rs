@@ -1,9 +1,9 @@
-//! Forwards the JSON lines of an MCP client over HTTP. Each message becomes one request, which is
-//! sent by a function of the caller.
+//! Forwards the JSON lines of an MCP client over HTTP. Each message becomes one request. A function
+//! of the caller sends this request.
 //!
 //! Every message is sent once. If a request fails, the caller gets an error with the reason and can
 //! decide whether to try again. When a call is cancelled, its request is dropped, and the server
-//! sees that the connection ends.
+//! sees the end of the connection.
 
 mod events;
 
@@ -141,8 +141,8 @@ where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    /// Sends one message to the server. If it has an id, an answer is always written, even if it is
-    /// an error.
+    /// Sends one message to the server. If the message has an id, an answer is always written. The
+    /// answer may be an error.
     async fn send(&self, message: Bytes, id: Option<Value>) {
         let name = &self.target.server_name;
         let asked = match timeout(TIMEOUT, self.ask(message, id.as_ref())).await {
@@ -168,8 +168,8 @@ where
         }
     }
 
-    /// Sends one message and writes the answers of the server. Returns whether they contained the
-    /// answer to `id`.
+    /// Sends one message and writes the answers of the server. Returns whether these answers
+    /// contained the answer to `id`.
     async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
         let response = (self.post)(self.request(message)).await?;
         let (head, body) = response.into_parts();

@@ -77,7 +77,7 @@ const ALL: [Name; 21] = [
 
 /// The tool whose description depends on the effective policy.
 pub(crate) const EXEC: &str = "exec";
-/// The tool whose answers can be much larger than those of other tools.
+/// The tool whose answers can be much larger than the answers of other tools.
 pub(crate) const MEDIA: &str = "read_media_file";
 
 pub(crate) fn is_name(name: &str) -> bool {
@@ -120,10 +120,11 @@ pub(crate) struct With<'a> {
     pub(crate) outgoing: &'a Outgoing,
     /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
-    /// The record of the files that the caller has read. Set if the caller must read a file before
-    /// changing it.
+    /// The record of the files that the caller has read. `Some` if the caller must read a file
+    /// before it changes the file.
     pub(crate) ledger: Option<&'a LedgerView>,
-    /// The directory in which long output of commands is stored. `None` if it is not stored.
+    /// The directory in which long output of commands is stored. `None` if long output is not
+    /// stored.
     pub(crate) saved_output: Option<&'a OutputFileStore>,
     /// Maximum number of bytes of text in a result, if the caller requested a number of lines.
     pub(crate) max_requested_bytes: usize,
@@ -138,7 +139,8 @@ struct Face {
     properties: Value,
     required: &'static [&'static str],
     effect: Effect,
-    /// The schema of the structured value in the answers. `None` if they have no such value.
+    /// The schema of the structured value in the answers. `None` if the answers have no structured
+    /// value.
     output: Option<Value>,
 }
 

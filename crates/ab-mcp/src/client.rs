@@ -48,7 +48,7 @@ impl Client {
         self.peer.list_all_tools().await.map_err(failed)
     }
 
-    /// Calls a tool. If the tool fails, this still returns a result, in which `is_error` is set.
+    /// Calls a tool. If the tool fails, returns a result in which `is_error` is set.
     pub async fn call_tool(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
         let arguments: JsonObject = match arguments {
             Value::Object(arguments) => arguments,

@@ -14,7 +14,8 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 /// an extension for its tests. The product has none.
 #[async_trait]
 pub trait McpServerExtension: Debug + Send + Sync + 'static {
-    /// The capabilities of a server with this extension, including those for the workspace's tools.
+    /// The capabilities of a server with this extension, including the capabilities for the
+    /// workspace's tools.
     fn capabilities(&self) -> ServerCapabilities;
 
     fn tools(&self) -> &[Tool];

@@ -17,10 +17,10 @@ pub(crate) const CROWDED: &str =
 pub(crate) enum Failure {
     /// The arguments are invalid.
     Misuse(String),
-    /// The workspace returned an error. The text replaces the verb of the error in the message, if
-    /// it is set.
+    /// The workspace returned an error. If the text is set, it replaces the verb of the error in
+    /// the message.
     Call(Error, Option<&'static str>),
-    /// Too many large answers wait for their clients, so that there is no memory for this one.
+    /// There is no memory for this answer, because too many large answers wait for their clients.
     Crowded,
     /// A failure with an additional note for the caller.
     Noted(Box<Failure>, String),
@@ -112,7 +112,8 @@ fn said(error: &Error, act: Option<&'static str>) -> String {
     }
 }
 
-/// A hint that refers to an argument of the tool, which the workspace does not know.
+/// A hint that refers to an argument of the tool. The workspace cannot give this hint, because it
+/// does not know the arguments.
 fn by_argument(error: &Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::TooLarge if error.verb() == Some(Verb::Read) => {

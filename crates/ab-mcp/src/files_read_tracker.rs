@@ -1,9 +1,9 @@
 //! Records which files a caller has read, and in which version. The caller can overwrite or edit
 //! only these versions.
 //!
-//! A model that overwrites a file without having read it, or a file that has changed since it was
-//! read, destroys work. With a [`FilesReadTracker`] such a call is refused with a hint. New files
-//! can be written without reading.
+//! A model destroys work if it overwrites a file that it has not read, or a file that has changed
+//! since the model read it. A [`FilesReadTracker`] refuses such a call with a hint. New files can
+//! be written without reading.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -30,8 +30,8 @@ pub struct FilesReadTracker {
 #[derive(Default)]
 struct Files {
     versions: HashMap<String, FileVersion>,
-    /// The files in the order in which they were first read. May contain files that were removed
-    /// since.
+    /// The files in the order in which they were first read. May contain files that have been
+    /// removed since then.
     order: VecDeque<String>,
 }
 
@@ -132,7 +132,7 @@ impl LedgerView {
         backend.stat(&path).await.ok().filter(|stat| stat.version == seen)
     }
 
-    /// Records that `source` is now at `destination`, with everything below it. `before` is the
+    /// Records that `source`, with everything below it, is now at `destination`. `before` is the
     /// result of [`before_move`](Self::before_move). It is needed because the version of a file
     /// changes when the file is moved.
     pub(crate) async fn moved(
@@ -180,8 +180,8 @@ impl LedgerView {
         self.ledger.turns[stripe].acquire().await.ok()
     }
 
-    /// The path under which the caller has read the file at `path`. It is a different path if the
-    /// caller has read the file through a link.
+    /// The path under which the caller has read the file at `path`. If the caller has read the file
+    /// through a link, this is a different path.
     async fn known_as(&self, backend: &Backend, path: &WsPath) -> WsPath {
         if self.seen(path).is_some() {
             return path.clone();
@@ -215,8 +215,8 @@ impl LedgerView {
         same
     }
 
-    /// Converts a recorded path to a path relative to the root of these tools. `None` if it is not
-    /// below this root.
+    /// Converts a recorded path to a path relative to the root of these tools. `None` if the path
+    /// is not below this root.
     fn path_of(&self, backend: &Backend, key: &str) -> Option<WsPath> {
         let below = match self.root.as_str() {
             "" => key,
@@ -225,8 +225,8 @@ impl LedgerView {
         backend.parse_path(below).ok()
     }
 
-    /// Records a write by the caller itself to the file at `path`. `before` is the version that the
-    /// file had before.
+    /// Records a write by the caller itself to the file at `path`. `before` is the version of the
+    /// file before the write.
     pub(crate) async fn wrote(
         &self,
         backend: &Backend,
@@ -285,8 +285,8 @@ impl LedgerView {
         Ok(LedgerEdit { known, version, _turn: turn })
     }
 
-    /// Converts the error of a change. If the file has changed since it was read, the caller must
-    /// read it again.
+    /// Converts the error of a change. If the file has changed since the caller read it, the error
+    /// tells the caller to read it again.
     pub(crate) fn stale(&self, path: &WsPath, known: &WsPath, error: Error) -> Error {
         if error.kind() != ErrorKind::Conflict {
             return error;

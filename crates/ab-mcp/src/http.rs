@@ -1,12 +1,12 @@
-//! MCP over HTTP. An HTTP server passes its requests to this module. Outside of sessions no state
-//! is kept.
+//! MCP over HTTP. An HTTP server passes its requests to this module. This module keeps no state
+//! outside of sessions.
 //!
-//! Every request is independent: in all protocol revisions, a call can be made without a handshake
-//! before it. A client that wants a session requests it with `?session=true` when it initializes.
-//! The session has a stream of messages from the server, and a client that loses its connection can
-//! get its answers in the session later. A tool call whose client wants only the result is answered
-//! [directly](direct). Everything else is handled by rmcp, which supports revisions with and
-//! without a handshake.
+//! Every request is independent. In all protocol revisions, a client can make a call without a
+//! handshake before it. A client that wants a session requests it with `?session=true` when it
+//! initializes. The session has a stream of messages from the server. A client that loses its
+//! connection can later get its answers in the session. A tool call whose client wants only the
+//! result is answered [directly](direct). Everything else is handled by rmcp, which supports
+//! revisions with and without a handshake.
 //!
 //! Before the HTTP server passes a request on, it checks Host, Origin and token, and it determines
 //! the workspace that the request is about. A request without a workspace is refused.
@@ -97,8 +97,8 @@ pub struct McpHttpEndpoint {
 }
 
 impl McpHttpEndpoint {
-    /// Creates an endpoint with the tools that `backend` supports. Each request later comes with
-    /// its own backend, such as a scope of this one.
+    /// Creates an endpoint with the tools that `backend` supports. Each later request comes with
+    /// its own backend, such as a scope of `backend`.
     pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = McpServer::of_requests(backend).with_extension(settings.extension.clone());
         let closing = settings.close_token.child_token();
@@ -147,8 +147,8 @@ impl McpHttpEndpoint {
         B::Error: fmt::Display,
     {
         if request.headers().get(REVISION).is_some_and(|named| named == FIRST_REVISION) {
-            // Remove the header: rmcp does not know this revision, and the next revision includes
-            // everything in it.
+            // Remove the header, because rmcp does not know this revision. The next revision
+            // includes everything in this one.
             request.headers_mut().remove(REVISION);
         }
         let caller = Caller::of(&mut request, &backend);
@@ -280,8 +280,8 @@ impl McpHttpEndpoint {
             request.extensions_mut().insert(running_call);
         }
         if !in_session {
-            // rmcp encodes the answer on the thread that waits for it. A large answer takes long,
-            // so both are done on a thread that may block.
+            // rmcp encodes the answer on the thread that waits for it. Encoding a large answer
+            // takes long, so both are done on a thread that may block.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
             let mut answer = self.metered(if media {
@@ -374,7 +374,7 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
 }
 
 /// Refuses an unknown protocol revision. Requests of revisions without a handshake name their
-/// revision in the message. rmcp answers them with the error that those revisions define.
+/// revision in the message. rmcp answers these requests with the error that their revisions define.
 fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpResponse> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();

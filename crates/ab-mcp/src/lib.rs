@@ -4,9 +4,9 @@
 //! called without a transport. A [`McpServer`] offers them to MCP clients.
 //! [`serve_mcp_over_streams`] serves JSON lines over a pair of streams until the client
 //! disconnects, and an [`McpHttpEndpoint`] answers requests that an HTTP server passes to it. A
-//! [`Client`] calls such servers over any stream, and [`forward_lines_over_http`] makes such a
-//! stream from HTTP. If a tool fails, it returns a result that a model can read. Protocol
-//! violations are reported as JSON-RPC errors.
+//! [`Client`] calls these servers over any stream. [`forward_lines_over_http`] makes a stream from
+//! HTTP. A tool that fails returns a result that a model can read. Protocol violations are reported
+//! as JSON-RPC errors.
 
 mod answer;
 mod arguments;

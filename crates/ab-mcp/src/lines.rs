@@ -43,7 +43,7 @@ pub(crate) struct Gone(watch::Receiver<bool>);
 impl Gone {
     pub(crate) async fn wait(&self) {
         let mut gone = self.0.clone();
-        // Waiting fails if the transport was dropped, which also means that the client has
+        // Waiting fails if the transport was dropped. This also means that the client has
         // disconnected.
         let _ = gone.wait_for(|gone| *gone).await;
     }
@@ -64,7 +64,7 @@ pub(crate) struct Lines<R, W> {
     direct: Option<WorkspaceTools>,
     /// Whether the handshake is complete. Always `false` in revisions without a handshake.
     shaken: bool,
-    /// The tasks of calls that are answered without rmcp. Each ends when its answer has been
+    /// The tasks of calls that are answered without rmcp. Each task ends when its answer has been
     /// written.
     answering: JoinSet<()>,
     /// The task that writes the answer to an invalid line.
@@ -88,7 +88,7 @@ struct Waiting {
     bytes: usize,
     /// Signalled when the call is cancelled.
     cancelled: CancellationToken,
-    /// The memory reservation of the answer, which is kept until the answer has been written.
+    /// The memory reservation of the answer. It is kept until the answer has been written.
     room: Option<Held>,
 }
 
@@ -299,8 +299,8 @@ where
         }
     }
 
-    /// Sends an error in a separate task. The future that waits for the next message may be dropped
-    /// at any time, and a line must not be written partially.
+    /// Sends an error in a separate task, so that the line is never written partially. The future
+    /// that waits for the next message may be dropped at any time.
     fn refuse(&mut self, refusal: Refusal) {
         let Refusal { id, error } = refusal;
         let (output, gone) = (self.output.clone(), self.gone.clone());
@@ -407,8 +407,8 @@ where
 
     async fn close(&mut self) -> io::Result<()> {
         self.gone.send_replace(true);
-        // Do not wait for the lock: a task that writes to a client that does not read may hold it
-        // forever.
+        // Do not wait for the lock. If the client does not read, a task that writes to the client
+        // may hold the lock forever.
         let output = self.output.try_lock().ok().and_then(|mut output| output.take());
         match output {
             Some(mut output) => output.shutdown().await,
@@ -435,7 +435,7 @@ fn weight(message: &ServerJsonRpcMessage) -> usize {
         ContentBlock::Text(text) => text.text.len(),
         ContentBlock::Image(image) => image.data.len(),
         ContentBlock::Audio(audio) => audio.data.len(),
-        // Such content may contain large embedded resources.
+        // Other content may contain large embedded resources.
         _ => LARGE_ANSWER,
     });
     2 * content.sum::<usize>()

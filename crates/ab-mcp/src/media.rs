@@ -1,7 +1,8 @@
-//! The bytes of a file as an answer: base64 in one block, without a structured value. If an answer
-//! has a structured value, some clients show a model nothing else, and the picture would be hidden.
+//! The bytes of a file as an answer: base64 in one block, without a structured value. Some clients
+//! show a model only the structured value of an answer, if there is one. The picture would then be
+//! hidden.
 //!
-//! The bytes may be many, so they are encoded directly into the answer.
+//! A file may be large, so its bytes are encoded directly into the answer.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

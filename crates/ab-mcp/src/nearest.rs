@@ -1,4 +1,4 @@
-//! Suggests existing paths for a missing one.
+//! Suggests existing paths for a missing path.
 
 use ab_core::backend::GlobOptions;
 use ab_core::error::escape_unprintable;
@@ -8,9 +8,9 @@ use ab_core::{Backend, WsPath};
 
 use crate::bounds::{NEAREST_NAMES, NEAREST_SHOWN, NEAREST_TIME};
 
-/// One line with the existing paths that are nearest to a missing one: similar names in the same
-/// directory, files with the same name elsewhere, or otherwise the contents of the deepest existing
-/// directory on the path.
+/// One line with the existing paths that are nearest to a missing path. These are similar names in
+/// the same directory, or files with the same name elsewhere. If there are none, they are the
+/// contents of the deepest existing directory on the path.
 pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     let missing = backend.parse_path(path).ok()?;
     let (parent, name) = (existing_parent(backend, &missing).await?, missing.name()?);
@@ -89,7 +89,7 @@ async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     }
 }
 
-/// The names that are most similar to a missing one, the most similar first.
+/// The names that are most similar to a missing name, the most similar first.
 fn alike<'a>(names: &'a [String], missing: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = missing.to_lowercase().chars().take(64).collect();
     let allowed = (wanted.len() / 3).max(1);

@@ -1,5 +1,6 @@
-//! Limits for large answers: the memory that they use until clients have received them, and the
-//! threads that encode them, so that other calls do not have to wait.
+//! Limits the resources of large answers, so that other calls do not have to wait. Limits the
+//! memory that large answers use until clients have received them, and the threads that encode
+//! large answers.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -53,8 +54,8 @@ impl Outgoing {
         }
     }
 
-    /// Runs `work`: on a thread that may block if it has to handle many bytes, and otherwise
-    /// directly.
+    /// Runs `work`. If it has to handle many bytes, runs it on a thread that may block. Otherwise
+    /// runs it directly.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,

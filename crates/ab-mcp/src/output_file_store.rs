@@ -54,8 +54,8 @@ impl OutputFileStore {
         bytes: Vec<u8>,
     ) -> Result<WsPath> {
         if self.files.load(Ordering::Relaxed) == 0 {
-            // The output must be ignored by version control. If this file cannot be written, the
-            // output is stored anyway.
+            // Write a file that makes version control ignore the output. If this fails, store the
+            // output anyway.
             let ignore = self.directory.child(".gitignore")?;
             let options =
                 WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
@@ -92,8 +92,8 @@ impl WholeOutput {
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// Stores the output in a file. Returns a note for the caller, and the path of the file if it
-    /// could be written.
+    /// Stores the output in a file. Returns a note for the caller, and the path of the file. The
+    /// path is `None` if the file could not be written.
     pub(crate) async fn save(
         self,
         backend: &Backend,

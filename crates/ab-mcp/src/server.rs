@@ -40,8 +40,8 @@ pub struct McpServer {
     extension: Option<Arc<dyn McpServerExtension>>,
 }
 
-/// The connection of a client that sends JSON lines. `None` in [`McpServer`] if the server handles
-/// independent HTTP requests.
+/// The connection of a client that sends JSON lines. It is `None` in [`McpServer`] if the server
+/// handles independent HTTP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) gone: Gone,
@@ -53,8 +53,8 @@ impl McpServer {
         McpServer { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
-    /// Creates a server with the tools of `backend`. Each call then uses the backend that came with
-    /// its HTTP request.
+    /// Creates a server with the tools of `backend`. Each call uses the backend that came with its
+    /// HTTP request.
     pub(crate) fn of_requests(backend: &Backend) -> McpServer {
         McpServer { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
@@ -74,7 +74,7 @@ impl McpServer {
         self.tools.offered().chain(extension)
     }
 
-    /// The tools of the workspace, without those of the extension.
+    /// The tools of the workspace, without the tools of the extension.
     pub(crate) fn own_tools(&self) -> &WorkspaceTools {
         &self.tools
     }
@@ -279,7 +279,7 @@ impl ServerHandler for McpServer {
         Ok(self.extension::<ReadResourceRequestMethod>()?.read_resource(&request.uri)?.into())
     }
 
-    /// Does nothing: resources never change, so subscribers need not be stored.
+    /// Does nothing. Resources never change, so the server does not need to store subscribers.
     async fn subscribe(
         &self,
         request: SubscribeRequestParams,

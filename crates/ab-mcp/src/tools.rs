@@ -69,8 +69,8 @@ impl WorkspaceTools {
         WorkspaceTools::assembled(Workspace::This(backend), offered)
     }
 
-    /// Creates the tools that `backend` supports. Each call then uses the backend that came with
-    /// its HTTP request.
+    /// Creates the tools that `backend` supports. Each call uses the backend that came with its
+    /// HTTP request.
     pub(crate) fn of_requests(backend: &Backend) -> WorkspaceTools {
         WorkspaceTools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
     }
@@ -103,15 +103,15 @@ impl WorkspaceTools {
         catalog::is_name(name)
     }
 
-    /// The family of a tool, which says what the tool can do. `None` for a name that is not
-    /// offered.
+    /// The family of a tool. It says what the tool can do. `None` for a name that is not offered.
     pub fn family_of_tool(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
     }
 
-    /// Requires that the caller has read a file before it overwrites or edits the file. `root` is
-    /// the path of these tools' root directory in the workspace whose files `ledger` records.
+    /// Requires that the caller has read a file before it overwrites or edits the file. `ledger`
+    /// records the files of a workspace. `root` is the path of these tools' root directory in this
+    /// workspace.
     pub fn require_read_before_write(
         mut self,
         ledger: Arc<FilesReadTracker>,
@@ -147,8 +147,8 @@ impl WorkspaceTools {
         WorkspaceTools { workspace: Workspace::This(backend), ..self.clone() }
     }
 
-    /// The same tools for the workspace that came with an HTTP request. If the tools have a
-    /// workspace of their own, it is kept.
+    /// The same tools for the workspace that came with an HTTP request. If the tools have their own
+    /// workspace, they keep it.
     pub(crate) fn over_request(&self, backend: Option<&Backend>) -> WorkspaceTools {
         match (&self.workspace, backend) {
             (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
@@ -248,7 +248,7 @@ impl WorkspaceTools {
         let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
         let _slot = if name.waits() {
             // These tools may wait until another call has done something. They do not count towards
-            // the limit on concurrent calls, because that call must be able to run.
+            // the limit on concurrent calls, because the other call must be able to run.
             None
         } else {
             match self.slots.acquire().await {

@@ -3,7 +3,7 @@
 //!
 //! Models write paths such as `/tmp/x.py` and `~/notes` as they would in a shell. An absolute path
 //! outside the workspace is taken relative to the root of the workspace. `~` stands for the root,
-//! because the root is the home directory of commands. In such cases the answer contains the path
+//! because the root is the home directory of commands. In both cases the answer contains the path
 //! that was used, and the path at which commands find the file.
 
 use ab_core::error::escape_unprintable;

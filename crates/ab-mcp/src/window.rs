@@ -74,7 +74,7 @@ pub(crate) struct WindowBuilder {
 
 impl WindowBuilder {
     pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
-        // Keep one byte more than is shown, to detect that a line is longer.
+        // Keep one byte more than the limit, to detect lines that are too long.
         let picker = LineRangeExtractor::new(range, MAX_SHOWN_LINE_BYTES + 1);
         Self { picker, bound, numbers, window: Window::default() }
     }
@@ -145,7 +145,7 @@ fn shown(line: ExtractedLine<'_>, numbers: Numbers, window: &mut Window) -> Stri
         return out;
     }
     window.cut += 1;
-    // The end of the kept bytes may be inside a character, which is not an error in the file.
+    // The end of the kept bytes may be inside a character. This is not an error in the file.
     out.push_str(text.trim_end_matches('\u{fffd}'));
     out.push_str(&format!(" [line cut: {} in all]", size(length)));
     if has_newline {
@@ -173,8 +173,8 @@ pub(crate) enum Chosen {
     Range { skip: u64 },
 }
 
-/// A note that says how to get the rest. `None` if there is no rest that the caller does not know
-/// about.
+/// A note that says how to get the rest. `None` if there is no rest, or if the caller already knows
+/// about it.
 pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
     let mut notes = Vec::new();
     if let Chosen::Range { skip } = shape.chosen

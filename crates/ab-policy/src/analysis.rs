@@ -48,7 +48,7 @@ pub struct AnalysedCommand {
     /// The index of the wrapper that starts this command, if there is one.
     pub wrapper_index: Option<usize>,
     /// Whether the command was only examined. The line does not start the command in this form, but
-    /// something may start it later.
+    /// a program may start it later.
     pub not_started: bool,
     /// The paths that its words and redirects lead to.
     pub paths: Vec<CommandPathUse>,
@@ -133,8 +133,8 @@ pub fn analyse_command(command: &str, context: &CommandCheckContext) -> CommandA
     analysis
 }
 
-/// Analyses constructs that only bash knows the way a POSIX shell reads them. Text that is not
-/// valid in a POSIX shell has no effect there.
+/// Analyses the constructs that only bash knows in the way in which a POSIX shell reads them. Text
+/// that is not valid in a POSIX shell is ignored, because it has no effect there.
 fn second_reading(command: &str, scene: &CommandCheckContext, meter: &Meter) -> CommandAnalysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {

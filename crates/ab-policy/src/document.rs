@@ -1,8 +1,8 @@
 //! Policy documents: what is allowed for the files, the commands and the network of one space.
 //!
-//! A document is a preset, a JSON object, or either of them with overrides. It has three sections
-//! of plain values. Each verdict names the rule that decided. Commands are also judged by the
-//! command policy, and the stricter of the two verdicts applies.
+//! A document is a preset or a JSON object. It may have overrides. It has three sections of plain
+//! values. Each verdict names the rule that decided. Commands are also judged by the command
+//! policy, and the stricter of the two verdicts applies.
 
 mod commands;
 mod guard;
@@ -55,7 +55,7 @@ pub struct FilesystemPolicy {
 pub struct ShellPolicy {
     pub enabled: bool,
     /// Programs that may be run if no other rule decides. If the list is absent or contains `*`,
-    /// all programs.
+    /// all programs may be run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_commands: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,7 +103,7 @@ pub struct PolicyDocumentMatch {
 pub enum PolicyDocumentEnforcement {
     /// The kernel enforces it.
     Enforced,
-    /// The rule is checked only against the text of commands, or it applies only to file
+    /// For commands the rule is only checked against their text, or it applies only to file
     /// operations.
     Advisory,
 }
@@ -214,8 +214,8 @@ impl PolicyDocument {
         self.judge_file(PolicyDocumentFileAccess::Read, path, None).is_some()
     }
 
-    /// Whether a path is blocked. The temporary name of a running write is not judged, because the
-    /// file gets its final name by a rename, which is judged.
+    /// Whether a path is blocked. The temporary name of a running write is not judged. The file
+    /// gets its final name by a rename, and the rename is judged.
     pub fn is_path_blocked(&self, path: &str) -> bool {
         let path = guard::without_temporary_name(path);
         self.filesystem.blocked_paths.iter().any(|pattern| pattern.covers(path))

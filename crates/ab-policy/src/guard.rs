@@ -35,8 +35,8 @@ pub struct CommandGuard {
     /// A cache of commands that the rules allow, with their directory and variables. Entries stay
     /// valid, because neither the rules nor the context change.
     allowed: PassedCheckCache,
-    /// The driver. It knows which controls (such as the isolation of files) the sandbox of commands
-    /// enforces.
+    /// The driver. It is asked which controls, such as the isolation of files, the sandbox of
+    /// commands enforces.
     driver: Option<Arc<dyn Driver>>,
     /// The controls that are enforced, once they are known.
     enforced: OnceCell<EnforcedControls>,
@@ -110,8 +110,8 @@ impl CommandGuard {
         self
     }
 
-    /// Sets the driver that is asked which controls are enforced for commands. Without a driver, or
-    /// if the driver fails, no control counts as enforced and every rule applies.
+    /// Sets the driver that is asked which controls are enforced for commands. If there is no
+    /// driver, or if the driver fails, no control counts as enforced and every rule applies.
     pub fn with_effective_policy_from(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
@@ -146,8 +146,8 @@ impl CommandGuard {
         }
     }
 
-    /// The enforced controls. Asks the driver if necessary. If this fails, the driver is asked
-    /// again for the next command.
+    /// The enforced controls. Asks the driver if they are not known yet. If the driver fails, the
+    /// next command asks the driver again.
     async fn walls(&self) -> EnforcedControls {
         if let Some(known) = self.known_walls() {
             return known;
@@ -302,7 +302,7 @@ fn is_remembered(call: &Call<'_>) -> bool {
     call.request.is_none_or(|request| request.stdin_for_guards.is_none())
 }
 
-/// The cache key of a call, which consists of everything that its verdict depends on.
+/// The cache key of a call. It contains everything on which the verdict about the call depends.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
     // The whole path and its part below the scope root together determine the scope root.
     let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.part_below_scope_root()]);

@@ -1,5 +1,5 @@
-//! Judges commands: shell text is parsed, and every command in it is judged by rules, which are
-//! data.
+//! Judges commands. The crate parses shell text and judges every command in it by rules. The rules
+//! are data.
 //!
 //! [`CommandPolicy::judge`] takes a command line and a [`CommandCheckContext`] and returns a
 //! [`PolicyJudgement`]. [`CommandGuard`] calls it before every command of a backend. Text that

@@ -1,7 +1,8 @@
 //! Determines whether a path in a command is inside the workspace, outside of it, or unknown.
 //!
-//! Paths are resolved lexically. Links are left to the isolation. An absolute path in a command is
-//! a path of the host, unlike an absolute path that is passed to a backend.
+//! Paths are resolved lexically. This module does not follow links, because the isolation handles
+//! them. An absolute path in a command is a path of the host. An absolute path that is passed to a
+//! backend is a path of the workspace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ pub enum HomeDirectoryMeaning {
     /// A home directory outside of the workspace.
     #[default]
     OutsideWorkspace,
-    /// The directory in which the command starts. This is the case for every command of a local
-    /// backend.
+    /// `HOME` is the directory in which the command starts. This is the case for every command of a
+    /// local backend.
     StartDirectory,
 }
 
@@ -218,8 +219,8 @@ impl CommandCheckContext {
         }
     }
 
-    /// Whether `path`, which is outside the root, is private: in a home directory, or in the
-    /// workspace around the scope.
+    /// Whether `path`, which is outside the root, is private. A path is private if it is in a home
+    /// directory, or in the workspace around the scope.
     pub(crate) fn is_private(&self, path: &str) -> bool {
         let homes = HOMES.iter().any(|home| is_below(path, home) || path == *home);
         homes || self.around.iter().any(|root| is_below(path, root) || path == root)

@@ -361,7 +361,8 @@ fn default_rule(verdict: Verdict) -> Arc<PolicyRule> {
     })
 }
 
-/// Removes the matches of rules that another matching rule overrides for the same command.
+/// Removes the matches of overridden rules. A rule is overridden for a command if another rule that
+/// matches this command overrides it.
 fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     let overrides: HashSet<(Option<usize>, String)> = hits
         .iter()

@@ -14,8 +14,8 @@ pub enum PolicyProfile {
     /// Every command in a line is judged by its effects.
     #[default]
     Guarded,
-    /// Only one plain command at a time. Commands for which `guarded` requires an approval are
-    /// refused.
+    /// Allows only one plain command at a time. Refuses commands for which `guarded` requires an
+    /// approval.
     Strict,
     /// Commands are not judged.
     Off,

@@ -82,8 +82,8 @@ pub struct PolicyRule {
     pub not_match: Vec<String>,
 }
 
-/// A protection that the kernel may enforce for a command. If it does, rules about it are not
-/// needed.
+/// A protection that the kernel may enforce for a command. If the kernel enforces it, rules about
+/// it are not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxProtectionKind {

@@ -1,8 +1,8 @@
 //! Parses shell text into a tree of what a shell would execute, or reports why this is not
 //! possible.
 //!
-//! The parser is strict: if it does not understand something with certainty, it returns an error,
-//! and callers treat an error as "not safe". The time is linear in the length of the text, and the
+//! The parser is strict. If it does not understand something with certainty, it returns an error.
+//! Callers treat an error as "not safe". The time is linear in the length of the text, and the
 //! depth of every kind of nesting is limited.
 
 mod ansi;
@@ -24,8 +24,8 @@ pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Maximum nesting depth of groups, substitutions and quoted programs.
 pub(crate) const MAX_SHELL_NESTING_DEPTH: usize = 48;
 
-/// The grammar of a shell. The shell that executes a line may be a plain POSIX shell, in which `((`
-/// and `[[` have a different meaning. See [`has_two_readings`].
+/// The grammar of a shell. The shell that executes a line may be bash or a plain POSIX shell. `((`
+/// and `[[` have a different meaning in a POSIX shell. See [`has_two_readings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Bash,

@@ -15,8 +15,8 @@ const LONGEST_PASSWORD: usize = 256;
 /// Which clients may log in.
 #[derive(Clone, Debug, Default)]
 pub enum SshAccess {
-    /// Accepts every user name and every authentication method. Used if something in front of the
-    /// server has already authenticated the client.
+    /// Accepts every user name and every authentication method. It is used if another layer in
+    /// front of the server has already authenticated the client.
     AnyUser,
     /// Accepts the listed users, who log in with a password or a key.
     Users(SshUsers),
@@ -72,8 +72,8 @@ impl SshUsers {
         Ok(())
     }
 
-    /// Adds the keys in an `authorized_keys` file for `name`. Returns the number of keys. Lines
-    /// with options are refused, because options restrict a key and this server would ignore the
+    /// Adds the keys in an `authorized_keys` file for `name`. Returns the number of keys. Refuses
+    /// lines with options. Options restrict a key, and this server does not support these
     /// restrictions.
     pub fn add_authorized_keys(
         &mut self,

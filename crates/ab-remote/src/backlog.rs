@@ -1,13 +1,14 @@
 //! A stream with a write buffer. A write waits only if the buffer is full.
 //!
 //! russh reads and writes in one loop: while it waits to write, it does not read. If both ends wait
-//! to write, neither of them reads, and the connection deadlocks. This cannot happen if one of the
-//! ends always reads. The windows that a client grants limit how much is sent to it, so a buffer of
-//! about this size allows this end to always read.
+//! to write, neither end reads, and the connection deadlocks. This cannot happen if one of the ends
+//! always reads. This end always reads if its buffer holds all data that it may send. The windows
+//! that a client grants limit this data, so the buffer has about their size.
 //!
 //! Buffered data is sent when the stream is read. The loop of russh reads whenever it has nothing
-//! else to do. The first flush before that is ignored: the loop flushes after the first of several
-//! messages, and if this message were sent alone, it would wake a peer that waits for all of them.
+//! else to do. The first flush before such a read is ignored. The loop flushes after the first of
+//! several messages. If this message were sent alone, it would wake a peer that waits for all of
+//! them.
 
 use std::io;
 use std::pin::Pin;
@@ -16,14 +17,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Maximum number of bytes that wait for the socket. If there are more, the writer waits. The value
-/// is twice the window of common clients.
+/// Maximum number of bytes that wait for the socket. If more bytes wait, the writer waits. The
+/// value is twice the window of common clients.
 pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 
 /// Number of bytes that are collected before they are written to the inner stream.
 const GATHERED: usize = 128 * 1024;
-/// If fewer bytes than this are buffered, they are not written alone, but together with the next
-/// write.
+/// Fewer buffered bytes than this are written together with the next write, and not alone.
 const SMALL: usize = 4 * 1024;
 
 #[derive(Debug)]

@@ -18,8 +18,8 @@ use crate::signal;
 
 /// Maximum number of bytes of input that are passed to the process at a time.
 const PIECE: usize = 64 * 1024;
-/// The exit statuses that a shell uses for a command that cannot be run, and for one that does not
-/// exist.
+/// The exit statuses that a shell uses for a command that cannot be run, and for a command that
+/// does not exist.
 const CANNOT_RUN: u32 = 126;
 const NOT_FOUND: u32 = 127;
 /// The exit status that a shell reports for a command that was ended by a signal: this number plus
@@ -61,7 +61,8 @@ pub(crate) enum Deaths {
 
 impl Deaths {
     /// Chooses by the identification of the client. The package ssh2 for Node.js reports no status
-    /// after a signal, and the published clients that use it treat a missing status as success.
+    /// after a signal. The published clients that use this package treat a missing status as
+    /// success.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
         if client.starts_with(b"ssh2js") { Deaths::Statuses } else { Deaths::Signals }

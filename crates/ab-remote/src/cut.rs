@@ -1,8 +1,8 @@
 //! A stream that another task can end. Readers then get EOF, and writers get an error.
 //!
 //! russh runs a connection in its own task, which cannot be cancelled. Ending the stream reliably
-//! ends this task. Before the key exchange, a disconnect message can be written to the stream
-//! first.
+//! ends this task. Before the key exchange, a disconnect message can be written before the stream
+//! ends.
 
 use std::io;
 use std::pin::Pin;

@@ -35,8 +35,8 @@ pub enum HostKeyOrigin {
 impl HostKey {
     /// Loads the key from a file. If the file does not exist, creates a key and stores it. If the
     /// new key cannot be stored, it is still returned, and [`origin`](Self::origin) contains the
-    /// reason. An existing file that cannot be used is an error, because with a new key, clients
-    /// would take this server for a different one.
+    /// reason. Fails if the file exists and cannot be used. A new key would make clients believe
+    /// that this is a different server.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(Self { key, origin: HostKeyOrigin::Loaded });
@@ -45,7 +45,7 @@ impl HostKey {
         let Err(error) = store(path, &key) else {
             return Ok(Self { key, origin: HostKeyOrigin::Created });
         };
-        // Another process may have created the file in the meantime.
+        // Another process may have created the file first.
         if error.kind() == io::ErrorKind::AlreadyExists
             && let Some(key) = read(path)?
         {
@@ -97,7 +97,7 @@ fn make() -> io::Result<PrivateKey> {
 
 /// Reads the key in the file. `None` if the file does not exist.
 fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
-    // Check the type first: opening a pipe would block.
+    // Check the type first, because opening a pipe would block.
     let about = match fs::metadata(path) {
         Ok(about) => about,
         Err(error) if absent(&error) => return Ok(None),

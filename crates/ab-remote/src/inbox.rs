@@ -1,9 +1,9 @@
 //! Bytes that a client has sent and that have not been read yet.
 //!
 //! russh grants a client new window as soon as data arrives, even if the data is not read.
-//! Therefore each channel counts its unread bytes, and a [`Gauge`] counts those of the whole
-//! connection. If a channel has too many unread bytes, it is granted only two bytes at a time. This
-//! holds the channel back, while the server still reads from the client: other channels, signals,
+//! Therefore each channel counts its unread bytes, and a [`Gauge`] counts the unread bytes of the
+//! whole connection. A channel with too many unread bytes is granted only two bytes at a time. This
+//! holds the channel back, but the server still reads from the client. Other channels, signals,
 //! window adjustments and the end of the connection still arrive. See
 //! [`WindowControl`](crate::window_control::WindowControl).
 
@@ -18,9 +18,9 @@ pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
 /// The window of a new channel. It is small, so that many channels whose data no task reads use
 /// little memory.
 pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
-/// If a channel has more unread bytes than this, the server grants it almost no window. New window
-/// is granted when half of the window has arrived, so a channel whose data is read in time never
-/// reaches this number.
+/// If a channel has more unread bytes than this, the server grants it almost no window. A channel
+/// whose data is read in time never reaches this number, because new window is granted when half of
+/// the window has arrived.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
 /// If a connection has this number of unread bytes, every channel with unread bytes gets almost no
 /// window. The closer the connection is to this number, the fewer unread bytes a channel may have.
@@ -157,8 +157,8 @@ impl Inbox {
         }
     }
 
-    /// Reads the next packet, which has a length prefix. Returns it without the prefix. `None` at
-    /// the end. An incomplete packet at the end is dropped.
+    /// Reads the next packet, which has a length prefix. Returns the packet without the prefix.
+    /// `None` at the end. Drops an incomplete packet at the end.
     pub(crate) async fn packet(&self, longest: usize) -> Result<Option<Bytes>, TooLong> {
         loop {
             {

@@ -1,8 +1,8 @@
 //! A queue between the channel of a client and the standard input of a process.
 //!
-//! Signals and window updates arrive on the same channel as input, so the reader of the channel
-//! must not wait for the process to take its input. Instead there is a queue with limits on the
-//! number of bytes and of end-of-input marks. Small pieces are joined, so that the queue needs
+//! Signals and window updates arrive on the same channel as input. So the reader of the channel
+//! must not wait until the process takes its input. Instead the input goes to a queue, which limits
+//! the number of bytes and of end-of-input marks. Small pieces are joined, so that the queue needs
 //! little more memory than its bytes.
 
 use std::collections::VecDeque;

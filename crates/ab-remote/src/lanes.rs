@@ -1,8 +1,9 @@
 //! Threads for connections. Each connection stays on one thread.
 //!
-//! On a connection, a packet arrives, and usually an answer is sent before anything else happens.
-//! With a work-stealing runtime, every step may have to wake a thread on another processor. Here, a
-//! single thread waits for the socket, the tasks and the processes of a connection.
+//! Usually a packet arrives on a connection, and an answer is sent before anything else happens.
+//! With a work-stealing runtime, each of these steps may have to wake a thread on another
+//! processor. With this module, a single thread waits for the socket, the tasks and the processes
+//! of a connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,8 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A set of threads that serve connections. Cheap to clone. The threads end when the last clone is
-/// dropped or [`stop`](Self::stop) is called. Everything that runs on them then ends too, even
-/// processes that should continue after their connection.
+/// dropped or [`stop`](Self::stop) is called. Everything that runs on the threads then also ends,
+/// including processes that should continue after their connection.
 #[derive(Clone, Debug)]
 pub struct SshConnectionThreads {
     lanes: Arc<[Lane]>,

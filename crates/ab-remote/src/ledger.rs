@@ -1,22 +1,22 @@
 //! Remembers the effects of calls, for clients whose connection ended before the answer arrived.
 //!
-//! Each connection of an agent-backend client has a record of its calls, called a book, which is
-//! identified by a number that the client chooses. A call that changes something is entered in the
-//! book when it begins, and its effect is recorded when it is done. A client that reconnects asks
-//! for the effects of calls in the book of its old connection. If the server does not know yet that
-//! the old connection is dead, it first ends this connection. A call that is not in the book at
-//! that time will therefore never take effect.
+//! Each connection of an agent-backend client has a record of its calls, called a book. A number
+//! that the client chooses identifies the book. A call that changes something is entered in the
+//! book when it begins. Its effect is recorded when it is done. A client that reconnects asks for
+//! the effects of calls in the book of its old connection. If the server does not know yet that the
+//! old connection is dead, it first ends this connection. A call that is not in the book after this
+//! will therefore never take effect.
 //!
 //! Books are limited in size, and the books of dead connections expire. The effect of a call that
 //! was dropped from a book is unknown. The effect is also unknown if a call is still running after
 //! a long wait.
 //!
 //! A client may also ask about a call on the same connection that is still open. Channels are
-//! served concurrently, so a call that is not in the book may still be entered. The server waits
-//! for a short time. If the call is not entered by then, its effect is unknown.
+//! served concurrently, so a call that is not in the book may still be entered. The server waits a
+//! short time for this. If the call is still not in the book, its effect is unknown.
 //!
-//! Each connection has one number, which no other connection has. All channels of the connection
-//! use the book with that number.
+//! Each connection has one number. No other connection has the same number. All channels of the
+//! connection use the book with that number.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
@@ -37,11 +37,11 @@ const MAX_BOOKS: usize = 1024;
 const KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long a client that asks for the effect of a call waits for the call to be done.
 const SETTLING: Duration = Duration::from_secs(15);
-/// How long a client that asks for the effect of a call on its own connection waits for this call
-/// to begin.
+/// How long a client that asks for the effect of a call on its own connection waits until this call
+/// begins.
 const ENTERING: Duration = Duration::from_secs(1);
 
-/// The books of a server, each of which records the calls of one connection. They are kept until
+/// The books of a server. Each book records the calls of one connection. The ledger is kept until
 /// the server ends.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -57,8 +57,8 @@ struct Book {
     changed: Notify,
     /// The number of channels of the connection that are being served.
     seats: watch::Sender<usize>,
-    /// Whether the connection must end, because its client has asked, on another connection, about
-    /// the calls in this book.
+    /// Whether the connection must end. It must end when its client asks about the calls in this
+    /// book on another connection.
     retired: watch::Sender<bool>,
 }
 
@@ -97,7 +97,7 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 16];
         // If this fails, the server may have the same number after a restart. Nothing else depends
-        // on it.
+        // on the number.
         let _ = getrandom::fill(&mut bytes);
         Self { incarnation: u128::from_be_bytes(bytes), books: Mutex::default() }
     }
@@ -177,8 +177,8 @@ impl Book {
         self.is_over() && left.is_some_and(|left| now.duration_since(left) > KEPT)
     }
 
-    /// Waits until a call is done, and returns its effect. Also waits for the end of the call's
-    /// connection, unless it is the connection on which the client asks.
+    /// Waits until a call is done, and returns its effect. If the client asks on another
+    /// connection, also waits for the end of the call's connection.
     async fn settled(&self, request: u32, own: bool) -> LostCallEffect {
         if !own {
             let mut seats = self.seats.subscribe();
@@ -234,8 +234,8 @@ impl Seat {
         Entry { book: self.book.clone(), request, effect: LostCallEffect::Unknown }
     }
 
-    /// Whether a client has asked, on another connection, for the effect of a call on this
-    /// connection. Further calls must then be refused.
+    /// Whether a client has asked for the effect of a call on this connection, on another
+    /// connection. Further calls on this connection must then be refused.
     pub(crate) fn is_retired(&self) -> bool {
         *self.book.retired.borrow()
     }

@@ -1,15 +1,15 @@
-//! A workspace over any byte stream. This crate contains both sides: an SSH server with commands
-//! and SFTP, which uses a [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver
-//! of a remote workspace.
+//! A workspace over any byte stream. This crate contains both sides. The server side is an SSH
+//! server with commands and SFTP, which serves a [`Backend`](ab_core::Backend). The client side is
+//! [`client::RemoteDriver`], the driver of a remote workspace.
 //!
 //! - [`SshServer`] serves one connection over any byte stream. [`serve_ssh_on_listener`] serves TCP
 //!   connections, and [`websocket::WebSocketByteStream`] converts a WebSocket to a byte stream.
 //! - A server with [`SshConnectionThreads`] keeps each connection on one thread. Otherwise
 //!   connections run on the caller's runtime.
 //! - Everything that a connection started ends with the connection: commands, open files and tasks.
-//! - This crate opens no workspace files and starts no programs. This is done by the backend, with
-//!   its guards and isolation. The only files that this crate opens are host keys and lists of
-//!   known hosts.
+//! - This crate opens no workspace files and starts no programs. The backend does this, with its
+//!   guards and isolation. The only files that this crate opens are host keys and lists of known
+//!   hosts.
 
 pub mod auth;
 mod backlog;

@@ -16,7 +16,7 @@ use crate::server::{SshConnectionEnd, SshServer, closed};
 /// Default of the maximum number of connections of one listener.
 pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 /// Maximum number of connections of one listener that are not logged in. A further connection
-/// replaces the oldest of them, so that silent clients cannot keep others out.
+/// replaces the oldest of these connections, so that silent clients cannot keep other clients out.
 pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
 /// The pause before the next accept if the system has no free sockets.
 const RESPITE: Duration = Duration::from_millis(100);
@@ -52,9 +52,9 @@ impl std::fmt::Debug for SshListenerOptions {
     }
 }
 
-/// Serves every connection of a socket until the server is shut down. Returns when all of them have
-/// ended. If the maximum number of connections is reached, further clients wait until they are
-/// accepted.
+/// Serves every connection of a socket until the server is shut down. Returns when all connections
+/// have ended. When the maximum number of connections is reached, further clients wait until
+/// another connection ends.
 pub async fn serve_ssh_on_listener(
     listener: TcpListener,
     server: SshServer,
@@ -111,8 +111,8 @@ pub async fn serve_ssh_on_listener(
     Ok(())
 }
 
-/// Registers the socket with the runtime that serves it. This may be a different runtime from the
-/// one that accepted it.
+/// Registers the socket with the runtime that serves it. This runtime may differ from the runtime
+/// that accepted the socket.
 async fn serve_one(
     server: &SshServer,
     socket: io::Result<std::net::TcpStream>,
@@ -154,8 +154,8 @@ impl Strangers {
         Self { most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Counts a new connection. If the limit is reached, the oldest connection that has not logged
-    /// in is dropped: its returned future completes.
+    /// Counts a new connection. If the limit is reached, drops the oldest connection that has not
+    /// logged in, by completing its returned future.
     fn admit(this: &Arc<Self>) -> (Stranger, impl Future<Output = ()> + Send + use<>) {
         let (sender, lost) = oneshot::channel();
         let mut waiting = this.lock();

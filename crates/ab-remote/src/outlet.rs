@@ -13,8 +13,8 @@ pub(crate) struct Gone;
 const STDERR: u32 = 1;
 
 /// The sending side of a channel. It passes data to the connection only when the client's window
-/// has room for it, so that a channel whose client does not read does not block other channels.
-/// Dropping the task cancels the wait.
+/// has room for the data. Otherwise a channel whose client does not read would block other
+/// channels. Dropping the task cancels the wait.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     half: ChannelWriteHalf<Msg>,

@@ -2,8 +2,8 @@
 //! about it.
 //!
 //! The server sends no more output than the window that the client has granted. It reports how much
-//! input the process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] more
-//! than that.
+//! input the process has taken. The client may be at most [`PROCESS_STDIN_WINDOW_BYTES`] ahead of
+//! this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a channel until its process ends or the client gives the process up. Dropping the future
-/// also gives it up. This ends a process that is not detached.
+/// also gives the process up. A process that is not detached then ends.
 pub(crate) async fn serve(
     backend: Backend,
     caller: Arc<Caller>,
@@ -59,8 +59,8 @@ pub(crate) async fn serve(
 struct Begun {
     process: Process,
     room: u64,
-    /// Ends this channel if the client asks, on another connection, about calls on this one. `None`
-    /// if the client attached to a process that was already running.
+    /// Ends this channel if the client asks about calls of this connection on another connection.
+    /// `None` if the client attached to a process that was already running.
     seat: Option<Seat>,
     /// Counts the command towards the limit. `None` if the client attached to it.
     _slot: Option<OwnedSemaphorePermit>,
@@ -78,8 +78,8 @@ async fn begin(
                 return Err(misplaced("the call has the number of another connection"));
             };
             if seat.is_retired() {
-                // The server has already told the client, on another connection, that this call
-                // will never take effect.
+                // Refuse the call, because the server has already told the client, on another
+                // connection, that this call will never take effect.
                 return Err(misplaced("the client closed the connection"));
             }
             let entry = seat.begin(call.request);
@@ -126,13 +126,13 @@ fn misplaced(message: &str) -> Error {
     Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
 }
 
-/// Sends frames to the client one at a time. Several futures send frames, and a frame may be sent
-/// in parts, because it waits for the window of the client.
+/// Sends frames to the client one at a time. This is necessary because several futures send frames,
+/// and a frame that waits for the window of the client is sent in parts.
 struct Speech<'a> {
     outlet: &'a Outlet,
     turn: Mutex<()>,
-    /// Whether a frame is being sent. If this is still set when the next frame begins, the sender
-    /// of the previous frame was cancelled before the frame was complete.
+    /// Whether a frame is being sent. If this is set when the next frame begins, the sender of the
+    /// previous frame was cancelled before it had sent the whole frame.
     frame_unfinished: AtomicBool,
 }
 

@@ -39,7 +39,7 @@ pub const DEFAULT_MAX_CHANNELS: usize = 128;
 /// Default of the maximum number of concurrent commands of one connection.
 pub(crate) const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
 /// Maximum number of channels of one connection that this side closed before the client did. russh
-/// keeps about 2 KB for each of them until the connection ends.
+/// keeps about 2 KB for each of these channels until the connection ends.
 pub(crate) const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 
 /// The settings of a server.
@@ -61,8 +61,9 @@ pub struct SshServerSettings {
     /// Maximum number of concurrent commands of one connection. A further command is refused, and
     /// the connection stays open.
     pub max_commands: usize,
-    /// If the server has closed this number of channels before the client did, the connection is
-    /// ended as soon as the client opens another channel and no command is running.
+    /// Maximum number of channels that the server closes before the client. When this number is
+    /// reached, the connection ends as soon as the client opens another channel and no command is
+    /// running.
     pub max_server_closed_channels: usize,
     /// If the client is silent for this time, a keepalive is sent. After three unanswered
     /// keepalives the connection is ended. `None` disables keepalives.

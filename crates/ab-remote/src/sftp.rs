@@ -3,8 +3,7 @@
 //!
 //! - Everything runs in the single task of the channel and ends with this task.
 //! - Each request takes bytes from a budget when it begins, and returns them when its answer is
-//!   passed to the connection. If a client does not read, the server therefore stops working for
-//!   it.
+//!   passed to the connection. The server therefore stops working for a client that does not read.
 //! - An invalid packet ends the channel. An invalid request is refused.
 
 mod attributes;
@@ -60,9 +59,9 @@ const OVERHEAD: usize = 512;
 /// Maximum number of bytes of an answer's data that are sent together with its header.
 const FIRST: usize = 32 * 1024;
 
-/// A lock for the creation of directories, shared by all channels of a server. The check whether a
-/// directory exists and its creation are two calls, and clients use the creation of directories as
-/// a lock.
+/// A lock for the creation of directories, shared by all channels of a server. The lock is needed
+/// because clients use the creation of directories as a lock, and the check whether a directory
+/// exists and its creation are two calls.
 pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// The state of one SFTP channel.
@@ -74,8 +73,8 @@ pub(crate) struct Session {
     handles: Handles,
     /// Whether the client receives complete errors and not only status codes.
     exact: AtomicBool,
-    /// A handle on the same workspace for the calls of agent-backend clients, and handles on the
-    /// scopes in it that were used.
+    /// A handle on the same workspace for the calls of agent-backend clients. `scopes` contains
+    /// handles on the scopes that were used.
     views: Backend,
     scopes: Mutex<HashMap<String, Backend>>,
     ledger: Arc<Ledger>,
@@ -155,8 +154,8 @@ struct Reply {
 /// the sending half sends them.
 ///
 /// The sending half is always polled after the working half, so it need not be woken. If the task
-/// woke itself, it would be queued behind the connection that has just received the answer, and
-/// another thread would be woken to work on that queue.
+/// woke itself, it would be queued behind the connection that has just received the answer. Another
+/// thread would then be woken to work on this queue.
 #[derive(Default)]
 struct Replies(Mutex<ReplyQueue>);
 
@@ -254,8 +253,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     let ended = 'serving: loop {
         let packet = tokio::select! {
             biased;
-            // The server has told the client, on another connection, that requests which have not
-            // begun will never take effect.
+            // Stop here. The server has told the client, on another connection, that requests which
+            // have not begun will never take effect.
             () = session.retired() => break SftpEnded::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));

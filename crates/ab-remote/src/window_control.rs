@@ -2,22 +2,22 @@
 //!
 //! A channel is *held back* while it has too many unread bytes. russh has one window size for all
 //! channels of a connection. When a channel has used half of its window, russh grants it the
-//! current size, and only then asks for the new size. The size that is returned for one channel is
-//! therefore granted to the next channel that sends. This may be a channel that is held back and
-//! must not get it.
+//! current size. Only then russh asks for the new size. The size that is returned for one channel
+//! is therefore granted to the next channel that sends. This may be a channel that is held back and
+//! must not get a large window.
 //!
 //! - While no channel is held back, every channel gets the full window.
 //! - While a channel is held back, the size is two bytes. A channel whose window is used up gets
 //!   two bytes, sends them, and waits for the next grant. Clients send in the order of their
-//!   grants. If the next channel to send is one that waits and is not held back, the size is raised
-//!   for it.
-//! - A channel that is held back may have window left from before. Until it has used this window,
-//!   no larger window is granted, because this channel would get it.
+//!   grants. If the next channel to send waits and is not held back, the size is raised for this
+//!   channel.
+//! - A channel that is held back may have window left from before. No larger window is granted
+//!   until this channel has used its old window, because this channel would get the larger window.
 //! - A channel that is held back may have nothing to send. After some time without data, it is no
 //!   longer considered.
 //!
 //! If a client sends in a different order, a channel that is held back may get some window.
-//! Therefore the total of all channels is limited too.
+//! Therefore the total of all channels is also limited.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -71,8 +71,8 @@ impl WindowControl {
         let much = granted > HELD_WINDOW;
         let held = pace != Pace::AmongHeld;
         if much && held && self.due.front().is_some_and(|first| !first.held) {
-            // The channel that was expected to send next has sent nothing, and this channel got the
-            // window that was meant for it.
+            // The channel that was expected to send next has sent nothing. This channel got the
+            // window that was meant for that channel.
             self.due.pop_front();
         }
         let is_silent = |due: &Due| now.duration_since(due.at) > SILENCE;

@@ -3,8 +3,8 @@
 //! It uses the field types of SFTP: `u8`, `u32` and `u64` in network byte order, and strings with a
 //! length prefix. A value of a closed list is encoded as its number (see `numbers`). An optional
 //! value begins with 0 or 1, and a list begins with its count. Every type can decode what it
-//! encodes. Decoding never reads beyond the packet and does not trust any count, which a property
-//! test and a fuzz target check. No I/O is done here.
+//! encodes. Decoding never reads beyond the packet and does not trust any count. A property test
+//! and a fuzz target check this. No I/O is done here.
 
 pub mod call;
 mod error;
@@ -306,8 +306,8 @@ impl WireCodec for AccessRulesBelowPrefix {
     fn encode_to(&self, out: &mut BytesMut) {
         self.prefix_bytes.encode_to(out);
         match self.hidden_by_filter {
-            // A filter cannot be sent, so hide the whole workspace instead. The peer refuses that,
-            // so no call is performed without the filter.
+            // A filter cannot be sent. Hide the whole workspace instead, so that the peer refuses
+            // the call and never performs it without the filter.
             Some(_) => vec![String::new()].encode_to(out),
             None => self.hidden.encode_to(out),
         }

@@ -1,4 +1,4 @@
-//! Which callers may use a route. The access is declared where the route is added, and the gate
+//! Which callers may use a route. The code that adds the route declares the access, and the gate
 //! enforces it.
 //!
 //! The declaration is stored in the route's description, so the published description and the check
@@ -22,7 +22,8 @@ pub(crate) enum Access {
     Public,
     /// The admin, and the agent of the session whose id is in the path parameter `id`.
     SessionAgent,
-    /// The admin, and agents of the space that the path parameter `id` names, as a space or as one of its runs.
+    /// The admin, and the agents of one space. The path parameter `id` names this space, or one of
+    /// its runs.
     SpaceAgent,
     /// Callers with the admin's token, and browsers that are logged in as the admin.
     Admin,
@@ -105,8 +106,8 @@ impl AccessTable {
         AccessTable(paths.map(|(path, item)| (path.clone(), of_item(item))).collect())
     }
 
-    /// The access of a route. If the route does not support the method, the access of its most open
-    /// method. If no route matches, the access of the admin.
+    /// The access of a route. If the route does not support the method, returns the access of its
+    /// most open method. If no route matches, returns the access of the admin.
     pub(crate) fn of(&self, template: Option<&str>, method: &Method) -> Access {
         let Some(methods) = template.and_then(|template| self.0.get(template)) else {
             return Access::Admin;

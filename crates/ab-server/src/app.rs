@@ -130,8 +130,8 @@ impl HttpApp {
     }
 
     /// Runs a write of a request body in its own task. If the caller disconnects, the body ends and
-    /// the write removes its temporary file. If the write were dropped together with its request,
-    /// the file would stay.
+    /// the write removes its temporary file. The separate task is needed because the file would
+    /// stay if the write were dropped together with its request.
     ///
     /// # Errors
     ///

@@ -4,8 +4,8 @@
 //! header must be an address, `localhost`, or an allowed name. A caller with the token may use any
 //! name, because no foreign page knows the token. A request from a web page must come from our own
 //! origin or from an allowed one, with or without the token. This also applies to WebSocket
-//! upgrades. A route declares its access where it is added, and a path without a route requires the
-//! admin. Responses to wrong tokens are delayed.
+//! upgrades. Each route declares its access. A path without a route requires the admin. Responses
+//! to wrong tokens are delayed.
 
 mod browser;
 mod guesses;
@@ -99,7 +99,7 @@ impl Host {
     }
 }
 
-/// Rejects duplicate headers: a proxy may have validated the other copy.
+/// Rejects duplicate headers, because a proxy may have validated the other copy.
 fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
     for name in [AUTHORIZATION, ORIGIN] {
         if headers.get_all(&name).iter().nth(1).is_some() {

@@ -84,8 +84,8 @@ fn brought(headers: &HeaderMap) -> Option<HeaderValue> {
     fits.then(|| value.clone())
 }
 
-/// Makes a request id that is unique in this process and very likely across processes. It need not
-/// be unpredictable, so it does not wait for random numbers from the system.
+/// Makes a request id that is unique in this process and very likely across processes. The id may
+/// be predictable, so this does not wait for random numbers from the system.
 fn made() -> HeaderValue {
     static PROCESS: LazyLock<u32> =
         LazyLock::new(|| (RandomState::new().build_hasher().finish() >> 32) as u32);

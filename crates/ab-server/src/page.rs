@@ -1,9 +1,9 @@
 //! The web page of `serve`, rendered on the server: the list of sessions, a single session, the
 //! inbox of approvals, and a form for a new task.
 //!
-//! Every page works without JavaScript. `assets/page.js` keeps an open page up to date: when the
-//! event stream reports something, the script fetches the page again and replaces the parts marked
-//! with `data-live`. Rows are therefore rendered only on the server. Text from agents and
+//! Every page works without JavaScript. `assets/page.js` keeps an open page up to date. When the
+//! event stream reports a change, the script fetches the page again and replaces the parts that are
+//! marked with `data-live`. Rows are therefore rendered only on the server. Text from agents and
 //! repositories is never treated as markup: maud escapes it, and the content security policy
 //! forbids inline scripts and styles.
 

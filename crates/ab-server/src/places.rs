@@ -27,7 +27,8 @@ struct Shared {
     refused: AtomicU64,
 }
 
-/// One connection of the total limit that is reserved, but not yet counted for an address.
+/// One reserved connection. It counts towards the total limit, but not yet towards the limit of an
+/// address.
 #[derive(Debug)]
 pub(crate) struct FreePlace {
     _permit: OwnedSemaphorePermit,
@@ -68,8 +69,8 @@ impl Places {
         self.0.all.clone().acquire_owned().await.ok().map(|_permit| FreePlace { _permit })
     }
 
-    /// Assigns a free place to a connection from `peer`. `None` if its address has too many
-    /// connections.
+    /// Assigns a free place to a connection from `peer`. `None` if the address of `peer` has too
+    /// many connections.
     pub(crate) fn take(&self, free: FreePlace, peer: IpAddr) -> Option<Place> {
         let peer = peer.to_canonical();
         if (self.0.exempt)(peer) {

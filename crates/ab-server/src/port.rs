@@ -31,8 +31,8 @@ pub struct HttpServerLimits {
     pub handshake_timeout: Duration,
     /// How long a peer may go without reading any part of a response.
     pub write_timeout: Duration,
-    /// If a caller has closed its sending side and the response makes no progress for this time,
-    /// its request is cancelled.
+    /// How long a response to a caller that has closed its sending side may make no progress. After
+    /// this time the request is cancelled.
     pub half_closed_timeout: Duration,
     /// How long running requests may continue when the port closes.
     pub shutdown_grace: Duration,
@@ -117,7 +117,7 @@ impl RunningHttpServer {
     }
 
     /// Waits for the controls that are in force for commands of the daemon's workspace. `None` if
-    /// the port serves no workspace. The port answers requests in the meantime.
+    /// the port serves no workspace. The port answers requests during the wait.
     pub async fn wait_for_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await

@@ -1,7 +1,7 @@
 //! The error of a failed request. Its format depends on the path of the request.
 //!
-//! A handler returns a [`Problem`]. It is stored in the extensions of the response. The outermost
-//! layer, which knows the path, writes the body.
+//! A handler returns a [`Problem`], which is stored in the extensions of the response. The
+//! outermost layer writes the body, because only this layer knows the path.
 
 mod rendering;
 
@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 /// Why a request failed. The kind determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
-    /// The request is malformed, or one of its fields is.
+    /// The request or one of its fields is malformed.
     Invalid,
     Unauthorized,
     Forbidden,

@@ -1,8 +1,9 @@
 //! Collects every route of the port with its description and access, behind the gate.
 //!
-//! A surface is a group of routes: a module with a function `routes`, its `mod` line, and one line
-//! in [`SURFACES`]. A port serves the surfaces of its app. Routes are added with `routes!`, which
-//! takes path and description from the handler. A test fails if a route is added in another way.
+//! A surface is a group of routes. It consists of a module with a function `routes`, its `mod`
+//! line, and one line in [`SURFACES`]. A port serves the surfaces of its app. Routes are added with
+//! `routes!`, which takes path and description from the handler. A test fails if a route is added
+//! in another way.
 
 mod audit;
 mod control;
@@ -121,8 +122,8 @@ pub fn openapi_description() -> Description {
     described(merged(|_| true))
 }
 
-/// The OpenAPI description of a port. It is built for each request, because it takes megabytes of
-/// memory.
+/// The OpenAPI description of a port. It is built for each request and not kept, because it takes
+/// megabytes of memory.
 fn description_of(app: &HttpApp) -> Description {
     described(merged(|surface| (surface.is_served)(app)))
 }
@@ -137,8 +138,8 @@ fn described(router: OpenApiRouter<HttpApp>) -> Description {
     description
 }
 
-/// The routes of the surfaces that `is_included` selects. Other surfaces are not built at all,
-/// because building the descriptions takes most of a port's start.
+/// The routes of the surfaces that `is_included` selects. Does not build other surfaces, because
+/// building the descriptions takes most of the time of a port's start.
 fn merged(is_included: impl Fn(&Surface) -> bool) -> OpenApiRouter<HttpApp> {
     let mut router = OpenApiRouter::with_openapi(Api::openapi());
     for surface in SURFACES.iter().filter(|surface| is_included(surface)) {
@@ -210,8 +211,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
             None => identity.caller(request.method(), uri, headers, host.as_ref().ok()),
         }
     };
-    // Count a wrong token before the other checks. Otherwise a different response would reveal
-    // whether a guess was right.
+    // Count a wrong token before the other checks. If another check came first, the response could
+    // reveal whether a guess was right.
     if caller == Caller::Wrong
         && let Some(retry_after) = door.app.guesses().wrong(Peer::of(&request)).await
         && request.uri().path() != daemon::SSH_PATH
@@ -225,8 +226,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     };
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let access = door.access.of(template, request.method());
-    // Only agents need this: they may use a route if the session, space or run in the path is
-    // theirs.
+    // This is needed only for agents. An agent may use a route if the session, space or run in the
+    // path belongs to it.
     let is_agent = caller.principal().is_some() && !caller.is_admin();
     let agent = if is_agent { agent_of_path(&door.app, access, &mut request).await } else { None };
     let admitted = identity.admit(&caller, access, agent.as_ref());

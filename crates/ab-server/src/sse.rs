@@ -99,8 +99,8 @@ impl Default for SseOptions {
     }
 }
 
-/// Responds with frames that are already encoded. While there are none, it sends heartbeats. The
-/// response ends with the source, or when `shutdown` is cancelled.
+/// Responds with frames that are already encoded. While there are no frames, it sends heartbeats.
+/// The response ends with the source, or when `shutdown` is cancelled.
 pub(crate) fn frames<S>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
 where
     S: Stream<Item = Bytes> + Send + 'static,

@@ -1,8 +1,8 @@
 //! Reads the rest of a request's body before an error response is sent.
 //!
 //! If the server responds and closes the connection while the client is still sending, the kernel
-//! resets the connection, and the client may see the reset instead of the error. The bytes are
-//! discarded, and their number and the time are limited.
+//! resets the connection. The client may then see the reset instead of the error. This module
+//! discards the bytes. It limits their number and the time.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -2,9 +2,9 @@
 //!
 //! The connection ends if the peer reads nothing of its response. It also ends if the peer has
 //! closed its sending side and the response makes no progress. The kernel reports that a peer has
-//! closed its side even if some of the peer's data is still unread. There is one exception: if a
-//! peer has sent more than the kernel buffers, its close has not arrived yet, and is detected when
-//! the current call ends.
+//! closed its side even if some of the peer's data is still unread. There is one exception. If a
+//! peer has sent more data than the kernel buffers, its close has not arrived yet. It is then
+//! detected when the current call ends.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -50,8 +50,8 @@ impl Watched {
         (Watched { shared: shared.clone(), time_limit, stalled: None }, Watch(shared))
     }
 
-    /// Registers the socket with the calling runtime, detaches it from its watch, and switches off
-    /// the write timeout.
+    /// Registers the socket with the calling runtime, detaches the socket from its watch, and
+    /// switches off the write timeout.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         let socket = self.shared.socket.as_fd().try_clone_to_owned()?;
         let socket = TcpStream::from_std(socket.into())?;
@@ -107,8 +107,9 @@ impl Watched {
 }
 
 impl Watch {
-    /// Waits until the peer has disconnected: the connection was reset, or the peer closed its
-    /// sending side and the response then made no progress for `time_limit`.
+    /// Waits until the peer has disconnected. This is the case if the connection was reset. It is
+    /// also the case if the peer closed its sending side and the response then made no progress for
+    /// `time_limit`.
     pub(crate) async fn deserted(&self, time_limit: Duration) {
         let socket = &self.0.socket;
         let closed = async {

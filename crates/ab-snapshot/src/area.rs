@@ -23,8 +23,8 @@ use crate::token::WorkspaceToken;
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum size, in bytes, of the small files that this module reads.
 const MAX_SMALL: u64 = 64 * 1024;
-/// The configuration of our own git. It lets git read repositories of any owner, because the
-/// operator has named these repositories.
+/// The configuration of our own git. It lets git read repositories of any owner. This is safe
+/// because the operator has named these repositories.
 const GIT_CONFIG: &str = "[safe]\n\tdirectory = *\n";
 /// The name of the file that marks a workspace as complete.
 pub(crate) const RECORD: &str = "record";
@@ -136,7 +136,7 @@ impl Area {
         Ok(names.filter_map(|name| WorkspaceToken::parse(name.to_str()?).ok()).collect())
     }
 
-    /// Waits for the lock of a cache, which excludes other tasks and other processes. The
+    /// Waits for the lock of a cache. The lock excludes other tasks and other processes. The
     /// modification time of the lock file is the time when the cache was last used.
     pub(crate) async fn lock(&self, key: &str, most: Duration) -> Result<Lock> {
         let path = self.lock_path(key);

@@ -39,7 +39,7 @@ impl BranchName {
     }
 
     /// Returns the branch names that are prefixes of this one, for example `a` for `a/b`. Git
-    /// cannot have both.
+    /// cannot have both branches.
     pub(crate) fn around(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').map(|(at, _)| &self.0[..at])
     }

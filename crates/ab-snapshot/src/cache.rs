@@ -22,7 +22,7 @@ const INCOMING: &str = "refs/agent-backend/incoming";
 const COMMITS: &str = "refs/agent-backend/commits";
 /// Time limit for listing the references of a source.
 const REFS_TIME: Duration = Duration::from_secs(120);
-/// How long a task waits while another one fetches the same source.
+/// How long a task waits while another task fetches the same source.
 const LOCK_TIME: Duration = TRANSFER_TIME;
 
 /// A commit in the cache, with the branches that belong to it.
@@ -56,7 +56,8 @@ struct Plan {
     work: BranchName,
 }
 
-/// Finds the commit that `request` wants, and fetches it into the cache if it is missing there.
+/// Finds the commit that `request` wants, and fetches it into the cache if the cache does not
+/// contain it.
 pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceRequest) -> Result<Base> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
@@ -127,8 +128,8 @@ pub(crate) async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Resul
     Ok(())
 }
 
-/// Returns whether the cache contains a commit. Fetches are atomic, so the history of such a commit
-/// is in the cache as well.
+/// Returns whether the cache contains a commit. Fetches are atomic, so the cache then also contains
+/// the history of the commit.
 pub(crate) async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
     let run = git.on(cache, Authority::Clean);
     let found = run.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().await?;
@@ -226,8 +227,8 @@ impl<'a> Source<'a> {
     ) -> Result<CommitId> {
         let run = self.git.on(cache, self.authority).timeout(most);
         let run = with_ssh(run, self.ssh.as_ref());
-        // Each fetch keeps its pack as one file. So git does not compress it again, and a failed
-        // fetch leaves files in one place only.
+        // Each fetch keeps its pack as one file. Git therefore does not compress the objects again,
+        // and a failed fetch leaves files in one place only.
         let run = run.args(["-c", "fetch.unpackLimit=1"]).args(FETCH).args(["--"]);
         let run = run.args([self.source.argument()]);
         let output = run.args([format!("+{wanted}:{INCOMING}")]).run().await?;
@@ -343,8 +344,8 @@ pub(crate) fn parse_refs(text: &str) -> SourceRefs {
     refs
 }
 
-/// Chooses the commit to start from. If the branch of the request exists, it is the base. If not, a
-/// new branch starts from the target branch or the default branch.
+/// Chooses the commit to start from. If the branch of the request exists, it is the base. Otherwise
+/// a new branch starts from the target branch or the default branch.
 fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     let existing = |branch: &BranchName| refs.branches.get(branch.as_str()).cloned();
     let on = |branch: &BranchName, commit, work: &BranchName| Plan {
@@ -377,7 +378,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
             return free(refs, on(&default, commit, work));
         }
     }
-    // HEAD is detached: it points to a commit, not to a branch.
+    // HEAD is detached. It points to a commit and not to a branch.
     let Some(head) = &refs.head else {
         let message = "the default branch of the source does not exist";
         return Err(SnapshotError::field(GitTaskField::RepoBranch, ErrorKind::NotFound, message)

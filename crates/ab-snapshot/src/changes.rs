@@ -87,8 +87,8 @@ pub struct SessionChanges {
     /// The change as input for `git apply`, including binary files. A file whose lines are not
     /// UTF-8 is included as a binary file. `None` if the patch would be longer than 32 MiB.
     pub patch: Option<String>,
-    /// Why the session's repository could not be used. `None` if it could be used. If it could not,
-    /// the session's files became one commit on top of the base.
+    /// Why the session's repository could not be used. In this case the session's files became one
+    /// commit on top of the base. `None` if the repository could be used.
     pub history_lost_reason: Option<String>,
     /// Untracked files and directories that are not part of the result although the repository does
     /// not ignore them, such as `node_modules/`. Only the first ones are listed.

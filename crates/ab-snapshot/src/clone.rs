@@ -1,7 +1,7 @@
 //! Makes a session's repository, which has its own working tree and borrows objects from the cache.
 //!
 //! The objects are borrowed through `objects/info/alternates`, and the sandbox shows the cache
-//! read-only. Objects are never hard-linked, because an agent that changes a linked file would
+//! read-only. Objects are never hard-linked, because an agent that changes a hard-linked file would
 //! change the cache.
 
 use std::path::Path;
@@ -25,7 +25,7 @@ const LITTER: &str = "# Written by agent-backend: files that are not part of a d
 #[derive(Clone, Debug)]
 pub struct GitWorkspaceRequest {
     pub source: RepoSource,
-    /// `repo.branch`: the branch to start from if it exists in the source. If not, the branch to
+    /// `repo.branch`: the branch to start from if the source has it, and otherwise the branch to
     /// create.
     pub branch: Option<BranchName>,
     /// The branch to create instead of `branch` if `branch` does not exist in the source.

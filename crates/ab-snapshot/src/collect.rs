@@ -1,9 +1,9 @@
 //! Turns a session's tree into commits in one of our own repositories.
 //!
-//! Inside the sandbox, git commits the uncommitted files and writes a bundle. Outside, our process
-//! treats the bundle as data. It imports one reference into a new bare repository, checks every
-//! object, and compares the commits there. Outside of the sandbox, nothing that the agent
-//! configured is read.
+//! Inside the sandbox, git commits the uncommitted files and writes a bundle. Outside of the
+//! sandbox, our process treats the bundle as data. It imports one reference into a new bare
+//! repository, checks every object, and compares the commits there. It reads nothing that the agent
+//! configured.
 
 mod nested;
 
@@ -43,8 +43,8 @@ const MAX_PATCH: usize = 32 * 1024 * 1024;
 const MAX_STAT: usize = 64 * 1024 * 1024;
 /// Time limit for one command in the sandbox.
 const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
-/// Maximum size, in bytes, of the output of one command in the sandbox. It is this large because
-/// git warns about each file whose line endings it would change.
+/// Maximum size, in bytes, of the output of one command in the sandbox. The limit is this large
+/// because git prints a warning for each file whose line endings it would change.
 const INSIDE_OUTPUT: usize = 4 * 1024 * 1024;
 /// Maximum number of paths in the list of left-out files.
 const MAX_LEFT_OUT: usize = 100;
@@ -64,8 +64,8 @@ pub trait SandboxedGitRunner: Send + Sync {
 pub struct SandboxedGitCommand {
     /// The program and its arguments. The program is looked up in the sandbox's `PATH`.
     pub argv: Vec<String>,
-    /// Environment variables for this command, in addition to those that every command of the
-    /// session gets.
+    /// Environment variables for this command, in addition to the variables of every command of the
+    /// session.
     pub environment: BTreeMap<String, String>,
     /// The working directory, which is the workspace's `tree`.
     pub directory: PathBuf,
@@ -120,7 +120,8 @@ impl SessionWorkspaceStore {
     ///
     /// # Errors
     /// Fails if git fails in the sandbox because of the files themselves, or if the bundle is too
-    /// large or damaged. What was written is then removed, because it may have filled the disk.
+    /// large or damaged. After a failure the written files are removed, because they may have
+    /// filled the disk.
     pub async fn collect_changes(
         &self,
         workspace: &PreparedWorkspace,
@@ -145,8 +146,8 @@ impl SessionWorkspaceStore {
             partial.push(rescue);
         }
         for path in partial {
-            // Ignore the error: the error of the collection is more useful. What remains is removed
-            // together with the workspace.
+            // Ignore this error, because the error of the collection is more useful. Remaining
+            // files are removed together with the workspace.
             let _ = remove_directory(&path).await;
         }
     }
@@ -162,7 +163,7 @@ impl SessionWorkspaceStore {
             let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
         };
-        // Remove the bundle of an earlier call, so that it cannot be mistaken for the new one.
+        // Remove the bundle of an earlier call, so that it cannot be mistaken for the new bundle.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside: sandbox, author, message };
         let ((head, nested), history_lost) = match workspace.token.copy_method() {
@@ -314,8 +315,8 @@ impl Inside<'_> {
             let rescue = self.rescue();
             self.git(Repository::Session, &["init", "--quiet", "--bare", "--template=", &rescue])
                 .await?;
-            // If an earlier call already made the rescue repository, this call continues from its
-            // last commit, so that a delivered commit is not made twice.
+            // If an earlier call already made the rescue repository, continue from the last commit
+            // in it, so that no delivered commit is made twice.
             let before = ["rev-parse", "--verify", "--quiet", &format!("{DELIVERY}^{{commit}}")];
             let last = self.git(repository, &before).await.unwrap_or_else(|_| base.to_owned());
             self.git(repository, &["update-ref", "--no-deref", "HEAD", &last]).await?;
@@ -346,7 +347,7 @@ impl Inside<'_> {
     }
 
     /// Returns the files and directories that are neither committed nor ignored by the repository
-    /// itself. These are the ones that our own exclude list leaves out.
+    /// itself. Our own exclude list leaves these files out.
     async fn left_out(&self) -> Result<Vec<String>> {
         let words = [
             "ls-files",
@@ -399,7 +400,7 @@ impl Inside<'_> {
     }
 
     /// Like [`program`](Self::program), but does not fail if the exit status is not 0. Some
-    /// programs report in this way that they found nothing.
+    /// programs use another exit status to report that they found nothing.
     async fn program_or_empty(
         &self,
         repository: Repository,
@@ -413,8 +414,8 @@ impl Inside<'_> {
     }
 
     fn command(&self, repository: Repository, words: &[&str]) -> SandboxedGitCommand {
-        // These settings only save time or output. They protect nothing, because in the sandbox the
-        // agent's own settings may take effect.
+        // These settings only save time or output. They do not protect anything, because the
+        // agent's own settings may take effect in the sandbox.
         let settings = [
             "safe.directory=*",
             "core.hooksPath=/dev/null",

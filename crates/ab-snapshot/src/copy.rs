@@ -20,8 +20,8 @@ const GITLINK: &str = "160000";
 /// bare repository `repository`.
 ///
 /// # Errors
-/// Fails if a directory below the top of the tree is a repository. Git does not look into such a
-/// directory, so its changes would be lost.
+/// Fails if a directory below the top of the tree is a repository. Git does not look into a nested
+/// repository, so its changes would be lost.
 pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<CommitId> {
     git.init(repository, &["--bare", "--object-format=sha1"]).await?;
     let on_tree = || {

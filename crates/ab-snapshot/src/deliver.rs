@@ -25,12 +25,12 @@ pub struct DeliveredBranch {
 }
 
 impl SessionWorkspaceStore {
-    /// Creates the branch in the repository `to`. If the branch exists with another commit, it is
-    /// never changed.
+    /// Creates the branch in the repository `to`. A branch that exists with another commit is never
+    /// changed.
     ///
-    /// In a local repository, only objects and the reference are written, with the repository's
-    /// hooks disabled. Its working tree and index stay unchanged. To another host, the branch is
-    /// pushed with the operator's credentials.
+    /// In a local repository, git writes only objects and the reference, and the hooks of the
+    /// repository are disabled. The working tree and the index stay unchanged. If the repository is
+    /// on another host, git pushes the branch with the operator's credentials.
     ///
     /// # Errors
     /// Fails with `AlreadyExists` if the branch exists with another commit. Also fails if the
@@ -77,7 +77,7 @@ impl SessionWorkspaceStore {
         if output.code != Some(0) {
             return Err(refused(branch, &output.stderr));
         }
-        // This fails if another process has created the branch in the meantime.
+        // This fails if another process has just created the branch.
         let create = ["update-ref", &reference, head, &changes.head.zero()];
         let created = theirs().args(create).run().await?;
         theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;

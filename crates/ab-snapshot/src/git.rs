@@ -1,5 +1,5 @@
-//! Runs git in this process. Git never uses hooks or prompts here, and never the configuration of a
-//! repository that others can write.
+//! Runs git in this process. Git uses no hooks and no prompts here. It never uses the configuration
+//! of a repository that other users or agents can write.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use ab_host::host_program::{HostProgram, HostProgramOutput, HostProgramRequest};
 use crate::area;
 use crate::error::{Result, SnapshotError};
 
-/// The environment variables that git uses to reach other hosts. The caller passes the ones that
-/// the operator has set.
+/// The environment variables that git uses to reach other hosts. The caller passes the variables
+/// that the operator has set.
 pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "HOME",
     "USER",
@@ -175,9 +175,9 @@ impl Git {
         Git { operator, ..self.clone() }
     }
 
-    /// Makes a repository in a directory of a workspace. Makes the directory first if it is missing,
-    /// but not its parents: git runs inside the directory, so a run that is cancelled too late
-    /// cannot make a workspace again that was removed in the meantime.
+    /// Makes a repository in a directory of a workspace. Makes the directory first if it is
+    /// missing, but not its parents. Git runs inside the directory. So a run that is cancelled too
+    /// late cannot recreate a workspace that was already removed.
     pub(crate) async fn init(&self, directory: &Path, arguments: &[&str]) -> Result<()> {
         if !area::exists(directory) {
             area::make_dir(directory)?;
@@ -193,7 +193,7 @@ impl Git {
     }
 
     /// Returns the value to set for `GIT_SSH_COMMAND`. `None` if the operator has configured an ssh
-    /// command. If not, this is our own command, which never prompts.
+    /// command. Otherwise this is our own command, which never prompts.
     pub(crate) async fn ssh_command(&self) -> Result<Option<OsString>> {
         let own = |name: &OsString| name == "GIT_SSH_COMMAND" || name == "GIT_SSH";
         if self.operator.iter().any(|(name, _)| own(name)) {

@@ -10,10 +10,10 @@
 //! store.remove_workspace(token)            idempotent, in any state, from any process
 //! ```
 //!
-//! In a tree that an agent can write, git may run code of the agent. Such git runs inside the
-//! session's sandbox, through a [`SandboxedGitRunner`], and only a bundle comes out. Git in our own
-//! process works on repositories of ours and of the operator, with a clean configuration and
-//! without hooks.
+//! In a tree that an agent can write, git may run code of the agent. Therefore git on such a tree
+//! runs inside the session's sandbox, through a [`SandboxedGitRunner`]. Only a bundle leaves the
+//! sandbox. Git outside of the sandbox works on repositories of ours and of the operator, with a
+//! clean configuration and without hooks.
 
 mod area;
 mod branch;

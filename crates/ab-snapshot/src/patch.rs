@@ -1,7 +1,7 @@
 //! Finds the files that a patch must include as binary because their lines are not UTF-8.
 
-/// Returns git attributes that mark those files as binary whose part of this patch is not UTF-8.
-/// Returns `None` if the whole patch is UTF-8.
+/// Returns git attributes that mark files as binary. They mark the files whose part of this patch
+/// is not UTF-8. Returns `None` if the whole patch is UTF-8.
 ///
 /// The patch must have quoted paths (`core.quotePath`).
 pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
@@ -32,8 +32,8 @@ fn parts(patch: &[u8]) -> impl Iterator<Item = &[u8]> {
     starts.zip(ends).map(|(start, end)| &patch[start..end])
 }
 
-/// Returns the path of the file of a part: that of the new file, or that of the old file if there
-/// is no new one.
+/// Returns the path of the file of a part. This is the path of the new file, or the path of the old
+/// file if there is no new file.
 fn path(part: &[u8]) -> Option<Vec<u8>> {
     let line = |mark: &[u8]| {
         let mut lines = part.split(|byte| *byte == b'\n');

@@ -38,7 +38,8 @@ pub struct RepoFile {
     blob: String,
 }
 
-/// The files of one commit. While this value exists, their cache is locked and not removed.
+/// The files of one commit. While this value exists, the cache with these files is locked and not
+/// removed.
 #[derive(Debug)]
 pub struct RepoFiles<'a> {
     git: &'a Git,
@@ -48,9 +49,9 @@ pub struct RepoFiles<'a> {
 }
 
 impl SessionWorkspaceStore {
-    /// Fetches a commit into a cache and lists the files below a directory. The operator's
-    /// credentials are not used. The caches of sessions are not used either, because they may
-    /// contain objects that were fetched with credentials.
+    /// Fetches a commit into a cache and lists the files below a directory. Does not use the
+    /// operator's credentials. Does not use the caches of sessions, because they may contain
+    /// objects that were fetched with credentials.
     ///
     /// # Errors
     /// Fails if the source cannot be read without credentials within the time limit, or if it has
@@ -151,7 +152,7 @@ impl Wanted {
         if let Some(commit) = CommitId::read(reference) {
             return Ok(Wanted { commit, name: reference.to_owned(), is_fixed: true });
         }
-        // The rules for the names of tags are the same as those for branches.
+        // Names of tags follow the same rules as names of branches.
         BranchName::parse(reference, GitTaskField::RepoBranch)?;
         let (branch, tag) = (format!("refs/heads/{reference}"), format!("refs/tags/{reference}"));
         // A tag with a message is an object of its own. This name refers to the commit of the tag.
@@ -189,8 +190,8 @@ fn directory(text: &str) -> Result<String> {
     Ok(parts.join("/"))
 }
 
-/// Whether a path component is an ordinary file name: not `.`, `..` or `.git`, and without control
-/// characters and backslashes.
+/// Whether a path component is an ordinary file name. It must not be `.`, `..` or `.git`, and must
+/// not contain control characters or backslashes.
 fn is_plain(part: &str) -> bool {
     let is_reserved = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
     !is_reserved && !part.chars().any(|c| c.is_control() || c == '\\')

@@ -15,8 +15,8 @@ const SCHEMES: &[&str] = &["https", "http", "ssh", "git"];
 /// A repository that a task names. The `Display` output contains no passwords.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum RepoSource {
-    /// An absolute path. Only callers on this host may name a path. This crate does not check that:
-    /// its caller must.
+    /// An absolute path. Only callers on this host may name a path. The caller of this crate must
+    /// check this, because this crate does not.
     Local(PathBuf),
     /// A URL with a scheme that git knows, or `user@host:path`.
     Remote(String),
@@ -46,8 +46,8 @@ impl RepoSource {
             }
             Some(_) => return Err(refused("the scheme must be https, http, ssh, git or file")),
             None => match text.split_once(':') {
-                // This also matches `ext::command` and similar, which make git run a program. The
-                // condition rejects them.
+                // The condition rejects URLs such as `ext::command`, because they make git run a
+                // program.
                 Some((before, after)) if !after.starts_with(':') && !before.contains('/') => {
                     before.rsplit('@').next().unwrap_or_default()
                 }

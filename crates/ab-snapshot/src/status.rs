@@ -1,8 +1,8 @@
 //! Counts the uncommitted changes of a local source, without running anything that the source
 //! configures and without changing the source.
 //!
-//! `git status` in the source would run its filters and its fsmonitor, and write its index.
-//! Instead, a repository of ours with a copy of the index examines the same files.
+//! `git status` in the source would run the source's filters and fsmonitor, and write its index.
+//! Instead, git examines the same files from a repository of ours, which has a copy of the index.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

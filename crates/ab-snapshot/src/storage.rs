@@ -33,8 +33,7 @@ impl SessionWorkspaceStore {
         let mut caches = Vec::new();
         for (name, last_used) in self.area.caches()? {
             let path = self.area.cache(&name);
-            // The cache may be changed by git or removed at this moment, so the result may be
-            // incomplete.
+            // Git may be changing or removing the cache now, so the result may be incomplete.
             let usage = directory_usage(&path).await.unwrap_or_default();
             let is_borrowed = borrowed.has(&path);
             caches.push(StoredCache { name, last_used, is_used_by_workspace: is_borrowed, usage });
@@ -56,9 +55,8 @@ impl SessionWorkspaceStore {
             Err(error) if error.kind() == ErrorKind::Timeout => return Ok(false),
             Err(error) => return Err(error),
         };
-        // A workspace's directory is made before its cache is locked, and its record is written
-        // after that. So a workspace that uses this cache is either recorded or recognizable as
-        // incomplete.
+        // A workspace first gets its directory, then locks its cache, and then gets its record. So
+        // a workspace that uses this cache is either recorded or recognizable as incomplete.
         let path = self.area.cache(name);
         if Borrowed::find(&self.area)?.has(&path) {
             return Ok(false);
@@ -75,8 +73,8 @@ impl SessionWorkspaceStore {
     }
 }
 
-/// Returns the caches whose objects are used by the workspaces in `directory`. A caller that copies
-/// `directory` must copy these as well. Incomplete workspaces are ignored.
+/// Returns the caches whose objects the workspaces in `directory` use. A caller that copies
+/// `directory` must also copy these caches. Incomplete workspaces are ignored.
 ///
 /// # Errors
 /// Fails if the directory cannot be read.
@@ -87,8 +85,8 @@ pub fn caches_used_by_workspaces(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(caches.filter(|cache| borrowed.objects.contains(&cache.join(OBJECTS))).collect())
 }
 
-/// Changes the paths in the records of all workspaces in `directory`: where a path begins with the
-/// directory `from`, that part is replaced by `to`. Returns the directories of the workspaces.
+/// Changes the paths in the records of all workspaces in `directory`. If a path begins with the
+/// directory `from`, replaces this part by `to`. Returns the directories of the workspaces.
 ///
 /// # Errors
 /// Fails if a record cannot be read or written.
@@ -120,7 +118,7 @@ const OBJECTS: &str = "objects";
 /// The object directories of caches that the existing workspaces borrow from.
 struct Borrowed {
     objects: Vec<PathBuf>,
-    /// Whether a workspace is being made. Such a workspace may use any cache.
+    /// Whether a workspace is being made. A workspace that is being made may use any cache.
     has_incomplete: bool,
 }
 

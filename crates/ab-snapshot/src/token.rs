@@ -1,5 +1,5 @@
 //! Workspace tokens. A token names everything that will be made for a workspace, and is created
-//! before the workspace is.
+//! before the workspace.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub struct WorkspaceToken {
 }
 
 impl WorkspaceToken {
-    /// Creates a new token, which is hard to guess. It is also used as the name of a directory.
+    /// Creates a new token. The token is hard to guess. It is also the name of a directory.
     pub fn new(provider: WorkspaceCopyMethod) -> Result<WorkspaceToken> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {

@@ -97,8 +97,8 @@ pub struct PreparedWorkspace {
     pub attachments_dir: Option<PathBuf>,
     /// Further directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only_dirs: Vec<PathBuf>,
-    /// The commit that the tree started from. For a copied directory, the commit is in a repository
-    /// of ours.
+    /// The commit that the tree started from. For a copied directory, the commit is in one of our
+    /// own repositories.
     pub base_commit: Option<CommitId>,
     /// The branch that `base_commit` was taken from.
     pub base_branch: Option<BranchName>,
@@ -176,11 +176,11 @@ impl SessionWorkspaceStore {
     }
 
     /// Makes the workspace of `token` and copies the attachments. The caller must have stored the
-    /// token. A workspace that is already complete is returned unchanged. If an incomplete one
-    /// exists, its files are removed first.
+    /// token. A workspace that is already complete is returned unchanged. If an incomplete
+    /// workspace exists, its files are removed first.
     ///
     /// # Errors
-    /// Fails if the source cannot be used, with an error that names the task's field. Then the
+    /// Fails if the source cannot be used. The error names the task's field. After a failure the
     /// incomplete workspace is removed, because it may have filled the disk.
     pub async fn prepare_workspace_with_attachments(
         &self,

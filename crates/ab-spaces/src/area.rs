@@ -67,8 +67,8 @@ impl SpaceArea {
         ab_snapshot::remove_directory_tree(&self.own(space)).await
     }
 
-    /// Removes the directories of unknown spaces, which a crash left behind before the space was
-    /// stored or after it was destroyed.
+    /// Removes the directories of unknown spaces. A crash can leave such a directory behind before
+    /// its space is stored, or after its space is destroyed.
     pub(crate) fn remove_unknown(&self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A point between an effect and its record in the store. Depending on the order, the effect has
-/// happened and is not recorded yet, or the other way round.
+/// A point between an effect and its record in the store. At some points the effect has happened
+/// and is not recorded. At other points the effect is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceCrashTestPoint {
     /// The run is stored; nothing performs it yet.

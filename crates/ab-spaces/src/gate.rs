@@ -1,9 +1,9 @@
 //! The gate of a space: the guard that every call of an operation passes last. It answers the
 //! questions of the policy, and records when an operation starts.
 //!
-//! Every operation of a run acts under its own name, so that its question and its start can be
-//! distinguished from those of other callers. A call that reaches the gate was allowed by the
-//! policy and is performed next.
+//! Every operation of a run acts under its own name. The gate can therefore distinguish its
+//! question and its start from the questions and starts of other callers. A call that reaches the
+//! gate was allowed by the policy and is performed next.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +23,8 @@ pub(crate) type StartRecord = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>>
 /// Answers the questions of a space's policy, and records the start of operations.
 pub(crate) struct RunGate {
     operations: Mutex<HashMap<String, OpenOperation>>,
-    /// Answers questions about callers that are not operations, such as a tool of the MCP endpoint.
+    /// Answers the policy's questions about callers that are not operations, such as a tool of the
+    /// MCP endpoint.
     others: Arc<dyn Approver>,
 }
 
@@ -40,7 +41,7 @@ impl RunGate {
         Arc::new(Self { operations: Mutex::default(), others })
     }
 
-    /// Opens the gate for one operation. It closes when the value is dropped.
+    /// Opens the gate for one operation. Dropping the returned value closes the gate.
     pub(crate) fn open(
         self: &Arc<Self>,
         principal: &Principal,
@@ -97,8 +98,8 @@ impl Approver for RunGate {
                 return ApprovalAnswer::Yes(asked.principal.clone());
             }
             open.asked = Some(asked.clone());
-            // The task that performs the run stores the question, together with the fact that the
-            // run now waits for the decision.
+            // The task that performs the run stores the question. In the same step it records that
+            // the run waits for the decision.
             return ApprovalAnswer::Pending(ab_core::ApprovalId::new(asked.digest.to_string()));
         }
         self.others.ask(asked).await

@@ -1,9 +1,10 @@
 //! The operations/events protocol: messages, their validation, and runs in spaces.
 //!
 //! An agent sends an [`OperationsMessage`]. The operations are performed in order on the workspace
-//! of a space, and each results in a [`ProtocolEvent`]. The policy of the space is a guard on its
-//! backend, so the same rules apply to every access to the space. [`run_operations_message`] runs a message in
-//! this process; [`Spaces`] keeps spaces and runs in a store.
+//! of a space, and each results in a [`ProtocolEvent`]. The policy of the space is a guard on the
+//! backend of the space, so the same rules apply to every access to the space.
+//! [`run_operations_message`] runs a message in this process; [`Spaces`] keeps spaces and runs in a
+//! store.
 
 mod approver;
 mod area;

@@ -80,8 +80,8 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
     };
     match error.kind() {
         ErrorKind::ApprovalPending => match gate.asked() {
-            // The operation differs from the one that was approved: variables or rules have changed
-            // since then.
+            // The operation differs from the approved operation, because variables or rules have
+            // changed since the approval.
             Some(_) if is_granted => {
                 let message = "the approved operation has changed and was not performed";
                 Attempt::Done(ProtocolEvent::error(
@@ -171,7 +171,7 @@ pub(crate) fn id(operation: &Operation) -> String {
 }
 
 fn denied(operation: &Operation, error: &Error) -> ProtocolEvent {
-    // Remove the prefix: the type of the event already says that this is a refusal.
+    // Remove the prefix, because the type of the event already says that this is a refusal.
     let reason = error.message().strip_prefix("refused: ").unwrap_or(error.message());
     ProtocolEvent::PolicyDenied {
         timestamp: Time::now(),
@@ -205,9 +205,9 @@ fn broken(operation: &Operation, error: &Error) -> ProtocolEvent {
     ProtocolEvent::error(ErrorCategory::Execution, message, Some(id(operation)))
 }
 
-/// The working directory of a command with all links resolved. The links are resolved in the name
-/// of the server, not of the operation, because the first call in the name of the operation writes
-/// its start record.
+/// The working directory of a command with all links resolved. Resolves the links in the name of
+/// the server and not of the operation, because the first call in the name of the operation writes
+/// the operation's start record.
 async fn directory(
     workspace: &SpaceWorkspace,
     operation: &Operation,

@@ -1,8 +1,8 @@
 //! The changes of a run that are not stored yet, and the steps that store them.
 //!
-//! A failed step loses nothing: its events stay here and the next step stores them. A step that is
-//! already queued is committed even if its caller is cancelled. The next step waits for the queued
-//! one, so that no event is stored twice.
+//! A failed step loses nothing. Its events stay here, and the next step stores them. A queued step
+//! is committed even if its caller is cancelled. The next step waits for the queued step, so that
+//! no event is stored twice.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -128,8 +128,8 @@ impl RunLog {
         stored.is_ok()
     }
 
-    /// Marks the run as running and no longer waiting for an approval. Nothing is stored here: the
-    /// run's next step stores this change.
+    /// Marks the run as running and no longer waiting for an approval. Does not store this change,
+    /// because the run's next step stores it.
     pub(crate) fn unpark(&self) {
         let mut state = self.lock();
         state.run.pending_approval = None;
@@ -146,8 +146,8 @@ impl RunLog {
         change: impl FnOnce(&mut Run),
         extras: StepExtras,
     ) -> Result<(), StoreError> {
-        // Wait for a step whose caller was cancelled before its outcome was known. The error is
-        // ignored: the events of a failed step are still here, and this step stores them.
+        // Wait for a step whose caller was cancelled before its outcome was known. Ignore the
+        // error. The events of a failed step are still here, and this step stores them.
         let _ = self.outcome().await;
         let (step, queued) = {
             let state = self.lock();
@@ -194,7 +194,7 @@ impl RunLog {
     }
 
     /// Like [`RunLog::store`], but repeats the step while the database fails, for example on a full
-    /// disk. In the meantime, callers that wait for the run receive the error.
+    /// disk. While the database fails, callers that wait for the run receive the error.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The task of a space: performs its runs one after the other.
 //!
 //! The policy judges an operation. If a person must decide, the run stores the question and waits
-//! (it is *parked*). Then the start of the operation is stored, and the operation is performed. Its
-//! event is stored together with the next step. A started operation without an event was
-//! interrupted and is never performed again.
+//! (it is *parked*). Then the task stores the start of the operation and performs the operation.
+//! The event of the operation is stored together with the next step. A started operation without an
+//! event was interrupted and is never performed again.
 
 use std::time::{Duration, Instant};
 
@@ -338,7 +338,7 @@ impl RunDriver<'_> {
         Ok(pending)
     }
 
-    /// Waits for the decision. An approval that is not decided in time expires, which counts as a
+    /// Waits for the decision. An approval that is not decided in time expires. This counts as a
     /// refusal.
     async fn decision(&self, pending: &PendingApproval) -> Result<Approval, SpacesError> {
         let store = self.spaces.store();

@@ -180,8 +180,8 @@ impl Spaces {
         &self.shared.store
     }
 
-    /// Ends all tasks. Operations in progress are interrupted. After the next start of the server
-    /// their runs report the interruption.
+    /// Ends all tasks. Operations in progress are interrupted. After the next start of the server,
+    /// the runs of these operations report the interruption.
     pub async fn shutdown(&self) {
         self.shared.shutdown.cancel();
         self.shared.tasks.close();
@@ -223,8 +223,8 @@ impl Spaces {
             self.forget(space.id).await;
             return Err(SpacesError::InvalidCopySource(why));
         }
-        // Make the directory first, so that every stored space has one. If the server crashes in
-        // between, the next start removes the directory.
+        // Make the directory first, so that every stored space has one. If the server crashes
+        // before the space is stored, the next start removes the directory.
         self.workspace_of(&space)?;
         let stored = self.store().create_space(space.clone(), key).await;
         match stored {
@@ -524,7 +524,8 @@ impl Spaces {
         }
     }
 
-    /// Cancels a run. Its current operation is stopped, and the remaining ones are not performed.
+    /// Cancels a run. The current operation is stopped, and the remaining operations are not
+    /// performed.
     ///
     /// # Errors
     ///
@@ -570,8 +571,8 @@ impl Spaces {
         &self,
         document: &PolicyDocument,
     ) -> Result<EnforcedControls, SpacesError> {
-        // The check needs a directory like that of a space. It is empty and is removed after the
-        // check.
+        // The check needs a directory like the directory of a space. This directory is empty and is
+        // removed after the check.
         let id = SpaceId::generate();
         let root = self.shared.area.make(id).map_err(made)?;
         let (document, env) = (document.clone(), BTreeMap::new());
@@ -588,7 +589,7 @@ impl Spaces {
         Ok(EnforcedControls::from_policy(&policy.map_err(SpacesError::Workspace)?))
     }
 
-    /// Opens a space, or returns the open one.
+    /// Returns the open space. Opens the space if it is not open.
     fn workspace_of(&self, space: &Space) -> Result<OpenSpace, SpacesError> {
         if let Some(open) = self.open_spaces().get(&space.id) {
             return Ok(open.clone());

@@ -64,7 +64,8 @@ impl fmt::Display for InvalidMessage {
 
 impl std::error::Error for InvalidMessage {}
 
-/// The outcome of a validation: the data if it succeeded, else the error.
+/// The outcome of a validation. It contains the data if the validation succeeded, and otherwise the
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationResult<T> {
     pub success: bool,
@@ -117,8 +118,8 @@ pub fn parse_operations_message(input: &Value) -> Result<OperationsMessage, Inva
 ///
 /// # Errors
 ///
-/// Returns a single issue if there are too many bytes or they are not JSON, else every issue of the
-/// message.
+/// Returns a single issue if there are too many bytes or they are not JSON. Otherwise returns every
+/// issue of the message.
 pub fn parse_operations_bytes(bytes: &[u8]) -> Result<OperationsMessage, InvalidMessage> {
     let whole = |message: String| {
         let issue = ValidationIssue { pointer: String::new(), message };

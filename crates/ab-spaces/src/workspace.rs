@@ -104,8 +104,8 @@ impl SpaceWorkspace {
         let (listing, blocking) = (document.clone(), document.clone());
         let filters = PathFilters {
             hidden_from_listings: Some(PathFilter::new(move |path| listing.is_path_hidden(path))),
-            // The driver asks about the path of the file that a link leads to, so that a blocked
-            // file cannot be reached through a link.
+            // The driver passes the path to which a link leads. So a blocked file cannot be reached
+            // through a link.
             hidden: (!document.filesystem.blocked_paths.is_empty())
                 .then(|| PathFilter::new(move |path| blocking.is_path_blocked(path))),
         };

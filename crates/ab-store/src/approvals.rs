@@ -1,5 +1,5 @@
-//! Approvals: stored questions. Each is decided at most once, and its decision is used at most
-//! once.
+//! Approvals: stored questions. Each question is decided at most once, and its decision is used at
+//! most once.
 
 mod programs;
 
@@ -126,8 +126,8 @@ impl Store {
                     let by = ApprovalDecider::for_timeout();
                     let status = ApprovalStatus::Expired;
                     let late = end(writing, approval, status, by, Some(OVERDUE.to_owned())).await?;
-                    // Returned inside `Ok`, so that the transaction commits and the approval is
-                    // stored as expired.
+                    // Return the error inside `Ok`, so that the transaction commits and the
+                    // approval is stored as expired.
                     return Ok(Err(StoreError::AlreadyDecided(Box::new(late))));
                 }
                 if decision.decision == ApproveOrDeny::Approve && approval.subject.is_cut {
@@ -141,7 +141,7 @@ impl Store {
     }
 
     /// Uses the decision about exactly this digest, if the owner has a decision that is unused and
-    /// not expired. If several callers try at the same time, one of them gets it.
+    /// not expired. If several callers try at the same time, only one of them gets the decision.
     ///
     /// # Errors
     ///
@@ -174,7 +174,8 @@ impl Store {
         .await
     }
 
-    /// The pending approval of a space about exactly this digest that does not belong to a run.
+    /// The pending approval of a space about exactly this digest. Approvals of runs are not
+    /// considered.
     ///
     /// # Errors
     ///
@@ -304,7 +305,8 @@ impl Store {
     }
 
     /// The approvals of a session whose decisions have not reached its agent, oldest first. After a
-    /// restart, the session waits for the pending ones and still has to answer the decided ones.
+    /// restart, the session waits for the pending approvals, and still has to send its agent the
+    /// decided ones.
     ///
     /// # Errors
     ///
@@ -368,17 +370,17 @@ impl Store {
 
     /// Follows the changes of approvals.
     ///
-    /// Without a cursor, the reader first returns the approvals that match the filter. After that
-    /// it returns every change of the filter's session, even if the new status does not match the
-    /// filter, so that a reader of pending approvals sees when one is decided. With a cursor, it
-    /// returns only these later changes. A cursor above the last change comes from another
-    /// database, such as the one before a restore, and is ignored.
+    /// Without a cursor, the reader first returns the approvals that match the filter. Then it
+    /// returns every change of the filter's session, even if the new status does not match the
+    /// filter. A reader of pending approvals therefore sees when an approval is decided. With a
+    /// cursor, the reader returns only these later changes. A cursor above the last change is
+    /// ignored, because it comes from another database, such as the database before a restore.
     pub fn follow_approvals_and_changes(
         &self,
         filter: ApprovalFilter,
         after: Option<u64>,
     ) -> ApprovalChangeReader {
-        // Subscribe before the first read, so that a change after that read wakes the reader.
+        // Subscribe before the first read, so that a change after this read wakes the reader.
         let mut wake_up = self.revisions();
         let now = *wake_up.borrow_and_update();
         let after = after.filter(|after| *after <= now);

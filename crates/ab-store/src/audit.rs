@@ -7,8 +7,8 @@ use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
 
-/// Maximum number of stored entries of each source in one session. The limit is per source, so that
-/// an agent with very many calls cannot displace the entries about people.
+/// Maximum number of stored entries of each source in one session. The limit applies to each
+/// source, so that an agent with very many calls cannot displace the entries about people.
 pub const MAX_AUDIT_ENTRIES: u64 = 10_000;
 
 impl Store {

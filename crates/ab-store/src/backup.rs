@@ -21,7 +21,7 @@ pub struct BackupCheck {
 }
 
 /// Copies the database of a data directory into an empty file that the caller made. The copy is a
-/// consistent snapshot, even if a server writes meanwhile.
+/// consistent snapshot, even if a server writes during the copy.
 ///
 /// # Errors
 ///
@@ -88,8 +88,8 @@ async fn connect(path: &Path) -> Result<SqliteConnection, StoreError> {
 }
 
 impl Store {
-    /// Replaces the directory prefix `from` in the paths of all workspaces by `to`. Used after the
-    /// data directory was moved.
+    /// Replaces the directory prefix `from` in the paths of all workspaces by `to`. This is used
+    /// after the data directory was moved.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Cleanup tokens: each names resources to remove, and is stored before the resources are made.
+//! Cleanup tokens. Each token names resources to remove, and is stored before the resources are
+//! made.
 
 use ab_api::{SessionId, Time};
 use sqlx::Row;
@@ -17,7 +18,8 @@ pub struct PendingCleanup {
 }
 
 impl Store {
-    /// Stores a token before the executor makes what it names. Storing it twice has no effect.
+    /// Stores a token. Must be called before the executor makes the resources that the token names.
+    /// Storing a token twice has no effect.
     ///
     /// # Errors
     ///
@@ -41,7 +43,8 @@ impl Store {
         .await
     }
 
-    /// Removes a token after the executor removed what it names. Removing it twice has no effect.
+    /// Removes a token. Must be called after the executor removed the resources that the token
+    /// names. Removing a token twice has no effect.
     ///
     /// # Errors
     ///

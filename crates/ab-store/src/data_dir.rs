@@ -15,8 +15,8 @@ const PRIVATE_FILE: u32 = 0o600;
 /// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 
-/// A locked data directory. Dropping the value releases the lock, and so does the kernel when the
-/// process ends.
+/// A locked data directory. Dropping the value releases the lock. The kernel also releases the lock
+/// when the process ends.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -26,8 +26,8 @@ pub struct DataDir {
 impl DataDir {
     /// Locks the directory. Creates it with mode 0700 if it is missing.
     ///
-    /// If an existing directory is accessible to other users, it is made private, provided that it
-    /// is empty or already a data directory.
+    /// An existing directory that is accessible to other users is made private. This is done only
+    /// if it is empty or already a data directory.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl DataDir {
         &self.path
     }
 
-    /// The path of the database. Creates the file if it is missing, so that it is private from the
-    /// start. SQLite gives its other files the same mode.
+    /// The path of the database. Creates the file if it is missing, so that the file is private
+    /// from the start. SQLite gives its other files the same mode.
     pub(crate) fn database(&self) -> Result<PathBuf, StoreError> {
         let path = self.path.join(DATABASE);
         let mut options = OpenOptions::new();

@@ -1,8 +1,8 @@
 //! Statements whose results are not needed. They are collected and sent to the database together.
 //!
-//! sqlx runs SQLite in a separate thread. Passing a statement to that thread and its result back
-//! costs more than most of our statements take, and SQLite can run any number of statements from
-//! one text.
+//! sqlx runs SQLite in a separate thread. Passing a statement to this thread, and its result back,
+//! costs more time than most of our statements. SQLite can run any number of statements from one
+//! text, so several statements share this cost.
 
 use std::fmt::Write;
 

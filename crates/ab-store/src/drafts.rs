@@ -16,8 +16,8 @@ const MAX_DRAFT_BYTES: usize = 512 * 1024;
 const COLUMNS: &str = "SELECT id, created, updated, body FROM drafts WHERE owner = $1 AND id = $2";
 
 impl Store {
-    /// Stores a new draft of `owner`. A repeated request with the same key returns the draft of the
-    /// first request, as it was created.
+    /// Stores a new draft of `owner`. A repeated request with the same key returns the draft in the
+    /// form in which the first request created it.
     ///
     /// # Errors
     ///

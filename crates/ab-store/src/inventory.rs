@@ -213,7 +213,7 @@ impl Store {
         {
             match self.session_record(before).await {
                 Ok(record) => history.push(record.session),
-                // The history ends here: an earlier session was removed because of its age.
+                // The history ends here, because an earlier session was removed because of its age.
                 Err(StoreError::NotFound) => break,
                 Err(error) => return Err(error),
             }

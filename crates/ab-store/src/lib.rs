@@ -4,7 +4,7 @@
 //! A single task writes, and commits the changes of several callers together ([`Store`]). A state
 //! and the events that describe it are always stored in one transaction. Readers follow the log by
 //! a cursor ([`EventLogReader`]). Recent events come from memory, so that many readers of one
-//! stream do not each query the database.
+//! stream do not query the database.
 
 mod api_keys;
 mod approvals;

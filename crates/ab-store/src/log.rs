@@ -112,17 +112,17 @@ impl Store {
     ///
     /// Fails if the database fails.
     pub async fn last_event_position(&self) -> Result<u64, StoreError> {
-        // The last records may have been removed. In that case the counter, which was stored before
-        // the removal, has the position.
+        // The last records may have been removed. In this case the counter has the position,
+        // because it was stored before the removal.
         let sql = "SELECT MAX(position) FROM (SELECT MAX(position) AS position FROM events \
                    UNION ALL SELECT value FROM counters WHERE name = 'position')";
         let last: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
         Ok(unsigned(last.unwrap_or_default()))
     }
 
-    /// The cursor with which a reader continues after the record `after`. If this log has no such
-    /// number yet, `after` comes from another log, such as the one before a restore, and the reader
-    /// starts with the first record.
+    /// The cursor with which a reader continues after the record `after`. If this log has not
+    /// reached the number `after` yet, the number comes from another log, such as the log before a
+    /// restore. The reader then starts with the first record.
     ///
     /// # Errors
     ///

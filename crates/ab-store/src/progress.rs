@@ -1,5 +1,5 @@
-//! The part of a session's state, in addition to its status, that the task that runs the session
-//! (its driver) needs after a restart.
+//! The stored part of a session's state, in addition to its status. The driver of the session,
+//! which is the task that runs it, needs this state after a restart.
 
 use ab_api::{SessionEndReason, SessionStatus};
 use serde::{Deserialize, Serialize};

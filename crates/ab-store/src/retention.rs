@@ -89,10 +89,9 @@ impl Store {
     /// continue in the workspace. Returns `false` if another session already has the workspace, or
     /// if the session has not ended.
     ///
-    /// On a full disk, the beginning of the removal is recorded only in memory, because the removal
-    /// itself frees the space that is needed to store it. If the server is killed meanwhile, the
-    /// next server process finds the workspace in [`ended_workspaces`](Store::ended_workspaces)
-    /// again.
+    /// If the disk is full, the beginning of the removal is recorded only in memory, because only
+    /// the removal frees the space that the record needs. If the server is then killed, the next
+    /// server process finds the workspace in [`ended_workspaces`](Store::ended_workspaces) again.
     ///
     /// # Errors
     ///
@@ -233,8 +232,8 @@ impl Store {
     ///
     /// Fails if the database fails. The call can be repeated.
     pub async fn remove_session(&self, id: SessionId) -> Result<bool, StoreError> {
-        // Remove the events first. If the session's row were removed first, the rest of an
-        // interrupted removal could not be found again.
+        // Remove the events first. If the session's row were removed first, an interrupted removal
+        // would leave events that no later call can find.
         if !self.is_removable(id).await? {
             return Ok(false);
         }
@@ -392,7 +391,8 @@ impl Store {
                 })
             })
             .await?;
-            // Stop if nothing was freed: a database of an earlier version cannot return its pages.
+            // Stop if nothing was freed, because a database of an earlier version cannot return its
+            // pages.
             if self.pages().await?.1 >= all {
                 return Ok(());
             }

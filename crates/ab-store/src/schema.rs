@@ -47,8 +47,8 @@ pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, Store
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let migrator = Migrator::with_migrations(migrations.collect());
-    // `run` cannot be used here: because of its bound on the connection, the compiler cannot prove
-    // that the callers' futures are `Send`.
+    // `run` cannot be used here. It has a bound on the connection, and with this bound the compiler
+    // cannot prove that the callers' futures are `Send`.
     let migrated = migrator.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
     // Move everything from the log to the database file, so that the log can be emptied if the disk

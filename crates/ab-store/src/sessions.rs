@@ -30,7 +30,7 @@ pub struct NewSession {
     pub events: Vec<Event>,
     /// The key by which a repeated request is recognized.
     pub idempotency: Option<IdempotencyRecord>,
-    /// The earlier session whose workspace and cleanup tokens the new one takes over.
+    /// The earlier session. The new session takes over its workspace and its cleanup tokens.
     pub continues_session: Option<SessionId>,
 }
 
@@ -253,8 +253,8 @@ async fn create(
             .execute(writing.connection().await?)
             .await?;
     }
-    // A session that continues another one does not claim uploads: the files are already in the
-    // workspace.
+    // A session that continues another session does not claim uploads, because the files are
+    // already in the workspace.
     if new.continues_session.is_none() {
         uploads::claim(writing, session).await?;
     }

@@ -32,7 +32,7 @@ struct Shared {
     readers: Arc<Readers>,
     closed: watch::Sender<bool>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// A value of which every reader of the log holds a clone, so that the clones can be counted.
+    /// A value for counting the readers of the log. Every reader holds a clone.
     alive: Arc<()>,
     /// Holds the lock of the data directory as long as the store exists.
     data_dir: DataDir,
@@ -43,7 +43,8 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub(crate) tails: Tails,
-    /// For each approval that tasks wait for, the channel that notifies them of the decision.
+    /// The channels that notify tasks of decisions, by approval. There is one for each approval for
+    /// which tasks wait.
     pub(crate) decisions: Mutex<HashMap<ApprovalId, watch::Sender<()>>>,
     /// The number of the last change of any approval.
     pub(crate) revision: watch::Sender<u64>,
@@ -101,8 +102,8 @@ impl Store {
     /// calls fail with [`StoreError::Closed`].
     pub async fn close(&self) {
         self.shared.closed.send_replace(true);
-        // Close the readers before the writer: the last connection writes the log file back and
-        // removes it, and readers cannot write.
+        // Close the readers before the writer. The last connection writes the log file back and
+        // removes it, and readers cannot do this.
         self.shared.pool.close().await;
         // Sending fails if another caller has already closed the queue.
         let _ = self.shared.orders.send(Order::Close).await;

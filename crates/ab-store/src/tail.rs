@@ -123,7 +123,8 @@ impl Tail {
     }
 }
 
-/// Locks the mutex. A poisoned lock is fine: every critical section leaves the value consistent.
+/// Locks the mutex. A poisoned lock can be used, because every critical section leaves the value
+/// consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! Uploads: content that callers send before the task that uses it.
 //!
-//! The row of an upload is stored before its file is made. A file that no row needs is therefore a
-//! leftover, and [`Store::remove_expired_uploads`] removes it. A task claims its uploads in the transaction
-//! that creates its sessions. The files are kept until the workspace of each of these sessions is
-//! made, or the session has ended.
+//! The row of an upload is stored before its file is made. Therefore a file without a row that
+//! needs it is a leftover, and [`Store::remove_expired_uploads`] removes it. A task claims its
+//! uploads in the transaction that creates its sessions. The files are kept until the workspace of
+//! each of these sessions is made, or the session has ended.
 
 mod files;
 mod refusal;
@@ -214,7 +214,7 @@ impl Store {
             return Err(UploadRefusal::Used.into());
         }
         match self.remove_upload_row(id).await {
-            // The disk is full: remove the file first, so that the database has room for its
+            // The disk is full. Remove the file first, so that the database has room for its
             // change. Until its row is removed, an upload without a file counts as open.
             Err(error) if error.is_disk_full() => {
                 self.remove_upload_file(id).await?;
@@ -266,8 +266,8 @@ impl Store {
     /// Fails if the database fails or a file cannot be removed.
     pub async fn remove_expired_uploads(&self, now: Time) -> Result<Option<Time>, StoreError> {
         let files = self.uploads_state().files.clone();
-        // List the files before the rows are read. Every file in the list then had its row before
-        // the rows are read.
+        // List the files before the rows are read. So the row of every file in the list existed
+        // before the rows are read.
         let names = blocking(move || files.names()).await?.map_err(file_failed)?;
         let sql = "SELECT id FROM uploads WHERE (used = 0 AND expires > $1) OR id IN \
                    (SELECT upload FROM upload_uses \
@@ -279,7 +279,8 @@ impl Store {
         let files = self.uploads_state().files.clone();
         let removed = blocking(move || left.iter().try_for_each(|name| files.remove(name)));
         removed.await?.map_err(file_failed)?;
-        // Remove the files first: on a full disk this makes room for the change of the database.
+        // Remove the files first, because on a full disk this makes room for the change of the
+        // database.
         self.write(move |writing| Box::pin(expire(writing, now))).await?;
         let sql =
             "SELECT MIN(expires) FROM uploads WHERE id NOT IN (SELECT upload FROM upload_uses)";

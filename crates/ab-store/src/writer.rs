@@ -215,8 +215,8 @@ impl Writing {
         self.revision
     }
 
-    /// Stores the numbers of the last record and of the last changed approval, so that they are not
-    /// assigned again after their rows are removed.
+    /// Stores the numbers of the last record and of the last changed approval, so that the numbers
+    /// are not assigned again after the rows are removed.
     pub(crate) async fn keep_counters(&mut self) -> Result<(), StoreError> {
         for (name, value) in [(POSITION, self.position), (REVISION, self.revision)] {
             let sql = "INSERT INTO counters (name, value) VALUES ($1, $2) \
@@ -361,8 +361,8 @@ impl Writer {
                 // transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
                 if error.is_disk_full() {
-                    // What the transaction wrote is still in the log file and occupies disk space.
-                    // The checkpoint empties the log.
+                    // The data of the transaction is still in the log file and occupies disk space.
+                    // The checkpoint empties the log file.
                     let _ = self.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
                 }
                 for (_, outcome) in &mut outcomes {

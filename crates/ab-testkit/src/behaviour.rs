@@ -17,8 +17,9 @@
 //! # fn main() {}
 //! ```
 //!
-//! If the backend lacks a capability, its cases check that calls fail with `Unsupported`. The list
-//! of cases is in the macro and nowhere else; a tidy test compares it with the functions.
+//! If the backend lacks a capability, the cases for this capability check that calls fail with
+//! `Unsupported`. The list of cases is only in the macro. A tidy test compares the list with the
+//! functions.
 
 pub mod attributes;
 pub mod destroy;
@@ -44,7 +45,8 @@ pub mod write;
 
 /// Creates a test for every case in a module `name`. Each test gets its own backend from `fixture`:
 /// the path of an `async fn() -> TestBackend`, seen from where the macro is used. With `, commands`
-/// after the fixture, only the cases about commands are run, for a further way to run commands.
+/// after the fixture, only the cases about commands are run. This is used to test another way to
+/// run commands.
 #[macro_export]
 macro_rules! behaviour_suite {
     ($name:ident => $($fixture:ident)::+) => {

@@ -1,4 +1,5 @@
-//! Helpers for cases about commands: read them to their end, and wait for them without a clock.
+//! Functions for cases about commands. They read the output of commands to its end, and wait for
+//! commands without a clock.
 
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ pub fn piped_stdin_request(line: &str) -> ExecRequest {
     ExecRequest { stdin: StdinMode::Piped, ..ExecRequest::shell(line) }
 }
 
-/// The same in a directory.
+/// Like [`piped_stdin_request`], but the command runs in the directory `cwd`.
 pub fn piped_stdin_request_in(backend: &Backend, cwd: &str, line: &str) -> ExecRequest {
     let options = ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() };
     let request = backend.build_exec_request(Command::Shell(line.to_owned()), options).unwrap();
@@ -129,13 +130,14 @@ pub async fn send_control(process: &Process, control: ProcessControlMessage) {
     process.control.send(control).await.unwrap();
 }
 
-/// A line that takes a lock and then runs `rest`. All processes that it starts hold the lock too.
+/// A line that takes a lock and then runs `rest`. All processes that the line starts also hold the
+/// lock.
 pub fn lock_holding_script(rest: &str) -> String {
     format!("exec 9>{LOCK}; flock 9; {rest}")
 }
 
-/// Waits until all processes of a [`lock_holding_script`] command have ended: the kernel releases
-/// the lock with the last process that holds it.
+/// Waits until all processes of a [`lock_holding_script`] command have ended. The kernel releases
+/// the lock when the last process that holds it ends.
 pub async fn wait_until_lock_is_free(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
 }

@@ -1,10 +1,10 @@
 //! A table of attempts to escape from a sandbox. Every surface that runs commands can be tested
 //! with it.
 //!
-//! - Something outside shows whether an attempt succeeded: a secret in a file, a server that is or
-//!   is not contacted, a process that lives or does not.
+//! - An object outside the sandbox shows whether an attempt succeeded. It is a secret in a file, a
+//!   server that may be contacted, or a process that may be killed.
 //! - Each attempt names the control that must stop it. If the control is reported as enforced, it
-//!   must stop the attempt. If not, the attempt may succeed or fail.
+//!   must stop the attempt. Otherwise the attempt may succeed or fail.
 //! - An attempt that did not run proves nothing, and the test fails.
 
 mod files;
@@ -34,8 +34,8 @@ pub struct EscapeAttempt {
     /// A line for the shell; see [`EscapeTestbed::expand_placeholders`].
     pub script: &'static str,
     pub evidence: EscapeEvidence,
-    /// Whether it always succeeds without isolation. This is checked, so that a broken attempt is
-    /// not mistaken for a working isolation.
+    /// Whether the attempt always succeeds without isolation. This is checked, so that a broken
+    /// attempt is not mistaken for a working isolation.
     pub succeeds_unconfined: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum SandboxOption {
     Limited,
 }
 
-/// Processes of a command that is [`SandboxOption::Limited`].
+/// Maximum number of processes of a command that is [`SandboxOption::Limited`].
 pub const LIMITED_PROCESSES: u64 = 24;
 /// Open files of each of its processes.
 pub const LIMITED_OPEN_FILES: u64 = 64;

@@ -17,7 +17,8 @@ pub fn expect_error<T>(result: Result<T>, kind: ErrorKind) -> Error {
     }
 }
 
-/// The same, and the error must name `path` as the caller wrote it.
+/// Like [`expect_error`]. In addition, the error must name `path` in the form in which the caller
+/// wrote it.
 #[track_caller]
 pub fn expect_error_on_path<T>(result: Result<T>, kind: ErrorKind, path: &str) -> Error {
     let error = expect_error(result, kind);
@@ -54,7 +55,7 @@ pub async fn assert_missing(backend: &Backend, path: &str) {
     assert!(!backend.exists(path).await.unwrap(), "something is at {path:?}");
 }
 
-/// A stat without the access time, which reads change.
+/// A stat without the access time, because reads change the access time.
 pub fn without_access_time(stat: Stat) -> Stat {
     Stat { accessed: None, ..stat }
 }

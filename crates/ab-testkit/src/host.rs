@@ -11,7 +11,8 @@ pub const REQUIRE_HOST_SUPPORT_VARIABLE: &str = "AB_REQUIRE_HOST";
 /// Reports that `what` cannot be tested here and `why`. The caller then returns.
 ///
 /// # Panics
-/// If [`REQUIRE_HOST_SUPPORT_VARIABLE`] is set: a test that silently never runs proves nothing.
+/// If [`REQUIRE_HOST_SUPPORT_VARIABLE`] is set, because a test that is silently skipped proves
+/// nothing.
 #[expect(clippy::print_stderr, reason = "the reader of the test's output is the one to tell")]
 #[track_caller]
 pub fn report_skip(what: &str, why: &str) {
@@ -34,8 +35,8 @@ const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 
 /// The path of OpenSSH's server, ready to start; `None` if it is not installed.
 ///
-/// Its package leaves the creation of one directory to the init system, which may not have run. As
-/// root the server does not start without it, so it is created here.
+/// The package of the server leaves the creation of one directory to the init system, which may not
+/// have run. As root the server does not start without this directory, so this function creates it.
 ///
 /// # Panics
 /// If that directory cannot be created.

@@ -1,4 +1,5 @@
-//! A git server over HTTP: git's own `http-backend`, behind a check of one header if a password is wanted.
+//! A git server over HTTP: git's own `http-backend`, with a check of one header if a password is
+//! required.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

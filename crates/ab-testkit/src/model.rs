@@ -91,7 +91,8 @@ pub fn check_against_reference<F: Future<Output = TestBackend>>(
     );
 }
 
-/// The same with another default number of sequences, for backends that are slow to create.
+/// Like [`check_against_reference`], but with another default number of sequences. It is used for
+/// backends that are slow to create.
 pub fn check_against_reference_with_default_count<F: Future<Output = TestBackend>>(
     name: &str,
     fixture: impl Fn() -> F,

@@ -1,19 +1,20 @@
-//! Messages of the operations protocol with the events that answer them: the examples of the specification, with our
-//! own values, and lists of what fails. Every way to run a message is compared with them.
+//! Messages of the operations protocol, with the events that answer them. They are the examples of
+//! the specification with our own values, and operations that fail. Every way to run a message is
+//! compared with them.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// A list of operations, the files that it finds, and what must come of it.
+/// A list of operations, the files that exist before it, and a check of the resulting events.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationsCase {
     pub name: &'static str,
     /// Makes the files in the root of the workspace.
     pub plant: fn(&Path),
     pub operations: fn() -> Value,
-    /// Panics unless these are the events that must come. Commands need the policy `permissive`.
+    /// Panics if these are not the expected events. Commands need the policy `permissive`.
     pub check: fn(&[Value]),
 }
 
@@ -44,7 +45,7 @@ impl OperationsCase {
         check: check_contents,
     };
 
-    /// File operations that fail between others that do not.
+    /// File operations that fail, between file operations that succeed.
     pub const FAILURES: OperationsCase = OperationsCase {
         name: "failures",
         plant: |root| {
@@ -70,7 +71,8 @@ impl OperationsCase {
     }
 }
 
-/// An event without its time and, for a command that ran, its duration, which every such event must have.
+/// An event without its time and, for a command that ran, without its duration. Panics if the event
+/// has no time or duration.
 pub fn without_times(event: &Value) -> Value {
     let mut event = event.clone();
     let fields = event.as_object_mut().expect("an object");

@@ -51,7 +51,7 @@ impl ThirdPartyPrograms {
         command
     }
 
-    /// The same with the bundled node.
+    /// Like [`system_node_command`](Self::system_node_command), but with the bundled node.
     ///
     /// # Panics
     /// If there is none for this processor.

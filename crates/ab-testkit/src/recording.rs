@@ -1,7 +1,7 @@
 //! A driver that records every call and plays commands from a script.
 //!
-//! Its files are those of the driver that it wraps. A test keeps one clone and gives the other to a
-//! backend.
+//! Its files are the files of the driver that it wraps. A test keeps one clone and gives the other
+//! to a backend.
 
 mod counted_file;
 mod script;

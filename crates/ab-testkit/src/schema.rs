@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// What does not fit a schema, with its place. `root` has the definitions.
+/// The problems of a value, each with its position. `root` contains the definitions of the schema.
 ///
 /// # Panics
 ///

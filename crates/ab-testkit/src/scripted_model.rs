@@ -1,9 +1,9 @@
 //! A model that follows a script, behind the HTTP APIs that coding agents call: OpenAI's chat completions and responses,
 //! Anthropic's messages, and Gemini's `streamGenerateContent`.
 //!
-//! The script is a list of steps. The number of tool results in a request says how far its conversation is, so the
-//! server keeps no state of conversations and agents may ask twice. Requests without tools, such as those for a title,
-//! get one word.
+//! The script is a list of steps. The number of tool results in a request says how far its
+//! conversation is, so the server keeps no state of conversations and agents may repeat a request.
+//! Requests without tools, such as those for a title, get one word.
 
 mod anthropic;
 mod gemini;
@@ -29,7 +29,7 @@ const SHELLS: [&str; 8] = [
     "exec_command",
     "shell_command",
 ];
-/// Names of the argument of such a tool that holds the command.
+/// Names of the argument that contains the command, in calls of these tools.
 const COMMANDS: [&str; 2] = ["command", "cmd"];
 /// Most bytes of a request.
 const LARGEST: usize = 64 * 1024 * 1024;
@@ -95,7 +95,7 @@ impl ScriptedLanguageModel {
     }
 }
 
-/// Answers one request. An agent that disconnects meanwhile is not an error.
+/// Answers one request. It is not an error if the agent disconnects.
 async fn serve(
     mut stream: TcpStream,
     steps: Vec<LanguageModelStep>,
@@ -155,7 +155,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
 /// An HTTP answer.
 struct Reply {
     kind: &'static str,
-    /// One for each event of a stream.
+    /// The parts of the answer, one for each event of a stream.
     parts: Vec<String>,
 }
 

@@ -16,7 +16,8 @@ use crate::host::{prepare_sshd, report_skip};
 /// Where Debian installs the server.
 pub const SSHD: &str = "/usr/sbin/sshd";
 
-/// A server on loopback: one process of OpenSSH for each connection. All of them end when this is dropped.
+/// A server on loopback: one process of OpenSSH for each connection. All processes end when this
+/// value is dropped.
 #[derive(Debug)]
 pub struct Sshd {
     keys: TempDir,
@@ -33,7 +34,8 @@ impl Sshd {
         Self::with("", &[SSHD]).await
     }
 
-    /// The same, with settings that take precedence, and with the command that starts the server.
+    /// Like [`start`](Self::start), but with settings that take precedence, and with the command
+    /// that starts the server.
     pub async fn with(settings: &str, program: &[&str]) -> Option<Self> {
         let keygen = Command::new("ssh-keygen").arg("-?").stderr(Stdio::null()).status();
         if prepare_sshd().is_none() || keygen.is_err() {

@@ -3,8 +3,9 @@
 //! For a plain local workspace, the agent-backend program opens the directory a second time. A
 //! plain remote workspace has its own MCP server, whose address is in the setting `mcp`. Each
 //! message to it is one HTTP request that is sent once. Other workspaces cannot be opened a second
-//! time, for example those in memory or with rules, mounts or restrictions. For them the program
-//! only forwards messages to the live handle, so that the handle's data and rules apply.
+//! time. Examples are workspaces in memory, and workspaces with rules, mounts or restrictions. For
+//! these, the program only forwards messages to the live handle, so that the data and the rules of
+//! the handle apply.
 //!
 //! ```no_run
 //! use agent_backend::mcp::{BackendMcpExt, McpOptions};

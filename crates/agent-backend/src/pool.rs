@@ -30,13 +30,14 @@
 //! # }
 //! ```
 //!
-//! A backend is dead if it was destroyed, or if it was connected once and is now disconnected. One
-//! that is connecting, reconnecting, or was never connected is not dead: replacing it would leave
-//! two for one key. So a driver that will connect again reports `Reconnecting`. A dead backend is
-//! replaced for the next caller, and destroyed when its last user releases it.
+//! A backend is dead if it was destroyed, or if it was connected once and is now disconnected. A
+//! backend that is connecting, reconnecting, or was never connected is not dead, because replacing
+//! it would leave two backends for one key. So a driver that will connect again reports
+//! `Reconnecting`. The next caller gets a new backend instead of a dead one. A dead backend is
+//! destroyed when its last user releases it.
 //!
-//! A backend that is being destroyed keeps its key and its slot until that is done, so there are
-//! never two backends for one key or more than the maximum. Only dead backends do not count.
+//! A backend keeps its key and its slot until its destruction is complete. So there are never two
+//! backends for one key, and never more than the maximum. Only dead backends do not count.
 
 mod effects;
 mod failure;
@@ -71,8 +72,8 @@ type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 
 /// A pool of backends. To share it, put it into an [`Arc`].
 ///
-/// Call [`destroy_all`](Self::destroy_all) to end the pool. If the pool is only dropped, it cannot
-/// wait: it drops its backends without destroying them, and aborts creations and destructions in
+/// Call [`destroy_all`](Self::destroy_all) to end the pool. A pool that is only dropped cannot
+/// wait. It drops its backends without destroying them, and aborts creations and destructions in
 /// progress. Existing leases keep working.
 pub struct BackendPool<C> {
     factory: Arc<Factory<C>>,
@@ -81,7 +82,8 @@ pub struct BackendPool<C> {
 }
 
 impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
-    /// Creates a pool. `factory` must return a new backend on each call, which the pool then owns.
+    /// Creates a pool. `factory` must return a new backend on each call. The pool then owns this
+    /// backend.
     ///
     /// Fails with `INVALID_CONFIGURATION` if the options are invalid, or if there is no tokio
     /// runtime with time enabled. The pool's tasks run on that runtime.
@@ -102,16 +104,18 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
 
     /// Returns a lease on a backend. The backend is in use until the lease is dropped.
     ///
-    /// With a key, the lease is on the one backend of that key. If no backend of the key is alive,
-    /// one is created. Other callers that ask for the same key meanwhile share it, or share the
-    /// error. The changes in the request apply only if the backend is created for this request.
-    /// Without a key, the lease is on a new backend that is destroyed with the lease.
+    /// With a key, the lease is on the only backend of this key. If no backend of the key is alive,
+    /// the pool creates one. Callers that ask for the same key during the creation share the new
+    /// backend, or share the error. The changes in the request apply only if the backend is created
+    /// for this request. Without a key, the lease is on a new backend that is destroyed with the
+    /// lease.
     ///
     /// If the pool is full, it destroys the backend that was idle longest. If no backend is idle,
     /// callers wait in order, at most [`acquire_timeout`](BackendPoolOptions::acquire_timeout).
-    /// After that, the creation may take [`create_timeout`](BackendPoolOptions::create_timeout).
-    /// The creation continues if the caller drops the future: a backend with a key then becomes
-    /// idle, and one without a key is destroyed.
+    /// After the wait, the creation may take
+    /// [`create_timeout`](BackendPoolOptions::create_timeout). The creation continues if the caller
+    /// drops the future. A new backend with a key then becomes idle, and a new backend without a
+    /// key is destroyed.
     ///
     /// # Errors
     /// Returns the error of the factory. `TIMEOUT` if the creation took too long, if no slot became
@@ -153,9 +157,10 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         self.keeper.stats()
     }
 
-    /// Ends the pool: refuses all waiting and later callers, and destroys every backend, even those
-    /// in use. Returns when all are destroyed. A backend that is being created is destroyed as soon
-    /// as the factory returns it. Further calls wait for the same end and return the same result.
+    /// Ends the pool. Refuses all waiting and later callers, and destroys every backend, even if it
+    /// is in use. Returns when all backends are destroyed. A backend that is being created is
+    /// destroyed as soon as the factory returns it. Further calls wait until the pool has ended,
+    /// and return the same result.
     ///
     /// # Errors
     /// Returns the first failure to destroy a backend. The other backends are destroyed

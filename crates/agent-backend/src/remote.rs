@@ -13,9 +13,9 @@
 //! ```
 //!
 //! A remote backend starts disconnected and connects with its first call. If the connection is
-//! lost, every call in flight fails at once with an error that says whether the call [took
-//! effect](ab_core::Error::lost_call_effect), and the backend reconnects. The server applies its
-//! own rules and isolation.
+//! lost, every call in flight fails at once. The error says whether the call
+//! [took effect](ab_core::Error::lost_call_effect). The backend then reconnects. The server applies
+//! its own rules and isolation.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

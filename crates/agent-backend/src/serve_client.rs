@@ -90,8 +90,8 @@ pub struct ServeClientSettings {
     /// The certificate authorities that are trusted for an `https` server.
     pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
-    /// How long an event stream or a question to a person keeps trying to reach a server that is
-    /// gone.
+    /// How long an event stream, or a call that waits for a person's decision, tries to reach a
+    /// server that does not answer.
     pub reconnect_timeout: Duration,
 }
 
@@ -304,8 +304,8 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
-    /// Sends another prompt to the agent of a session. The prompt is queued after earlier ones.
-    /// With `now` it instead cancels the agent's current turn and is sent first.
+    /// Sends another prompt to the agent of a session. The prompt is queued after earlier prompts.
+    /// With `now` it is sent first, and the agent's current turn is cancelled.
     ///
     /// # Errors
     ///
@@ -590,7 +590,7 @@ fn body(value: &impl serde::Serialize) -> Result<Bytes> {
     Ok(written.into())
 }
 
-/// Appends those query parameters to `path` that have a value.
+/// Appends the query parameters that have a value to `path`.
 fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let mut uri = path.to_owned();
     let mut separator = '?';

@@ -1,6 +1,6 @@
-//! `soak`: repeats faults for a given time: lost connections between a client and a server, and
-//! kills of a server with sessions. Also runs, once, what is too large for every test run: coding
-//! agents of vendors, and the example for the crate `rig`.
+//! `soak`: repeats faults for a given time. The faults are lost connections between a client and a
+//! server, and kills of a server with sessions. Also runs once the tests that are too large for
+//! every test run: coding agents of vendors, and the example for the crate `rig`.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
@@ -24,10 +24,10 @@ pub(crate) struct Subject {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
     Minutes,
-    /// Once with each of these coding agents, which the test installs.
+    /// Runs once with each of these coding agents. The test installs them.
     Agents(&'static str),
-    /// Once. The package is outside of the workspace and is built first. The test finds the built
-    /// program through the environment variable.
+    /// Runs once. The package is outside of the workspace and is built first. The test finds the
+    /// built program through the environment variable.
     Program {
         directory: &'static str,
         variable: &'static str,

@@ -17,8 +17,8 @@ use crate::step::Step;
 use crate::workspace;
 use server::Place;
 
-/// The test profile: it compiles in less than half the time of a release build, and `cargo xtask
-/// test` does not compile the dependencies again.
+/// Uses the test profile. It compiles in less than half the time of a release build, and
+/// `cargo xtask test` does not compile the dependencies again.
 const BUILD: &[&str] = &["build", "--locked", "-p", "ab-cli", "--bin", "agent-backend"];
 
 /// What `up` runs after the build.

@@ -174,8 +174,8 @@ struct Method {
 enum Takes {
     /// The call may have any arguments and any receiver.
     Any,
-    /// The call has no arguments. It does not count on receivers such as `kind` and `file_type`,
-    /// because methods of types such as `FileKind` are no file access.
+    /// The call has no arguments. Calls on receivers such as `kind` and `file_type` do not count,
+    /// because methods of types such as `FileKind` do not access files.
     Nothing,
 }
 

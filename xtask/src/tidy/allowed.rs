@@ -27,7 +27,7 @@ const fn allow(act: Act, place: &'static str, why: &'static str) -> Allowed {
     Allowed { place, act, why }
 }
 
-// One entry, one line: a new one is easy to see in a review.
+// Each entry is on one line, so that a new entry is easy to see in a review.
 #[rustfmt::skip]
 pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "xtask/", "tasks and tidy tests are no part of the product"),

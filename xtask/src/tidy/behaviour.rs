@@ -35,7 +35,7 @@ fn problems(driver: Option<&str>, suite: &Suite) -> Vec<Problem> {
     problems
 }
 
-/// The methods of `trait name`; `None` when there is no such trait.
+/// The methods of `trait name`; `None` if there is no such trait.
 fn methods(text: &str, name: &str) -> Option<Vec<Method>> {
     let code = code::blanked(text);
     let declared = code::items(&code, &["trait"]).into_iter().find(|item| item.name == name)?;

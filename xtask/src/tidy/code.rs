@@ -1,6 +1,6 @@
 //! Rust code with comments and literals replaced by spaces, so that a rule sees only code.
 //!
-//! Newlines and byte offsets are kept: an offset in the code is the same offset in the file.
+//! Newlines and byte offsets are kept, so an offset in the code is the same offset in the file.
 
 /// `text` with spaces in place of comments, strings and characters.
 pub(crate) fn blanked(text: &str) -> String {

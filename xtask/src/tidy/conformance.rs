@@ -101,7 +101,7 @@ fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
     names.into_iter().filter_map(|name| evidence.objection(name)).collect()
 }
 
-/// The rows of the tables whose first column is `id`, with their line numbers; also any other row
+/// The rows of the tables whose first column is `id`, with their line numbers. Also any other row
 /// whose first cell looks like an id.
 fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
     let lines: Vec<&str> = text.lines().collect();

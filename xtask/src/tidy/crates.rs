@@ -1,5 +1,5 @@
-//! The crate table: which crates exist, which of our crates each may use, and the settings that all
-//! manifests share. A new edge in the table is a design decision.
+//! The crate table. It contains the crates, our crates that each of them may use, and the settings
+//! that all manifests share. A new edge in the table is a design decision.
 
 use serde_json::Value;
 
@@ -111,7 +111,7 @@ fn member(package: &Value, root: &str) -> Member {
         folder: folder.trim_end_matches('/').to_owned(),
         ..Member::default()
     };
-    // A dependency with a path is one of our crates: nothing else is vendored.
+    // A dependency with a path is one of our crates, because no other crate is vendored.
     for dependency in list(&package["dependencies"]).iter().filter(|it| it["path"].is_string()) {
         let name = string(&dependency["name"]).to_owned();
         match dependency["kind"].as_str() {

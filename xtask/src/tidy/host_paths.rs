@@ -5,7 +5,8 @@ use super::problem::Problem;
 /// Prefixes of paths that exist only on a developer's machine.
 const HOMES: &[&str] = &["/home/", "/root/", "/work/", "/Users/", "C:\\Users"];
 
-/// Hosts of package registries: the machine's configuration decides which one is used.
+/// Hosts of package registries. The code must not name them, because the machine's configuration
+/// decides which registry is used.
 const REGISTRIES: &[&str] = &[
     "index.crates.io",
     "static.crates.io",

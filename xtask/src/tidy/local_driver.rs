@@ -1,6 +1,6 @@
 //! Only ab-local opens a host directory as a workspace: no other code names `ab_host::LocalDriver`.
 //!
-//! Code that opened the driver elsewhere would do so without the command screen and the command
+//! A driver that other code opened would have neither the check of command lines nor the command
 //! guard.
 
 use super::code;

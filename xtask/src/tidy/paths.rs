@@ -28,8 +28,8 @@ pub(crate) fn product_code(text: &str) -> String {
         let end = item_end(&code, start);
         let blank: String =
             code[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-        // Literals and comments are already blank, but a name may contain characters of several
-        // bytes.
+        // Add spaces up to the length in bytes. Literals and comments are already blank, but a name
+        // may contain characters of several bytes.
         let blank = format!("{blank}{}", " ".repeat((end - start) - blank.len()));
         code.replace_range(start..end, &blank);
         from = end;

@@ -1,5 +1,5 @@
 //! The page about security must contain no claim without a test: every claim has a row in the table
-//! at the end of the page, and every row names tests that exist.
+//! at the end of the page, and every row names existing tests.
 //!
 //! A claim is a row of the table of controls, or a list entry that begins with words in bold.
 

@@ -8,12 +8,11 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// The largest integer up to which all integers are exact in programs that use floating-point
-/// numbers.
+/// The largest number up to which floating-point numbers represent every integer exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The id of a request. Ids are compared as JSON values: different spellings of one value are the
-/// same id, while `1` and `"1"` are different.
+/// The id of a request. Ids are compared as JSON values. Different spellings of one value are the
+/// same id. `1` and `"1"` are different ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RpcId {
     Null,
@@ -76,8 +75,8 @@ impl RpcMessageKind {
     }
 }
 
-/// Returns the message as one line. Line breaks can be replaced by spaces, because in JSON they
-/// occur only as whitespace between tokens.
+/// Returns the message as one line. Line breaks are replaced by spaces. This does not change the
+/// message, because in JSON line breaks occur only as whitespace between tokens.
 pub fn replace_line_breaks_by_spaces(bytes: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !bytes.iter().any(breaks) {
@@ -160,7 +159,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Parses the value of `method`: any string is accepted and dropped.
+/// Parses the value of `method`. Accepts any string and drops it.
 struct MethodName;
 
 impl<'de> Deserialize<'de> for MethodName {

@@ -32,8 +32,8 @@ pub enum AgentProgramOrigin {
 
 impl AgentGateway {
     /// Installs the agent with this name, unless its program already exists. Installations run one
-    /// at a time. If two requests arrive at the same time, one of them installs and both get the
-    /// result. Dropping the future ends the installation.
+    /// at a time. If two requests for the same agent arrive at the same time, only one of them
+    /// installs the agent, and both get its result. Dropping the future ends the installation.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use super::envelope::RpcId;
 #[derive(Debug)]
 pub(crate) struct PendingRequests<W> {
     bound: usize,
-    /// A request stays here until its response arrives, even if its caller disconnects, because its
-    /// id remains in use.
+    /// A request stays here until its response arrives, even if its caller disconnects, because the
+    /// agent may still answer its id.
     of_clients: HashMap<RpcId, W>,
     of_agent: HashSet<RpcId>,
 }

@@ -26,7 +26,7 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// How long to keep reading output after the process has exited. Its child processes may still
 /// write.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
-/// How long a process may take to exit after it has closed its output. Waiting is useful because
+/// How long a process may take to exit after it has closed its output. The gateway waits, because
 /// the exit code is a better error than the end of the output.
 const END_GRACE: Duration = Duration::from_millis(500);
 /// Maximum number of queued lines for an agent that does not read its input.
@@ -57,8 +57,8 @@ async fn start(
     let agent = &server.agent;
     let resolved = settings.agents.ready(agent).await?;
     let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
-    // Do not report a missing credential for an agent that uses the operator's own home: it may
-    // find a login there that the catalog does not list.
+    // Do not report a missing credential for an agent that uses the operator's own home. The agent
+    // may find a login there that the catalog does not list.
     if let Some(missing) =
         missing_credential.as_ref().filter(|_| settings.sandbox.servers_dir.is_some())
     {
@@ -137,8 +137,8 @@ async fn carry(
         Stop::Broken(reason) => (end(launched).await, Some(reason)),
     };
     server.end(Phase::Ended(Arc::new(ended(exit, reason)))).await;
-    // Drop the unwritten lines after the end is recorded, so that their callers get the recorded
-    // reason.
+    // Drop the unwritten lines only after the end is recorded, so that the callers of these lines
+    // get the recorded reason.
     drop((unwritten, inputs));
 }
 
@@ -187,8 +187,8 @@ async fn read(server: &AgentServer, output: ProcessOutputReader, max_line: usize
     }
 }
 
-/// Writes lines until the process has exited. After an error all further lines fail, but responses
-/// of the agent are still read. `unwritten` contains the line that is being written.
+/// Writes lines until the process has exited. After an error all further lines fail. Responses of
+/// the agent are still read. `unwritten` contains the line that is being written.
 async fn write(
     mut input: ProcessInputWriter,
     inputs: &mut mpsc::Receiver<Input>,

@@ -76,8 +76,9 @@ impl ReplayBuffer {
     }
 
     /// The cursor at which a reader starts. Without `last_event_id` the reader starts at the oldest
-    /// event. An id greater than the last id comes from an earlier run of the server. The reader
-    /// then starts before the first event of this run and is told about evicted events.
+    /// event. An id that is greater than the last id comes from an earlier run of the server. In
+    /// this case the reader starts before the first event of this run, and is told that events were
+    /// evicted.
     pub(crate) fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
             Some(id) if id > self.last => 0,
@@ -86,8 +87,8 @@ impl ReplayBuffer {
         }
     }
 
-    /// Returns events after the cursor: at most `events` of them, and, except for the first one, at
-    /// most `bytes` bytes.
+    /// Returns events after the cursor: at most `events` events with at most `bytes` bytes in
+    /// total. The first event is returned even if it is larger.
     pub(crate) fn events_after(&self, cursor: u64, limits: ReplayLimits) -> ReplayBatch {
         let oldest = self.oldest_id();
         let gap = (cursor + 1 < oldest).then_some(oldest);

@@ -1,5 +1,5 @@
-//! The sandbox of a gateway's agent. The agent works in the served directory or in a directory of
-//! its own.
+//! The sandbox of a gateway's agent. The agent works in the served directory if the settings name
+//! one, and otherwise in its own directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ pub struct AgentSandboxSettings {
     /// The directory in which all agents work. If `None`, each server gets an empty directory in
     /// `servers_dir`.
     pub root: Option<PathBuf>,
-    /// The directory in which the homes and working directories of servers are created. They are
-    /// removed together with their server. If `None`, agents use the `HOME` of their environment,
-    /// and `root` is required.
+    /// The directory in which the homes and working directories of servers are created. These
+    /// directories are removed together with their server. If `None`, agents use the `HOME` of
+    /// their environment, and `root` is required.
     pub servers_dir: Option<PathBuf>,
     /// Paths in the root that are hidden from agents.
     pub hidden_paths: Vec<String>,
@@ -41,8 +41,8 @@ pub struct AgentSandboxSettings {
     pub disabled_reason: Option<String>,
 }
 
-/// The directories of one server. They are kept when its process ends, so that a restarted agent
-/// finds its state.
+/// The directories of one server. They are kept when the server's process ends, so that a restarted
+/// agent finds its state.
 #[derive(Debug, Default)]
 pub(super) struct ServerDirs(Option<PathBuf>);
 
@@ -122,7 +122,7 @@ impl AgentSandboxSettings {
         match self.launch(&workspace, agent).await {
             Ok(launched) => Ok(SandboxedAgent { launched, workspace }),
             Err(error) => {
-                // Ignore an error here: the error of the start is more useful.
+                // Ignore this error, because the error of the start is more useful.
                 let _ = workspace.backend.destroy().await;
                 Err(error)
             }

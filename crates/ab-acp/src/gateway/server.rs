@@ -21,12 +21,12 @@ use crate::rpc::INTERNAL_ERROR;
 const BATCH: ReplayLimits = ReplayLimits { events: 256, bytes: 256 * 1024 };
 /// Maximum number of bytes of an invalid line that are reported.
 const SHOWN_NOISE: usize = 4 * 1024;
-/// If the agent ends while a client reads its events, pending requests fail this much later than
-/// the events about the end, so that the client sees the events first.
+/// How much later pending requests fail than the events about the end of the agent. A client that
+/// reads events therefore sees the end of the agent before its requests fail.
 const TOLD_AFTER: Duration = Duration::from_millis(100);
 
-/// If the process has closed its input, how long to wait for its exit. If it exits in this time,
-/// the exit is reported instead of the write error.
+/// How long to wait for the exit of a process that has closed its input. If the process exits in
+/// this time, the exit is reported instead of the write error.
 const EXIT_AFTER_BROKEN_INPUT: Duration = Duration::from_secs(1);
 
 /// The state that is shared by callers and the task that runs the process.
@@ -77,8 +77,8 @@ struct Noted {
 struct State {
     pending: PendingRequests<Waiter>,
     replay: ReplayBuffer,
-    /// When the agent last sent a line or received the response to one of its own requests.
-    /// Timeouts count from this time.
+    /// The last time when the agent sent a line or received the response to one of its own
+    /// requests. Timeouts count from this time.
     agent_turn: Instant,
 }
 
@@ -128,8 +128,8 @@ impl AgentServer {
             Err(error @ AgentGatewayError::Timeout { .. }) => return Err(error),
             Err(error) => {
                 let waiter = self.state().pending.take_client_request(&id);
-                // The request is no longer in the table, so the end of the process has answered or
-                // will answer it.
+                // The request is no longer in the table. So the end of the process has already
+                // answered it, or will answer it.
                 if waiter.is_some() || !matches!(error, AgentGatewayError::AgentExited(_)) {
                     return Err(error);
                 }
@@ -210,8 +210,8 @@ impl AgentServer {
         }
     }
 
-    /// Waits until the agent has been silent for too long, and returns the error. While the agent
-    /// waits for a client, the time does not count. Other messages of clients do not reset the
+    /// Waits until the agent has been silent for too long, and returns the error. The time in which
+    /// the agent waits for a client does not count. Other messages of clients do not reset the
     /// timer.
     async fn quiet(&self) -> AgentGatewayError {
         let after = self.settings.request_timeout;
@@ -238,8 +238,8 @@ impl AgentServer {
         }
     }
 
-    /// The error for a line that could not be written. Usually the process has exited, and then its
-    /// exit status is a better error than the write error.
+    /// The error for a line that could not be written. Usually the process has exited. Its exit
+    /// status is then a better error than the write error.
     async fn write_failed(&self, why: Arc<str>) -> AgentGatewayError {
         let mut phases = self.phase.subscribe();
         let exit = phases.wait_for(|phase| !matches!(phase, Phase::Running(_)));
@@ -312,9 +312,9 @@ impl AgentServer {
         self.last_event.send_replace(last);
     }
 
-    /// Reports the end of the process. For each pending request, an error response is first added
-    /// to the events. Clients that read events expect failures there, and some of them stop reading
-    /// when the POST fails.
+    /// Reports the end of the process. First adds an error response to the events for each pending
+    /// request. Clients that read events expect failures there, and some of these clients stop
+    /// reading when the POST fails.
     pub(super) async fn end(&self, phase: Phase) {
         let mut waiters = self.state().pending.drain_client_requests();
         if let Phase::Ended(end) = &phase {
@@ -327,7 +327,7 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        // Also fail the requests that were recorded in the meantime.
+        // Also fail the requests that callers recorded while the task waited.
         let late = self.state().pending.drain_client_requests();
         if let AgentGatewayError::AgentExited(end) = &error {
             for (id, _) in &late {
@@ -344,8 +344,8 @@ impl AgentServer {
         }
     }
 
-    /// Prepares a restart of the process. Returns `true` if this call prepared it, which is
-    /// possible only if the process has ended.
+    /// Prepares a restart of the process. Returns `true` if this call prepared the restart, and
+    /// `false` if the process has not ended.
     pub(super) fn restart(&self) -> bool {
         self.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));

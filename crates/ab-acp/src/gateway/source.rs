@@ -24,8 +24,8 @@ pub struct AgentResolver {
     pub own_executable: Option<PathBuf>,
     /// The variables and login files of this machine that entries may name.
     pub host: HostEnvironment,
-    /// Variables for every agent. Variables of an entry take precedence over them. `HOME` is an
-    /// exception: it is the home of the server.
+    /// Variables for every agent. Variables of an entry override them. The exception is `HOME`,
+    /// which is always the home of the server.
     pub env: BTreeMap<String, String>,
     /// A directory of programs with names of the form `<agent>-acp`. They take precedence over
     /// catalog entries with the same name.
@@ -73,7 +73,8 @@ pub struct AgentLaunchPlan {
     pub launch_options: AgentLaunchOptions,
     /// Login files of the operator, to copy into the agent's private home.
     pub login_files: Vec<LoginFile>,
-    /// Set if the agent needs one of its credentials and has none.
+    /// The problem of an agent that needs a credential and has none. `None` if there is no such
+    /// problem.
     pub missing_credential: Option<ReadinessProblem>,
 }
 
@@ -237,8 +238,8 @@ impl AgentResolver {
         toolchains.retain(|path| path.exists() && !agent_readiness::is_system(path));
         toolchains.dedup();
         let argv = vec![launcher.to_string_lossy().into_owned()];
-        // If the name is an alias in the catalog, the launcher is a different program, so the entry
-        // of the catalog is not used.
+        // If the name is an alias in the catalog, the launcher is a different program than the
+        // catalog's agent. So the catalog entry is not used.
         let entry = match known.filter(|entry| entry.id == name) {
             Some(entry) => entry.clone(),
             None => AgentCatalogEntry { id: name.to_owned(), ..AgentCatalogEntry::default() },

@@ -79,8 +79,8 @@ async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Respon
     let stream = stream.map_err(|error| lost(error.to_string()))?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| lost(error.to_string()))?;
-    // The connection task ends after the only response, because the sender is dropped at the end of
-    // this function.
+    // The server sends only one response on this connection. The sender is dropped at the end of
+    // this function, which ends the connection task.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| lost(error.to_string()))
 }

@@ -26,8 +26,8 @@ pub(super) struct Remembered {
     /// Number of turns that were started.
     pub(super) turns: usize,
     pub(super) history: Vec<PastTurn>,
-    /// The index of the step whose question waits for an answer. It stays set if the process is
-    /// killed while it waits.
+    /// The index of the step whose question waits for an answer. If the process is killed while it
+    /// waits, the stored index remains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asking: Option<usize>,
     /// The kinds of tool calls that the user chose to always allow.
@@ -89,8 +89,8 @@ impl Memory {
         }
     }
 
-    /// Replaces the stored state atomically: after a crash the file contains the old or the new
-    /// state.
+    /// Replaces the stored state atomically. After a crash the file contains either the old state
+    /// or the new state.
     pub(super) async fn save(&self, session: &str, remembered: &Remembered) -> io::Result<()> {
         let Some(path) = self.path(session) else { return Err(io::ErrorKind::InvalidInput.into()) };
         tokio::fs::create_dir_all(&self.directory).await?;
@@ -99,8 +99,8 @@ impl Memory {
         tokio::fs::rename(temporary, path).await
     }
 
-    /// The path of a session's file. `None` for an id that this agent did not create: its ids are
-    /// hexadecimal.
+    /// The path of a session's file. `None` for an id that is not hexadecimal, because this agent
+    /// creates only hexadecimal ids.
     fn path(&self, session: &str) -> Option<PathBuf> {
         let ours = !session.is_empty() && session.bytes().all(|byte| byte.is_ascii_hexdigit());
         ours.then(|| self.directory.join(format!("{session}.json")))

@@ -29,8 +29,8 @@ pub(super) enum Ended {
     Error(RpcError),
     /// The agent's process exits with this code.
     Exit(u8),
-    /// The client disconnected while a question waited for an answer. The turn continues at the
-    /// question when the session is loaded again.
+    /// The client disconnected while a question waited for an answer. When the client loads the
+    /// session again, the turn continues at this question.
     ClientGone,
 }
 
@@ -97,8 +97,8 @@ impl Turn {
         }
     }
 
-    /// Performs the steps of the turn. Before each question its index is stored, so that the turn
-    /// can continue there after the process was killed.
+    /// Performs the steps of the turn. Stores the index of each question before it asks the
+    /// question. If the process is killed, the turn can then continue at the question.
     async fn steps_from(&mut self, steps: &[Step], first: usize) -> Option<Ended> {
         for (index, step) in steps.iter().enumerate() {
             if index < first {
@@ -124,8 +124,8 @@ impl Turn {
 
     async fn note_asking(&mut self, asking: Option<usize>) {
         self.remembered.asking = asking;
-        // Ignore an error: if the state is not stored, a killed agent starts a new turn instead.
-        // The end of the turn reports the error.
+        // Ignore this error, because the end of the turn reports it. If the state is not stored and
+        // the agent is killed, the restarted agent starts a new turn.
         let _ = self.memory.save(&self.session, &self.remembered).await;
     }
 

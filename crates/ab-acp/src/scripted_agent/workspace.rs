@@ -220,8 +220,8 @@ async fn run_in(cwd: &Path, command: &str) -> Outcome {
     if status.success() { Ok(text) } else { Err(format!("{text}\n{status}").trim().to_owned()) }
 }
 
-/// Reads the beginning of a stream. The rest is read and discarded, so that the writer does not
-/// block.
+/// Reads the beginning of a stream. Also reads the rest of the stream and discards it, so that the
+/// writer does not block.
 async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let mut bytes = Vec::new();

@@ -65,7 +65,8 @@ fn location_text(location: &ToolCallLocation, tree: &Path) -> String {
     }
 }
 
-/// The path relative to the workspace if it is inside, otherwise unchanged.
+/// If the path is inside the workspace, returns the path relative to the workspace. Otherwise
+/// returns the path unchanged.
 pub fn path_relative_to<'p>(tree: &Path, path: &'p str) -> &'p str {
     Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str).unwrap_or(path)
 }

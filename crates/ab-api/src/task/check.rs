@@ -248,8 +248,8 @@ fn repository_place(url: &str) -> Option<Place> {
             _ => None,
         };
     }
-    // The scp form: `[user@]host:path`. A URL such as `ext::command` has two colons in a row and is
-    // refused.
+    // The scp form is `[user@]host:path`. A URL such as `ext::command` is refused, because it has
+    // two colons in a row.
     let (host, path) = url.split_once(':')?;
     let is_host = !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace);
     (is_host && !path.is_empty() && !path.starts_with([':', '-'])).then_some(Place::Remote)

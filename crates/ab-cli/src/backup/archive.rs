@@ -1,5 +1,5 @@
-//! Packs and unpacks archives with the host's `tar`. It is used only on directories that agents
-//! cannot change at the same time.
+//! Packs and unpacks archives with the host's `tar`. This module is used only for directories that
+//! agents cannot change at the same time.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -16,8 +16,8 @@ use crate::failure::Failure;
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// Packs the contents of `directory` into the new private file `archive`. The compression follows
-/// from the file name.
+/// Packs the contents of `directory` into the new private file `archive`. The name of the archive
+/// determines the compression.
 pub(super) async fn pack(directory: &Path, archive: &Path) -> Result<(), Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive);
     made.map_err(|error| Failure::input(format!("create {}", archive.display()), error))?;

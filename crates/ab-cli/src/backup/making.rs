@@ -1,8 +1,8 @@
 //! Makes a backup. A server may use the data directory at the same time.
 //!
-//! The copy of the database is a consistent snapshot. Workspaces are copied through handles and
-//! without following links, because agents may be changing them. The copy of such a workspace can
-//! be a mixture of its states.
+//! The copy of the database is a consistent snapshot. Agents may be changing the workspaces during
+//! the copy. Therefore workspaces are copied through handles, and links are not followed. The copy
+//! of a workspace that changes can be a mixture of its states.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -25,8 +25,8 @@ use crate::failure::Failure;
 const ATTEMPTS: u32 = 3;
 const WORKSPACES: &str = "sessions/workspaces";
 const CACHES: &str = "sessions/cache";
-/// Directories whose entries are copied one by one. If one entry cannot be copied, the others still
-/// are.
+/// Directories whose entries are copied one by one. If one entry cannot be copied, the other
+/// entries are still copied.
 const SEPARATE: [&str; 2] = [WORKSPACES, "spaces"];
 /// Subdirectories of `sessions` that are copied by other functions or can be made again.
 const SESSIONS_LEFT_OUT: [&str; 3] = ["workspaces", "cache", "git"];
@@ -75,8 +75,8 @@ async fn fill(
         staging,
         report: BackupReport { path: to.display().to_string(), ..BackupReport::default() },
     };
-    // Copy workspaces before the database. If a session ends in between, the database already says
-    // so.
+    // Copy workspaces before the database. If a session ends between the two copies, the copy of
+    // the database shows that the session has ended.
     for directory in SEPARATE {
         copying.entries(directory, step).await?;
     }
@@ -85,7 +85,7 @@ async fn fill(
     private_file(&database)?;
     copy_database(source, &database).await.map_err(failed)?;
     copying.report.sessions = check_backup(&database).await.map_err(failed)?.sessions;
-    // Copy the workspaces of sessions that started in the meantime.
+    // Copy the workspaces of sessions that started during the first copy.
     copying.entries(WORKSPACES, step).await?;
     copying.caches(step).await?;
     copying.rest(step).await?;
@@ -167,8 +167,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies one file or directory. If it is removed during the copy, it is omitted. If it cannot
-    /// be copied, a problem is recorded.
+    /// Copies one file or directory. If the file or directory is removed during the copy, it is
+    /// omitted. If it cannot be copied, a problem is recorded.
     async fn copy(
         &mut self,
         relative: &Path,

@@ -21,8 +21,9 @@ const FILES_WITH_PATHS: [(&str, &str); 2] =
 ///
 /// # Errors
 ///
-/// Fails if the target directory is not empty or a server uses it, or if the backup is incomplete,
-/// damaged, or made by a newer version. The directory is then not changed.
+/// Fails if the target directory is not empty or a server uses it. Also fails if the backup is
+/// incomplete, damaged, or made by a newer version. After a failure the target directory is
+/// unchanged.
 pub(crate) async fn restore(
     from: &Path,
     data_dir: &Path,
@@ -39,7 +40,7 @@ pub(crate) async fn restore(
     restored
 }
 
-/// Returns the absolute path of the directory. Fails unless it is empty or does not exist.
+/// Returns the absolute path of the directory. Fails if the directory exists and is not empty.
 fn check_target(data_dir: &Path) -> Result<PathBuf, Failure> {
     if let Some(url) = data_dir::running_server(data_dir) {
         let message = format!("the server at {url} uses {}", data_dir.display());
@@ -136,8 +137,9 @@ async fn fill(
     Ok(report)
 }
 
-/// Replaces a path in a file of a workspace. The file is opened through a workspace handle: an
-/// agent may have replaced it by a link, and files outside of the directory must not be changed.
+/// Replaces a path in a file of a workspace. The file is opened through a workspace handle, because
+/// an agent may have replaced the file by a link, and files outside of the directory must not be
+/// changed.
 async fn move_paths(directory: &Path, file: &str, old: &str, new: &str) -> ab_core::Result<()> {
     let backend: Backend = agent_backend::local(directory)?;
     let changed = match backend.read_text(file).await {

@@ -194,8 +194,8 @@ pub(crate) fn port(text: &str) -> Result<u16, String> {
 }
 
 fn body(text: &str) -> Result<usize, String> {
-    // No message fits in a body that is smaller than this range, and several bodies of the maximum
-    // size may be in memory at once.
+    // No message fits in a smaller body. Larger bodies are refused because several bodies of the
+    // maximum size may be in memory at once.
     const BOUNDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
     match amount::size(text)? {
         size if BOUNDS.contains(&size) => usize::try_from(size).map_err(|error| error.to_string()),

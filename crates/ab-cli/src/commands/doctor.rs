@@ -105,7 +105,8 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    // Use the isolation that commands really get, not the one that the host features suggest.
+    // Use the isolation that commands really get. The host features may suggest a different
+    // isolation.
     let isolation = policy.as_ref().ok().and_then(|policy| policy.isolation);
     let toolchains = toolchains::find(&Surroundings::of_process());
     match terminal.format() {
@@ -173,8 +174,8 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
     terminal.line("Commands can read these toolchains. To exclude them, pass --toolchain none.")
 }
 
-/// Prints one row for each agent: either that it is ready, or what it needs. Every further need has
-/// its own row.
+/// Prints the state of each agent. An agent that is ready has one row. An agent that is not ready
+/// has one row for each thing that it needs.
 fn print_agents(terminal: &mut Terminal) -> Result<(), Failure> {
     let agents = match catalog::readiness() {
         Ok(agents) => agents,

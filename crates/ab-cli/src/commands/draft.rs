@@ -129,7 +129,7 @@ impl DraftFields {
     }
 }
 
-/// Replaces fields of the content by those of a JSON object.
+/// Replaces fields of the content by the fields of a JSON object.
 fn merged(content: DraftContent, text: &[u8]) -> Result<DraftContent, Failure> {
     let invalid =
         |error: serde_json::Error| Failure::usage(format!("invalid fields of a task: {error}"));

@@ -65,8 +65,8 @@ Exit codes:
   126       the command was refused by a rule, or the program cannot be executed
   127       the program was not found";
 
-/// The usage line. The one that clap generates would show the command as optional, because
-/// `--explain` needs no command.
+/// The usage line. clap's own usage line would show the command as optional, because for clap it is
+/// optional: `--explain` needs no command.
 const USAGE: &str = "agent-backend exec [OPTIONS] <COMMAND>...";
 
 /// Run a command in the workspace, in a sandbox
@@ -160,8 +160,8 @@ impl Exec {
         self.workspace.is_elsewhere().unwrap_or(true)
     }
 
-    /// Prints a line about the isolation, if the command runs on this machine with less than the
-    /// strongest isolation, or if `--verbose` is set.
+    /// Prints a line about the isolation of the command. Without `--verbose`, prints it only if the
+    /// command runs on this machine with less than the strongest isolation.
     async fn tell_what_is_in_force(
         &self,
         backend: &Backend,
@@ -599,8 +599,8 @@ async fn streamed(
     }
     let process = backend.spawn(request).await?;
     exec.tell_what_is_in_force(backend, terminal).await?;
-    // Enter raw mode only after the start: before it, a person may have to type an answer to a
-    // question of the policy, or interrupt.
+    // Enter raw mode only after the command has started. Before the start, a person may have to
+    // answer a question of the policy, or may interrupt.
     let raw = exec.pty.then(raw::Raw::enter);
     let ended = exec.watching().follow(process, Some(backend), terminal).await;
     drop(raw);

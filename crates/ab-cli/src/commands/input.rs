@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Maximum number of bytes that are read. A larger file could not be read back in one call either.
+/// Maximum number of bytes that are read. The limit equals the limit for reading a file, because a
+/// larger file could not be read back in one call.
 pub(crate) const LIMIT: u64 = DEFAULT_MAX_READ_BYTES;
 
 /// Prints a note if standard input is a terminal, because the command then waits for typed input.
@@ -54,8 +55,8 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn of_stdin() -> Result<Blocks, Failure> {
         let (sender, blocks) = mpsc::channel(AHEAD);
-        // Read in a separate thread, so that an interrupted process does not have to wait for the
-        // read.
+        // Read in a separate thread, because an interrupted process could not end while it waits
+        // for a read.
         thread::Builder::new()
             .name("stdin".to_owned())
             .spawn(move || pass_on(io::stdin().lock(), &sender))

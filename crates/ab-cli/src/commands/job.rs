@@ -29,11 +29,12 @@ const GRACE: Duration = Duration::from_secs(10);
 const SETUP: Duration = Duration::from_millis(500);
 /// How long a job may take to end after SIGKILL.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A daemon does not report where the output of a running job ends. If no output arrives for this
-/// time, the output is considered complete.
+/// A daemon does not report where the output of a running job ends. So if no output arrives for
+/// this time, the output is considered complete.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(250);
-/// An offset behind all output, with which no earlier output is sent.
+/// An offset that is greater than the size of any output. A reader that starts at this offset gets
+/// only new output.
 const NOTHING_OLD: u64 = u64::MAX;
 /// Maximum number of bytes of each output in JSON. Further bytes are only counted.
 const MAX_JSON_OUTPUT: usize = 16 * 1024 * 1024;

@@ -150,7 +150,7 @@ fn unanswered(time: Duration) -> Failure {
 const MAX_REFUSED_MESSAGE: u64 = 1024 * 1024;
 
 /// Answers every request with the reason why there is no workspace, until the client disconnects.
-/// If the process exited at once, the client would not see the reason.
+/// The process does not exit at once, because the client would then not see the reason.
 async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Failure> {
     terminal.tell(&failure);
     let mut why = failure.error().map(ToString::to_string).unwrap_or_default();
@@ -182,8 +182,8 @@ async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Fa
     }
 }
 
-/// Prints a line about the isolation of commands on standard error. The check behind it runs a
-/// command, and the client does not have to wait for it.
+/// Prints a line about the isolation of commands on standard error. The check of the isolation runs
+/// a command. It runs in the background, so that the client does not have to wait for it.
 async fn tell_what_is_in_force(sandbox: &SandboxFlags, handle: &Backend) {
     match handle.effective_policy().await {
         Ok(policy) => {

@@ -111,7 +111,7 @@ impl ProfileChoice {
 }
 
 impl RuleFlags {
-    /// The first given flag that changes the rules. Such flags cannot be used for a remote
+    /// The first given flag that changes the rules. These flags cannot be used for a remote
     /// workspace, because its daemon has its own rules.
     pub(crate) fn made_here(&self) -> Option<&'static str> {
         match (self.profile, &self.rules) {
@@ -171,12 +171,7 @@ impl RuleFlags {
     }
 }
 
-/// Reads the rules in a file, for the profile that sessions use.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read or its rules cannot be used. The message contains the path of
-/// the file.
+/// Reads a rule file with the profile that sessions use.
 pub(crate) fn read_rules(path: &Path) -> Result<PolicyRuleFile, String> {
     let flags = RuleFlags { profile: ProfileChoice::Guarded, rules: Some(path.to_owned()) };
     let own = flags.own().and_then(|own| flags.proven(&own).map(|_| own));

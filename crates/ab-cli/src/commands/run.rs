@@ -56,7 +56,8 @@ Exit codes:
   2  the file is not valid
   3  an operation waits for approval";
 
-/// clap cannot know that a list of operations needs one of two flags, because the subcommands need neither.
+/// The usage lines, written by hand. clap's own would not show that FILE needs `--root` or
+/// `--space`: both flags are optional for clap, because the subcommands need neither.
 const USAGE: &str = "\
 agent-backend run [OPTIONS] <--root <DIR>|--space <SPACE>> <FILE>
        agent-backend run <COMMAND>";
@@ -230,8 +231,8 @@ async fn run_there(
     let bytes = message(file, terminal).await?;
     let parsed =
         ab_spaces::parse_operations_bytes(&bytes).map_err(|invalid| not_valid(file, &invalid))?;
-    // Send the operations with the ids that were assigned here, so that events can be matched with
-    // them.
+    // Send the operations with the ids that this process assigned, so that this process can match
+    // events with operations.
     let run = client.start_run(space, &json!(parsed)).await?;
     let followed = FollowedRun {
         client: &client,
@@ -333,7 +334,7 @@ pub(super) fn policy_value(policy: &str) -> Result<Value, Failure> {
     }
 }
 
-/// Reads a policy document: the preset of this name, or the document in this file.
+/// Reads a policy document. `policy` is the name of a preset or the path of a file.
 fn document(policy: &str) -> Result<PolicyDocument, Failure> {
     if let Some(document) = PolicyDocument::preset(policy) {
         return Ok(document);
@@ -358,7 +359,7 @@ async fn message(file: &Path, terminal: &mut Terminal) -> Result<Vec<u8>, Failur
     input::file(file)
 }
 
-/// The failure for a message with problems, one line for each of the first problems.
+/// The failure for a file with an invalid message. It has one line for each of the first problems.
 fn not_valid(file: &Path, invalid: &InvalidMessage) -> Failure {
     let name = match file.to_string_lossy() {
         name if name == "-" => "standard input".to_owned(),

@@ -195,8 +195,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     }
 }
 
-/// The token, from the first source that has one: the file in a flag, the environment, the
-/// configuration, or the data directory, where it is created if it is missing.
+/// The token, from the first of these sources that has one: the file in a flag, the environment,
+/// the configuration, the data directory. If no source has a token, creates one in the data
+/// directory.
 fn token(config: &Config) -> Result<String, Failure> {
     match given_token(config)? {
         Some(token) => Ok(token),
@@ -209,7 +210,7 @@ fn token(config: &Config) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// Fails if a file that should contain the token does not.
+/// Fails if a file should contain the token and contains none.
 pub(crate) fn token_of_running(config: &Config) -> Result<Option<String>, Failure> {
     match given_token(config)? {
         Some(token) => Ok(Some(token)),

@@ -392,8 +392,8 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
     }
 }
 
-/// A directory for the homes of sandboxed agents, below the default data directory. Directories
-/// there that belong to killed servers are removed. `None` if the directory is inside the root,
+/// A directory for the homes of sandboxed agents, below the default data directory. Removes the
+/// directories that killed servers left there. Returns `None` if the directory is inside the root,
 /// because agents could then replace their homes.
 fn own_area(root: &Path) -> Result<Option<PathBuf>, Failure> {
     let Ok(all) = data_dir::default().map(|directory| directory.join(AREAS)) else {

@@ -315,8 +315,8 @@ impl TaskCommand {
 }
 
 impl TaskCommand {
-    /// The directory to work on, if no form of the result is given and the directory is not in a git
-    /// repository, so that the result cannot be a branch.
+    /// If the result of the task cannot be a branch, returns the directory to work on. This is the
+    /// case if the user names no form of the result and the directory is not in a git repository.
     fn directory_without_git<'a>(&self, request: &'a TaskRequest) -> Option<&'a str> {
         let url = request.repo.url.as_deref()?;
         let directory = Path::new(url);
@@ -361,8 +361,8 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
     show_created(client, created, follow, &task.server.repeated(), terminal).await
 }
 
-/// In an error of the server, replaces the names of request fields by the arguments that set them. `server_flags` reach
-/// the same server again.
+/// Rewrites an error of the server: replaces the names of request fields by the arguments that set
+/// these fields. `server_flags` are the flags with which a later command reaches the same server.
 pub(super) fn by_flags(error: Error, server_flags: &str) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
@@ -414,7 +414,7 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((parts.0.to_owned(), parts.1.to_owned()))
 }
 
-/// The text of a prompt. If `given` is `-`, it is read from standard input.
+/// The text of a prompt. If `given` is `-`, the text is read from standard input.
 ///
 /// # Errors
 ///
@@ -434,8 +434,8 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
     Ok(text)
 }
 
-/// Prints the session that was created. If the caller said how to answer its questions, also
-/// follows it.
+/// Prints the session that was created. If the caller said how to answer the agent's questions,
+/// also follows the session.
 pub(super) async fn show_created(
     client: ServeClient,
     created: TaskCreatedResponse,
@@ -488,8 +488,8 @@ pub(super) async fn show_created(
     follow::end(&session, server_flags, terminal)
 }
 
-/// The URL or path of the repository: a URL is used unchanged, a directory is made absolute, and
-/// the default is the repository that contains the current directory.
+/// The URL or path of the repository. A URL is returned unchanged. The path of a directory is made
+/// absolute. If `named` is `None`, this is the repository that contains the current directory.
 pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
     let found = match named {
         Some(url) if is_address(url) => return Ok(url.to_owned()),

@@ -84,8 +84,8 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new login link of a running server. If the server requires no token, the plain URL of the
-/// page.
+/// The URL of a new login link of a running server. If the server requires no token, this is the
+/// plain URL of the page.
 async fn link(config: &Config, url: &str) -> Result<String, Failure> {
     let mut settings = ServeClientSettings::new(url);
     let token = match serve::token_of_running(config)? {

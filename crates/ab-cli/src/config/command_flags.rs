@@ -134,8 +134,8 @@ impl CommandConfig {
         })
     }
 
-    /// The limits for each command of a session. They include no memory and process limits, because
-    /// these apply to a session as a whole.
+    /// The limits for each command of a session. They do not contain the limits on memory and
+    /// processes, because these limits apply to a session as a whole.
     pub(crate) fn limits_of_session_command(&self) -> ExecLimits {
         ExecLimits { memory: None, processes: None, ..self.limits() }
     }
@@ -164,7 +164,8 @@ impl Binds {
     ///
     /// # Errors
     ///
-    /// Fails if a directory does not exist, or if it would make the server's token visible.
+    /// Fails if a directory does not exist, or if the token of the server would become visible to
+    /// commands.
     fn of(words: Vec<String>, data_dir: &Path) -> Result<Binds, String> {
         let data = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let mount = |word: &String| {

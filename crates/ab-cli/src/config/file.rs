@@ -86,10 +86,12 @@ pub(crate) struct FileValue {
 }
 
 impl ConfigFile {
-    /// Finds the configuration file: the file that a flag or the environment names, or otherwise
-    /// the file in the XDG configuration directory if it exists.
+    /// Finds the configuration file. This is the file that a flag or the environment names. If
+    /// neither names a file, it is the file in the XDG configuration directory, if it exists.
+    ///
     ///
     /// # Errors
+    ///
     ///
     /// A usage error if the named file does not exist.
     pub(crate) fn find(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {

@@ -136,8 +136,7 @@ fn row<T>(key: &'static str, setting: &Setting<T>, value: impl Fn(&T) -> Value) 
     Row { key, value: value(&setting.value), origin: setting.origin.clone() }
 }
 
-/// A time in the largest unit in which it is a whole number, in the form in which the file contains
-/// it.
+/// Formats a time as in the configuration file, in the largest unit in which it is a whole number.
 pub(super) fn time_text(time: Duration) -> String {
     match (time.subsec_millis(), time.as_secs()) {
         (0, seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),

@@ -241,7 +241,9 @@ impl Questions {
         let decision = ApprovalDecision { by, via, ..decision };
         match self.client.decide_approval(id, &decision).await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
-                // Another client may have decided first. Otherwise the question would stay open unnoticed.
+                // Ignore the error only if another client has already decided. If the question is
+                // still pending, report the error, so that the question does not stay open
+                // unnoticed.
                 match self.client.approval(id).await?.status {
                     ApprovalStatus::Pending => Err(error.into()),
                     _ => Ok(()),
@@ -252,8 +254,8 @@ impl Questions {
     }
 }
 
-/// The text of the prompt. Control characters are escaped, so that it cannot move the cursor or
-/// change colours.
+/// The text of the prompt. Control characters are escaped, so that the question cannot move the
+/// cursor or change colours.
 fn question(approval: &Approval, title: Title) -> String {
     let subject = &approval.subject;
     let mut text = match title {

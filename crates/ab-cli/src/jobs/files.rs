@@ -2,9 +2,9 @@
 //! ended. `ID.out` and `ID.old` contain its output.
 //!
 //! The holder of a job (the process that runs its command) locks the job's JSON file while it runs.
-//! If the file says that the job is running but it is not locked, the job was lost. The output is
-//! stored as a sequence of pieces, each with its offset. When `ID.out` is full, it replaces
-//! `ID.old`, whose content is lost.
+//! A job is lost if its file says that the job is running and the file is not locked. The output is
+//! stored as a sequence of pieces. Each piece contains its offset. When `ID.out` is full, it
+//! replaces `ID.old`, and the previous content of `ID.old` is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -209,8 +209,8 @@ impl JobWriter {
         self.save()
     }
 
-    /// Overwrites the record in place. The text never becomes shorter, so readers see the old
-    /// record or the new one.
+    /// Overwrites the record in place. The text never becomes shorter, so readers see either the
+    /// old record or the new record.
     fn save(&mut self) -> io::Result<()> {
         self.json.write_all_at(format!("{}\n", self.record).as_bytes(), 0)
     }
@@ -219,8 +219,8 @@ impl JobWriter {
 fn read(path: &Path) -> Option<HeldJob> {
     let file = File::open(path).ok()?;
     let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    // Read the file after the lock was tested. If the holder ended in between, it wrote its last
-    // record before it released the lock.
+    // Read the file only after the lock was tested. If the holder has released the lock, the file
+    // already contains its last record.
     let mut text = String::new();
     (&file).read_to_string(&mut text).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;

@@ -45,8 +45,8 @@ async fn watch(
         feed;
     let mut reader = directory.output(id, from);
     loop {
-        // Read the state first: if it says that the job has ended, the output that is read below is
-        // complete.
+        // Read the state before the output. If the state says that the job has ended, the output
+        // that is read afterwards is complete.
         let found = directory.find(id);
         loop {
             let piece = match reader.next() {
@@ -107,10 +107,11 @@ pub(crate) fn signal(directory: &JobDirectory, id: &str, number: i32) -> Result<
     };
     let held = directory.find(id).ok_or_else(gone)?;
     let pid = held.holder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    // Use a handle: unlike a process id, it never refers to a later process with the same id.
+    // Use a handle, because a process id may later refer to another process.
     let handle = pidfd_open(pid.ok_or_else(gone)?, PidfdFlags::empty()).map_err(|_| gone())?;
     // Read the state after the handle was opened. If the holder is running now, it was also running
-    // when the handle was opened, so the handle cannot belong to a later process with the same id.
+    // when the handle was opened. The handle then belongs to the holder and not to a later process
+    // with the same id.
     let running =
         directory.find(id).is_some_and(|held| matches!(held.job.state, JobState::Running));
     if !running {

@@ -24,9 +24,9 @@ use crate::terminal::talk;
 /// The flag that makes `exec` a holder.
 const FLAG: &str = "--hold-job";
 const KILL: i32 = 9;
-/// Signals that are passed on: the number of the signal for the command, and the signal that is
-/// sent to the holder for it. SIGKILL is represented by another signal, because a process cannot
-/// handle SIGKILL.
+/// The signals that the holder passes on to the command. Each entry contains the number of the
+/// signal for the command, and the signal that is sent to the holder for it. Another signal stands
+/// for SIGKILL, because the holder cannot handle SIGKILL.
 const RELAYED: [(i32, Signal); 7] = [
     (1, Signal::HUP),
     (2, Signal::INT),
@@ -88,7 +88,7 @@ pub(crate) async fn hold(
     let mut signals = Relay::watch().map_err(|error| Failure::input("watch signals", error))?;
     let note = note.map(|note| format!("note: {note}\n"));
     let answer = json!({ "id": writer.id, "note": note });
-    // If the process that started the holder has exited, this write fails and the command is
+    // This write fails if the process that started the holder has exited. The command is then
     // dropped.
     let mut out = io::stdout();
     writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::output)?;
@@ -122,8 +122,8 @@ pub(crate) async fn hold(
 /// Detaches this process from the terminal, so that it receives no hangup and no signals from keys.
 #[expect(clippy::disallowed_methods, reason = "this process does nothing but hold the job")]
 fn leave_terminal() {
-    // This fails only if the process already leads a process group. In that case it has already
-    // left the terminal.
+    // This fails only if the process already leads a process group. A process that leads a process
+    // group has already left the terminal.
     let _ = setsid();
     // Leave the working directory, so that it can be removed or unmounted.
     let _ = std::env::set_current_dir("/");

@@ -6,8 +6,8 @@ use ab_store::{ApprovalOwner, RequestedApproval};
 use super::{ControlPlane, ControlPlaneError};
 
 impl ControlPlane {
-    /// Stores the question of a program outside the server. If the program asked the same question
-    /// before and did not use the answer, returns the existing approval.
+    /// Stores the question of a program outside the server. If the program already asked the same
+    /// question and has not used the answer, returns the existing approval.
     ///
     /// # Errors
     ///
@@ -27,8 +27,8 @@ impl ControlPlane {
         Ok(self.plane.store.request_approval(approval).await?)
     }
 
-    /// Records that a program now uses the decision of its approval, whether it was granted or
-    /// denied. A decision can be used once.
+    /// Records that a program now uses the decision of its approval. The decision may be a grant or
+    /// a denial. It can be used once.
     ///
     /// # Errors
     ///

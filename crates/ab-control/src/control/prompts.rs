@@ -10,8 +10,8 @@ use crate::driver::SessionRequest;
 use crate::session_machine::SessionInput;
 
 impl ControlPlane {
-    /// Queues a prompt. A prompt with `now` is placed before all others, and the agent's current
-    /// turn is cancelled. A repeated request with the same key returns the first prompt.
+    /// Queues a prompt. A prompt with `now` is placed before all other prompts and cancels the
+    /// agent's current turn. A repeated request with the same key returns the first prompt.
     ///
     /// # Errors
     ///

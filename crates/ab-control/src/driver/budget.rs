@@ -1,5 +1,5 @@
-//! The budget of a session: what the session has used, and the approval that a person must give
-//! when the budget is used up.
+//! The budget of a session: counts what the session uses, and asks a person for approval when the
+//! budget is used up.
 
 use ab_api::{
     Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Session,
@@ -16,8 +16,8 @@ use crate::session_machine::{
 
 /// The name of the action in an approval that asks whether to exceed the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
-/// Maximum number of reports that are read again after a restart. A report contains totals so far,
-/// but not every report contains all of them.
+/// Maximum number of reports that are read again after a restart. Several reports are needed,
+/// because a report contains totals but not every report contains all of them.
 const MAX_REPORTS: usize = 64;
 
 impl Driver {
@@ -36,8 +36,8 @@ impl Driver {
         }
     }
 
-    /// Whether the effect may begin now. If the budget is used up, a prompt may not begin, and a
-    /// person is asked whether to continue.
+    /// Whether the effect may begin now. If the budget is used up, a prompt may not begin, and the
+    /// driver asks a person whether to continue.
     pub(super) async fn may_begin(&mut self, effect: SessionAction) -> Result<bool, StoreError> {
         if !matches!(effect, SessionAction::Prompt(_)) {
             return Ok(true);
@@ -74,8 +74,8 @@ impl Driver {
     }
 
     /// Applies the decision about the budget. If it was granted, the session continues. If it was
-    /// denied or expired, the work so far is delivered. Does nothing until the agent can take a
-    /// prompt, for example while it is loaded or frozen.
+    /// denied or expired, the work so far is delivered. Does nothing while the agent cannot take a
+    /// prompt, for example because it is being loaded or is frozen.
     pub(super) async fn apply_budget_decision(&mut self) -> Result<(), StoreError> {
         if self.state.phase != SessionPhase::Running(RunningSessionPhase::Idle) {
             return Ok(());
@@ -110,8 +110,9 @@ impl Driver {
 }
 
 impl Plane {
-    /// Adds usage that is not stored yet: what the log of the session reports since the last stored
-    /// usage, and the time of a turn that was cut off, up to its last event.
+    /// Adds usage that is not stored yet. This is the usage that the session's log reports since
+    /// the last stored usage. It also includes the time of a turn that was cut off, up to the last
+    /// event of the turn.
     pub(crate) async fn count_cut_turn(
         &self,
         session: &mut Session,

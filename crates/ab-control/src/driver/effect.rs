@@ -50,8 +50,8 @@ impl From<ExecutorError> for Done {
 }
 
 impl Doing {
-    /// Whether `effect` of the attempt `generation` replaces the running effect. A prompt that is
-    /// being sent completes before the agent is frozen, because it is not sent again.
+    /// Whether `effect` of the attempt `generation` replaces the running effect. A freeze does not
+    /// replace a prompt that is being sent, because the prompt would not be sent again.
     pub(super) fn yields_to(&self, effect: SessionAction, generation: u32) -> bool {
         let is_same = self.effect == effect && self.generation == generation;
         let arrives =
@@ -59,7 +59,7 @@ impl Doing {
         !is_same && !arrives
     }
 
-    /// Waits for the result. Cancel safe: it can be called again after the future was dropped.
+    /// Waits for the result. Cancel safe: this can be called again after the future was dropped.
     pub(super) async fn done(&mut self) -> Done {
         (&mut self.work).await
     }

@@ -44,8 +44,8 @@ impl Driver {
         Ok(number)
     }
 
-    /// Starts to ask the agent to end its turn. The driver does not wait here, because the agent
-    /// may not read for a while.
+    /// Starts to ask the agent to end its turn. The driver does not wait for this, because the
+    /// agent may not read its input for a while.
     fn cancel_turn(&mut self) {
         if self.state.phase != SessionPhase::Running(RunningSessionPhase::Turn) {
             return;
@@ -88,8 +88,8 @@ impl Driver {
         }
     }
 
-    /// Withdraws the pending questions of a cancelled turn. The agent no longer waits for their
-    /// answers.
+    /// Withdraws the pending questions of a cancelled turn, because the agent no longer waits for
+    /// their answers.
     pub(super) async fn withdraw_questions(&mut self) -> Result<(), StoreError> {
         for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
             let approval = unanswered.approval;

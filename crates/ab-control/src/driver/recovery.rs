@@ -17,8 +17,8 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// What the driver must do once the store works again.
 #[derive(Default)]
 pub(super) struct Recovery {
-    /// Whether a person cancelled the session. On a full disk its workspace may be removed before
-    /// the cancellation is stored.
+    /// Whether a person cancelled the session. If the disk is full, the workspace of a cancelled
+    /// session may be removed before the cancellation is stored.
     is_cancelled: bool,
     /// The caller that waits until the cancellation is stored.
     reply: Option<CommandReply>,
@@ -46,9 +46,9 @@ impl Driver {
     /// `false` if the server shuts down first. The next server process then resumes the session.
     /// Also returns `false` after an error that would occur again: the session has then failed.
     ///
-    /// The processes of the session have ended before. If the session is cancelled on a full disk,
-    /// its workspace is removed before the new state is stored, because this frees the space that
-    /// storing needs.
+    /// The processes of the session have ended before this call. If a session is cancelled on a
+    /// full disk, its workspace is removed before the new state is stored. Removing the workspace
+    /// frees the space that the new state needs.
     pub(super) async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.cancelling = None;

@@ -1,5 +1,5 @@
-//! Questions of a session's agent. Each is stored, waits for a decision, and is answered once, also
-//! if the server restarts in between.
+//! Handles the questions of a session's agent. Each question is stored, waits for a decision, and
+//! is answered once. This also holds if the server restarts before the decision.
 
 use std::fmt::Write;
 
@@ -19,8 +19,8 @@ use crate::session_machine::{self, RunningSessionPhase, SessionInput, SessionPha
 /// A future that waits until an approval is decided.
 pub(super) type AwaitedDecision = BoxFuture<'static, Result<Decided, StoreError>>;
 
-/// An approval that is no longer pending, and the question of the current attempt that it answers,
-/// if there is one.
+/// An approval that is no longer pending, and the question that it answers. `question` is `None` if
+/// no question of the current attempt waits for this approval.
 pub(super) struct Decided {
     question: Option<AgentQuestionId>,
     approval: Box<Approval>,
@@ -58,8 +58,8 @@ impl Driver {
         self.inherited.iter().any(|inherited| !inherited.is_told)
     }
 
-    /// Stores a question. If an earlier attempt asked the same question, its approval is used, so
-    /// that a decision about it stays valid.
+    /// Stores a question. If an earlier attempt asked the same question, the approval of that
+    /// question is used. A decision about it therefore stays valid.
     pub(super) async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let AgentQuestion { id: question, subject } = question;
         let same = |known: &Inherited| known.digest.is_some() && known.digest == subject.digest;
@@ -104,8 +104,8 @@ impl Driver {
         }
     }
 
-    /// Sends the agent the answer to its question. The answer is recorded as used before it is
-    /// sent, so that an approval is never used twice.
+    /// Sends the agent the answer to its question. The answer is recorded as used before the agent
+    /// gets it, so that no approval is used twice.
     async fn answer(
         &mut self,
         question: &AgentQuestionId,
@@ -134,8 +134,8 @@ impl Driver {
     }
 
     /// Queues one prompt for the restarted agent that lists everything that was decided while it
-    /// was not running. Does nothing while the agent is in a turn: it then asks again, or no longer
-    /// needs the answer.
+    /// was not running. Does nothing while the agent is in a turn, because an agent in a turn asks
+    /// again if it still needs the answer.
     async fn tell_decisions(&mut self) -> Result<(), StoreError> {
         let is_at_work = matches!(
             self.state.phase,
@@ -178,9 +178,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Called at the end of a turn. Withdraws inherited questions of the agent that it did not ask
-    /// again. Questions about commands stay open, because the agent may repeat the command in a
-    /// later turn.
+    /// Called at the end of a turn. Withdraws the questions of earlier attempts that the agent did
+    /// not ask again. Questions about commands stay open, because the agent may repeat the command
+    /// in a later turn.
     pub(super) async fn drop_inherited(&mut self) -> Result<(), StoreError> {
         for known in std::mem::take(&mut self.inherited) {
             if known.describer == SubjectDescriber::Agent {

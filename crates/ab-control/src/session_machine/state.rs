@@ -28,8 +28,8 @@ pub enum SessionPhase {
     Pausing(RunningSessionPhase),
     Paused(RunningSessionPhase),
     Resuming(RunningSessionPhase),
-    /// The last processes are being ended. `shown_status` is `stopping` if a person ended the session,
-    /// otherwise the status that it had before.
+    /// The last processes are being ended. `shown_status` is `stopping` if a person ended the
+    /// session. Otherwise it is the status that the session had before.
     Closing {
         shown_status: SessionStatus,
         ending: StoredSessionEnd,
@@ -44,7 +44,7 @@ pub enum ProvisioningStep {
     Agent,
 }
 
-/// What a session does while it runs, or before it was paused.
+/// What a running session does, or what a paused session did before the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunningSessionPhase {
     /// The agent waits for a prompt.

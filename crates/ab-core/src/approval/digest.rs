@@ -2,8 +2,8 @@
 //! call does.
 //!
 //! Every field is preceded by its length or a tag, so two different calls never write the same
-//! bytes. Structs are destructured without `..`, so that the code does not compile if a new field
-//! is missing in the digest.
+//! bytes. The code destructures structs without `..`. It therefore does not compile if the digest
+//! lacks a new field.
 
 use std::fmt;
 
@@ -33,8 +33,8 @@ impl CallDigest {
         Self(out.0.finalize().into())
     }
 
-    /// The digest of a call together with `payload`. The payload contains data that the call itself
-    /// does not have, such as the arguments of a tool.
+    /// The digest of a call together with `payload`. The payload contains data that is not part of
+    /// the call, such as the arguments of a tool.
     pub fn compute_with_payload(principal: &Principal, call: &OwnedCall, payload: &[u8]) -> Self {
         let mut out = Encoder(Sha256::new());
         out.bytes(VERSION);
@@ -90,8 +90,8 @@ impl Encoder {
         items.iter().for_each(|item| put(self, item));
     }
 
-    /// Roles are not included, because they may change between the question and the answer while
-    /// the caller stays the same.
+    /// Writes the principal without its roles. The roles may change between the question and the
+    /// answer while the caller stays the same.
     fn principal(&mut self, principal: &Principal) {
         self.text(principal.kind().as_str());
         self.text(principal.id());
@@ -110,8 +110,8 @@ impl Encoder {
         self.number((*recursive).into());
     }
 
-    /// Writes a path with its scope roots and access rules, because both affect what the path can
-    /// reach.
+    /// Writes a path with its scope roots and access rules, because both affect which files the
+    /// path can reach.
     fn path(&mut self, path: &WsPath) {
         self.list(&path.scope_root_parts(), |out, part| out.text(part));
         self.text(path.part_below_scope_root());

@@ -121,8 +121,8 @@ impl Backend {
         self.exec_with(command, ExecOptions::default()).await
     }
 
-    /// Runs a shell command and waits for it. If the command ran and failed, the error contains its
-    /// output. See [`Error::exec_output`].
+    /// Runs a shell command and waits for it. If the command fails, the error contains its output.
+    /// See [`Error::exec_output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output =
@@ -133,8 +133,8 @@ impl Backend {
         Err(unsuccessful(command, timeout, output))
     }
 
-    /// Runs a command and waits for it. A failed command is not an error. The result contains its
-    /// exit status.
+    /// Runs a command and waits for it. A command that fails is not an error here. The result
+    /// contains its exit status.
     pub async fn exec_allowing_failure(
         &self,
         command: Command,

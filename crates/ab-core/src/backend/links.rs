@@ -1,5 +1,5 @@
-//! Resolves the links in the working directory of a command. A command that waits for an approval
-//! then runs in the directory that was shown to the person who approved it.
+//! Resolves the links in the working directory of a command. This ensures that a command that waits
+//! for an approval later runs in the directory that the person approved.
 
 use std::collections::VecDeque;
 
@@ -19,8 +19,8 @@ impl Backend {
     /// Replaces the working directory of a request by the directory to which its links lead at the
     /// time of this call.
     ///
-    /// A command may wait for an approval, or be repeated after one. It then still runs in the
-    /// directory that was shown to the person, even if a link was changed in the meantime.
+    /// A command may wait for an approval, or be repeated after an approval. It then still runs in
+    /// the directory that was shown to the person, even if a link was changed during the wait.
     ///
     /// # Errors
     ///
@@ -95,8 +95,8 @@ impl Backend {
     }
 }
 
-/// Reports an error of a path component as an error of the command in `cwd`, which is what the
-/// caller requested.
+/// Reports an error of a path component as an error of the command in `cwd`, because the caller
+/// requested the command.
 fn of_exec(error: Error, cwd: &WsPath) -> Error {
     error.with_verb(Verb::Exec).with_path(cwd.to_string())
 }

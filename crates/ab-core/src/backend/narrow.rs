@@ -1,7 +1,8 @@
 //! Derives a handle from another one. No other module does this.
 //!
-//! A derived handle never has more rights than its parent. It has all guards, the scope and the
-//! restrictions of its parent, preceded by its own.
+//! A derived handle never has more rights than its parent. It has the guards, the scope and the
+//! restrictions of its parent. Its own guards, scope and restrictions apply before those of the
+//! parent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub struct NarrowOptions {
     /// The actor of all calls through the derived handle. All guards see this actor, including the
     /// guards of the parent handle and of mounted workspaces. `None` keeps the parent's actor.
     pub actor: Option<Actor>,
-    /// The directory that becomes the root of the derived handle. It is created by the first write.
-    /// Nothing outside of it can be reached, not even through a link.
+    /// The directory that becomes the root of the derived handle. The first write creates the
+    /// directory. Nothing outside of the directory can be reached, not even through a link.
     pub scope: Option<WsPath>,
     /// Variables for every command. A command's own variables take precedence.
     pub env: BTreeMap<String, String>,
@@ -51,8 +52,8 @@ impl NarrowOptions {
 }
 
 impl Backend {
-    /// Derives a handle with the given restrictions. It lives as long as this handle. Destroying
-    /// the derived handle ends nothing else.
+    /// Derives a handle with the given restrictions. The derived handle lives as long as this
+    /// handle. Destroying the derived handle does not affect other handles.
     pub fn narrow(&self, options: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
         let NarrowOptions {
@@ -108,7 +109,7 @@ impl Backend {
 
     /// A handle with hidden or read-only paths, which apply to files and commands. The restrictions
     /// can also make other directories of the host visible to commands. The restrictions of this
-    /// handle apply to the new one too.
+    /// handle also apply to the new handle.
     ///
     /// For commands, the kernel enforces the restrictions if there is isolation.
     /// [`effective_policy`](Self::effective_policy) reports restrictions that are not enforced.

@@ -31,8 +31,8 @@ pub struct ReadStreamOptions {
 }
 
 impl Backend {
-    /// Reads a file of any size as a stream of pieces. If the file grows in the meantime, the
-    /// stream still ends at the size that the file had when it was opened.
+    /// Reads a file of any size as a stream of pieces. The stream ends at the size that the file
+    /// had when it was opened, even if the file grows during the read.
     ///
     /// # Errors
     /// Fails if the file cannot be opened. If reading a piece fails, the stream ends with this
@@ -66,8 +66,9 @@ impl Backend {
     /// file remains.
     ///
     /// # Errors
-    /// Fails if the stream or a write fails. `Unsupported` for larger content with an expected
-    /// version or at a symbolic link, because a rename cannot handle these cases.
+    /// Fails if the stream or a write fails. `Unsupported` for larger content if the options
+    /// contain an expected version or the path is a symbolic link, because a rename cannot handle
+    /// these cases.
     pub async fn write_stream<'p>(
         &self,
         path: impl Into<PathInput<'p>>,

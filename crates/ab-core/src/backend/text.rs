@@ -17,8 +17,8 @@ use crate::path::{PathInput, WsPath};
 pub(crate) const FILE_CHUNK_BYTES: usize = 256 * 1024;
 /// Maximum number of bytes of text in one window of lines.
 pub(crate) const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
-/// How often an edit is repeated if the file changes in the meantime. In each round one writer
-/// succeeds, so this number of concurrent writers can all succeed.
+/// How often an edit is repeated if another writer changes the file during the edit. In each round
+/// one writer succeeds, so this number of concurrent writers can all succeed.
 const EDIT_ROUNDS: usize = 1000;
 
 /// Some lines of a file.
@@ -45,8 +45,8 @@ pub struct FileChunks {
 }
 
 impl FileChunks {
-    /// Returns the next piece, or `None` at the end. If the file grows in the meantime, the pieces
-    /// still end at the size that the file had when it was opened.
+    /// Returns the next piece, or `None` at the end. The pieces end at the size that the file had
+    /// when it was opened, even if the file grows during the read.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let left = self.end - self.offset;
         if left == 0 {
@@ -116,8 +116,8 @@ impl Backend {
     /// Replaces text in a file. Either all edits are made or none. Each edit applies to the result
     /// of the previous one.
     ///
-    /// Without an expected version, the edit is repeated if the file changes in the meantime, so
-    /// that concurrent edits do not overwrite each other.
+    /// Without an expected version, the edit is repeated if the file changes during the edit.
+    /// Concurrent edits therefore do not overwrite each other.
     pub async fn edit<'p>(
         &self,
         path: impl Into<PathInput<'p>>,

@@ -38,8 +38,8 @@ impl Backend {
     /// changes this workspace.
     ///
     /// The handle lives as long as this handle, and destroying it ends neither workspace. An
-    /// overlay cannot be used as an upper layer, because the files with which it marks removed
-    /// paths would be confused with those of the new overlay. It can be used as a lower layer.
+    /// overlay cannot be used as an upper layer. Both overlays mark removed paths with files, and
+    /// these files would be confused with each other. An overlay can be used as a lower layer.
     pub fn overlay(&self, upper: &Backend) -> Result<OverlayWorkspace> {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
@@ -85,9 +85,9 @@ impl OverlayWorkspace {
     /// Writes the changes to the lower layer and empties the upper layer.
     ///
     /// Readers see the same content throughout. After a failure, the remaining changes are kept,
-    /// and another commit continues. A change overwrites changes that were made in the lower layer
-    /// in the meantime. Bytes that are written afterwards to a file that was open during the commit
-    /// are lost.
+    /// and another commit continues. The commit overwrites other changes that were made in the
+    /// lower layer since the overlay was created. If a file was open during the commit, bytes that
+    /// are written to it afterwards are lost.
     pub async fn commit(&self) -> Result<()> {
         self.backend.life.check(Verb::Write)?;
         self.overlay.commit().await

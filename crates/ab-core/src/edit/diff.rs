@@ -133,8 +133,8 @@ fn push(out: &mut String, sign: &str, line: &str) -> bool {
     fits
 }
 
-/// The line numbers of a hunk header, such as `3,2` for two lines from line 3 on. For an empty
-/// range, the line before it is named.
+/// The line numbers of a hunk header, such as `3,2` for two lines that start at line 3. An empty
+/// range is written with the number of the line before it.
 fn place(range: Range<usize>, skipped: usize) -> String {
     let start = range.start + skipped;
     match range.len() {
@@ -145,8 +145,8 @@ fn place(range: Range<usize>, skipped: usize) -> String {
 }
 
 /// The lines of two texts that contain all changes and their context. Only these lines are compared
-/// by the diff algorithm. The rest, which is most of a file in most edits, is compared byte by
-/// byte.
+/// by the diff algorithm. The other lines are compared byte by byte. In most edits this is most of
+/// the file.
 struct Window<'t> {
     old: &'t str,
     new: &'t str,

@@ -48,8 +48,8 @@ impl<'t> Finder<'t> {
 
     fn scan(&self, overlap: Overlap) -> Scan<'_> {
         let needle = self.needle.as_bytes();
-        // A needle that is longer than the text cannot match, so do not build its table, which
-        // would be even larger.
+        // A needle that is longer than the text cannot match. Do not build its table, because the
+        // table is even larger than the needle.
         let fits = !needle.is_empty() && needle.len() <= self.text.len();
         let text = if fits { self.text.as_bytes() } else { &[] };
         let units = Units { text, at: 0, folds: self.folds };
@@ -133,8 +133,7 @@ struct Scan<'a> {
     borders: Vec<usize>,
     overlap: Overlap,
     head: Units<'a>,
-    /// Follows the head of the search at the distance of one needle, so that the start of a match
-    /// is known.
+    /// The position one needle before the head of the search. It gives the start of a match.
     tail: Units<'a>,
     seen: usize,
     matched: usize,

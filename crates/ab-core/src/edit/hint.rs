@@ -19,7 +19,7 @@ const TRIVIAL: usize = 4;
 
 const READ_AGAIN: &str = "read the file again and copy the text exactly";
 
-/// One sentence about why `edit.old` is not found in `text`, and what the caller can do.
+/// Explains in one sentence why `edit.old` is not found in `text`, and what the caller can do.
 pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
     if text.is_empty() {
@@ -126,8 +126,8 @@ fn other_lines(text: &str, old: &str) -> Option<String> {
     })
 }
 
-/// Of the lines at which `first` matches, the one after which the largest number of lines match
-/// too, and this number.
+/// Searches the lines at which `first` matches for the best start, after which the largest number
+/// of lines match too. Returns this line and the number of matching lines.
 fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut offset = 0;

@@ -32,8 +32,8 @@ pub(super) struct Store {
     room: Arc<Room>,
 }
 
-/// A path in a form that sorts in path order when compared as text: the entries of a directory come
-/// before names that only begin with the name of the directory.
+/// A path in a form that sorts in path order when it is compared as text. In path order, the
+/// entries of a directory come before names that only begin with the name of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(String);
 

@@ -36,8 +36,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Translates a path of the tree for this driver, with its scope roots below the mount point.
-    /// Other scope roots are dropped, because links inside a mount never lead out of the mount.
+    /// Translates a path of the tree for this driver. Keeps the path's scope roots below the mount
+    /// point. Drops other scope roots, because links inside a mount never lead out of the mount.
     pub(super) fn inward(&self, path: &WsPath) -> WsPath {
         path.strip_prefix(self.point).unwrap_or_else(|| path.clone())
     }

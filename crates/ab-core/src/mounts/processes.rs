@@ -1,8 +1,8 @@
 //! Commands in a tree of mounts. The base and each mount run their own commands, and a common list
 //! shows all of them.
 //!
-//! Two workspaces may use the same process id, so the ids of a mount contain its mount point:
-//! `<point>:<id>`. Ids of the base are not changed, unless they could be confused with ids of
+//! Two workspaces may use the same process id. Therefore the ids of a mount contain its mount
+//! point: `<point>:<id>`. Ids of the base are changed only if they could be confused with ids of
 //! mounts.
 
 use super::Mounts;
@@ -31,9 +31,9 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
     Ok(named(part, process))
 }
 
-/// Completes a request for a command in `own`: where its directories appear in the tree, and which
-/// other workspaces are visible to the command. These are the ones on the same machine that are
-/// inside the scope root of the working directory.
+/// Completes a request for a command in `own`. Adds where the directories of the request appear in
+/// the tree, and which other workspaces are visible to the command. A workspace is visible if it is
+/// on the same machine and inside the scope root of the working directory.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let scope_root = request.cwd.innermost_scope_root().without_access_rules();
     let above = request.mount_layout.scope_path.take();
@@ -41,8 +41,8 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // The path at which a workspace is visible: its mount point, or the scope root if the scope
-    // root is inside the workspace. `None` for a workspace outside the scope root.
+    // Returns the path at which a workspace is visible. This is its mount point, or the scope root
+    // if the scope root is inside the workspace. `None` for a workspace outside the scope root.
     let owner = mounts.owner(&scope_root).point;
     let seen = |point: &WsPath| {
         if point == owner {
@@ -145,8 +145,8 @@ fn outward(point: &WsPath, id: &ProcessId) -> ProcessId {
     ProcessId::new(format!("{}{SEPARATOR}{id}", label(point)))
 }
 
-/// The process id in the form that the workspace at `point` uses. `None` if it belongs to another
-/// workspace.
+/// The process id in the form that the workspace at `point` uses. `None` if the process belongs to
+/// another workspace.
 fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     match id.as_str().split_once(SEPARATOR) {
         None => point.is_root().then(|| id.clone()),

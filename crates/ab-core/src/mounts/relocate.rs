@@ -1,10 +1,10 @@
 //! A rename from one workspace of a tree of mounts to another: a copy, followed by the removal of
 //! the source.
 //!
-//! The copy is made first, and then it is checked that the source has not changed. Until then,
-//! every failure removes the copy and leaves the source unchanged. This also protects the source if
-//! two mounts show the same files. If the caller drops the future, the incomplete copy remains, and
-//! so does the source.
+//! First makes the copy, then checks that the source has not changed, and then removes the source.
+//! A failure before the removal removes the copy and leaves the source unchanged. This also
+//! protects the source if two mounts show the same files. If the caller drops the future, the
+//! source and the incomplete copy remain.
 
 use std::collections::BTreeMap;
 
@@ -120,9 +120,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether two mounts show the same file or directory here, so that there is nothing to move.
-/// Directories with version zero come from drivers that store no directories, and are never the
-/// same.
+/// Whether two mounts show the same file or directory here, so that there is nothing to move. A
+/// directory with version zero comes from a driver that stores no directories. It is never the same
+/// as another directory.
 fn is_same(source: &Stat, target: &Stat) -> bool {
     source.kind == target.kind
         && source.version == target.version
@@ -165,8 +165,8 @@ async fn move_file(
         Err(error) => Err(error),
     };
     if moved.is_err() && onto == Onto::Nothing {
-        // If the answer to the removal was lost, the removal may have succeeded. In that case the
-        // copy is the only one left and must be kept.
+        // If the answer to the removal was lost, the removal may have succeeded. The copy must then
+        // be kept, because it is the only one left.
         let now = from.stat().await;
         if now.is_ok_and(|now| now.is_some_and(|now| now.version == copied)) {
             to.clear().await;
@@ -284,8 +284,8 @@ async fn copy_tree(
     Ok(())
 }
 
-/// Whether the target of the link at `link`, which is relative to the moved directory, is moved
-/// too. Only the text of the link is examined.
+/// Whether the target of the link at `link` is also inside the moved directory. `link` is relative
+/// to the moved directory. Only the text of the link is examined.
 fn stays_below(link: &WsPath, text: &str) -> bool {
     let mut depth = link.segments().count().saturating_sub(1);
     for segment in text.split('/') {

@@ -1,5 +1,5 @@
-//! Changes through an overlay. Each change is made in the upper layer, after the files that it
-//! needs were copied there from the lower one.
+//! Changes through an overlay. Each change is made in the upper layer. The files that the change
+//! needs are first copied there from the lower layer.
 
 use std::sync::atomic::Ordering;
 
@@ -233,8 +233,8 @@ impl Overlay {
         Ok(RemoveOutcome { count })
     }
 
-    /// Removes the file or directory at `spot` from both layers. It is hidden in the lower layer
-    /// first. Otherwise the one in the lower layer would be visible for a moment.
+    /// Removes the file or directory at `spot` from both layers. Hides it in the lower layer first,
+    /// because the lower entry would otherwise be visible for a moment.
     pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
         self.hide_or_keep(spot).await?;
         if spot.upper.is_some() {
@@ -295,8 +295,8 @@ impl Overlay {
             .map(drop)
     }
 
-    /// Creates a keeper, which is a marker file that keeps a directory in existence. Used if the
-    /// upper layer does not support empty directories.
+    /// Creates a keeper. This is a marker file that keeps a directory in existence if the upper
+    /// layer does not support empty directories.
     async fn keep(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         let options = WriteOptions {
             mode: WriteMode::CreateIfMissing,
@@ -306,7 +306,7 @@ impl Overlay {
         self.upper.write(&marks::keeper_in(path), Bytes::new(), options).await.map(drop)
     }
 
-    /// Copies a file or directory that only the lower layer has to the upper layer. Callers see no
+    /// Copies a file or directory to the upper layer if only the lower layer has it. Callers see no
     /// change.
     pub(super) async fn copy_up(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
@@ -337,7 +337,7 @@ impl Overlay {
         }
     }
 
-    /// Like `copy_up`, but without the content, which is about to be replaced.
+    /// Like `copy_up`, but does not copy the content, because the caller is about to replace it.
     async fn copy_up_empty(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let options = WriteOptions {

@@ -34,8 +34,8 @@ enum Step {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
     AtOnce,
-    /// Later, together with a parent directory whose mode forbids removals. Until then the parent
-    /// keeps this mode, because a repeated commit needs it.
+    /// The entry is removed later, together with a parent directory whose mode forbids removals.
+    /// Until then the parent keeps this mode, because a repeated commit needs the mode.
     WithDirectory,
 }
 
@@ -105,7 +105,8 @@ impl Overlay {
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
         // A file can replace a file in one step. In all other cases the old entry must be removed
-        // first, also if a new directory has the name of one that was removed in the overlay.
+        // first. This includes a new directory that has the name of a directory that was removed in
+        // the overlay.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
             (Some(below), FileKind::Dir) => is_hidden || !below.kind.is_dir(),
@@ -188,7 +189,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Copies a file or a link from `from` in the upper layer to `to` in the lower one.
+    /// Copies a file or a link from `from` in the upper layer to `to` in the lower layer.
     async fn put(&self, from: &WsPath, to: &WsPath, stat: &Stat) -> Result<()> {
         match stat.kind {
             FileKind::File => {
@@ -221,7 +222,7 @@ impl Overlay {
             return self.lower.rename(staged, path, replace).await.map(drop);
         }
         // A directory cannot be replaced in one step. Move the old entry aside, and move it back if
-        // the new one cannot take its place.
+        // the new entry cannot take its place.
         let aside = transfer::beside(path);
         // In a layer without empty directories, an empty directory has no staged copy.
         let has_staged = found(self.lower.stat(staged, KEEP).await)?.is_some();

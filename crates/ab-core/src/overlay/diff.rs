@@ -32,9 +32,9 @@ pub struct OverlayChange {
     pub before: Option<Stat>,
     /// The attributes of the file in the overlay.
     pub after: Option<Stat>,
-    /// The change as a unified diff. Only for text files of at most
-    /// [`MAX_OVERLAY_DIFF_FILE_BYTES`]. If the limit on all diffs is reached, this is a note
-    /// instead.
+    /// The change as a unified diff. `Some` only for text files of at most
+    /// [`MAX_OVERLAY_DIFF_FILE_BYTES`]. When the limit on all diffs is reached, this is a note
+    /// instead of a diff.
     pub diff: Option<String>,
 }
 

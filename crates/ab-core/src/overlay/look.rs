@@ -65,9 +65,9 @@ fn shows_lower(upper: Option<&Stat>, lower: Option<&Stat>) -> bool {
 }
 
 impl Overlay {
-    /// Looks up `path`. If the file does not exist, this is not an error, so that it can be
-    /// created. It is an error if a parent directory is a file, or if a link is dangling, because
-    /// nothing is created through a link.
+    /// Looks up `path`. A missing file is not an error, so that it can be created. It is an error
+    /// if a parent directory is a file. It is also an error if a link is dangling, because nothing
+    /// is created through a link.
     pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         self.alive(verb)?;
         Walk::new(self, verb, path, last).run().await
@@ -85,8 +85,8 @@ impl Overlay {
     }
 
     /// The attributes of a directory in the upper layer. If the layer does not support empty
-    /// directories, they come from the marker file in the directory (the keeper). If there is none,
-    /// they come from the lower layer.
+    /// directories, the attributes come from the marker file in the directory (the keeper). If
+    /// there is no keeper, they come from the lower layer.
     pub(super) async fn describe_dir(
         &self,
         path: &WsPath,
@@ -289,8 +289,8 @@ impl<'a> Walk<'a> {
             (true, true) => {
                 let whiteout = here.path.with_name(&marks::whiteout(name).name);
                 let (upper, hidden) = join(ask(u, &path), ask(u, &whiteout)).await;
-                // Look in the lower layer last: a commit first writes there and then removes the
-                // file from the upper layer.
+                // Look in the lower layer last, because a commit first writes to the lower layer
+                // and then removes the file from the upper layer.
                 let lower = match self.told(hidden)? {
                     Some(_) => None,
                     None => self.told(ask(l, &path).await)?,
@@ -333,7 +333,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The segments of an absolute link target below the scope root. `None` if the target is not
-    /// below it.
+    /// below the scope root.
     fn inside(&self, target: &str) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();

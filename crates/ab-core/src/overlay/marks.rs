@@ -17,7 +17,7 @@ use crate::path::{
 const CUT: char = '~';
 const DIGEST_DIGITS: usize = 32;
 
-/// A whiteout, which is a marker file that hides a name, as it is stored.
+/// The name and the content of a whiteout. A whiteout is a marker file that hides a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whiteout {
     pub(super) name: String,
@@ -84,9 +84,9 @@ pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
     directory.with_name(EMPTY_DIR_MARKER_NAME)
 }
 
-/// Whether a name looks like one that was shortened to its beginning and a digest. A short name
-/// that looks like this is also stored with a digest, so that two different names never have the
-/// same whiteout.
+/// Whether a name looks like a shortened name, which is a beginning and a digest. A short name of
+/// this form is also stored with a digest, so that two different names never have the same
+/// whiteout.
 fn looks_cut(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.len() > DIGEST_DIGITS

@@ -1,8 +1,8 @@
 //! Renames inside an overlay.
 //!
 //! The source is first copied completely to the upper layer, and then hidden in the lower layer.
-//! Callers see neither of these steps. After that the upper layer renames the source, so the rename
-//! is as atomic as a rename in that layer.
+//! Callers see neither of these steps. Then the upper layer renames the source. The rename is
+//! therefore as atomic as a rename in the upper layer.
 
 use super::look::Spot;
 use super::{OPEN, Overlay, exists, missing, named};
@@ -80,8 +80,7 @@ impl Overlay {
         }
     }
 
-    /// Copies those files and directories of the source that only the lower layer has to the upper
-    /// layer.
+    /// Copies the parts of the source that only the lower layer has to the upper layer.
     async fn bring_up(&self, source: &Spot) -> Result<()> {
         if source.upper.is_none() {
             self.prepare(source).await?;
@@ -97,7 +96,7 @@ impl Overlay {
     }
 
     /// Copies a tree to the upper layer. Adds the directories whose mode forbids new entries to
-    /// `shut`. They get this mode only when they are complete.
+    /// `shut`. These directories get this mode only when they are complete.
     async fn copy_tree_up(
         &self,
         source: &Spot,
@@ -150,8 +149,8 @@ impl Overlay {
         self.copy_one_up(path, &stat).await
     }
 
-    /// Removes an empty directory with its marker files, and hides the directory in the lower
-    /// layer, so that the renamed directory is not merged with it.
+    /// Removes an empty directory with its marker files. Also hides the directory in the lower
+    /// layer, because the renamed directory would otherwise be merged with it.
     async fn clear_for_dir(&self, target: &Spot) -> Result<()> {
         if target.lower.is_some() {
             self.hide(target).await?;

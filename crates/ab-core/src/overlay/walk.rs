@@ -182,7 +182,7 @@ impl Walk<'_> {
         self.options.max_entries.saturating_sub(self.found.nodes.len())
     }
 
-    /// Handles an error for a directory. If the directory was removed in the meantime, the error is
+    /// Handles an error for a directory. If the directory was removed during the walk, the error is
     /// ignored. Otherwise the result reports it as a problem, and the walk continues.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
         if error.kind() != ErrorKind::NotFound {
@@ -197,7 +197,8 @@ impl Walk<'_> {
         let node = |entry: DirEntry| {
             let below = entry.path.strip_prefix(path)?.without_access_rules();
             let is_plain = !below.segments().any(marks::is_reserved);
-            // Build the path below the requested one, whose rules apply to later operations.
+            // Build the path below the requested path, because the rules of the requested path
+            // apply to later operations.
             let path = path.join(&below);
             let shows = is_plain && !path.is_hidden();
             shows.then_some(LayeredEntry { path, upper: None, lower: Some(entry) })

@@ -1,8 +1,9 @@
 //! The access rules that a path carries to the driver that resolves it.
 //!
 //! A restricted handle adds its rules to each path of a call. The *anchor* of these rules is the
-//! part of the path that leads to the root of the handle, and the paths in the rules are relative
-//! to it. A view that translates the path also translates the anchor, as it does with scope roots.
+//! part of the path that leads to the root of the handle. The paths in the rules are relative to
+//! the anchor. A view that translates the path also translates the anchor, in the same way as scope
+//! roots.
 //!
 //! A driver that resolves links must check the file that it has really opened. It builds the path
 //! of this file, adds the rules at the same anchors ([`WsPath::add_access_rules_for_subtree`]), and
@@ -53,7 +54,7 @@ impl HiddenByFilter {
     }
 
     /// The same filter with the directory `above`, relative to the current anchor, as the new
-    /// anchor. `None` if it cannot apply to anything in this directory.
+    /// anchor. `None` if the filter cannot apply to anything in this directory.
     fn inside(&self, above: &str) -> Option<Self> {
         let Self { filter, down, above: before } = self;
         let (down, above) = match (below(above, down), below(down, above)) {
@@ -82,8 +83,8 @@ impl AccessRules {
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
 
-    /// Also hides the paths for which `filter` returns `true`. They are relative to the root of the
-    /// handle.
+    /// Also hides the paths for which `filter` returns `true`. `filter` gets paths relative to the
+    /// root of the handle.
     pub fn with_filter(mut self, filter: PathFilter) -> Self {
         let pattern = HiddenByFilter { filter, down: String::new(), above: String::new() };
         let pattern = Some(pattern);
@@ -271,7 +272,7 @@ impl WsPath {
         AccessRules::wrapped(sets)
     }
 
-    /// The rules of `self` together with those of `below`, which starts at the end of `self`.
+    /// The rules of `self` together with the rules of `below`. `below` starts at the end of `self`.
     pub(super) fn rules_joined(&self, below: &WsPath) -> Option<Arc<AccessRules>> {
         if below.rules.is_none() {
             return self.rules.clone();
@@ -330,8 +331,9 @@ impl WsPath {
         self.hides_child_ignoring_filters(name) || self.is_ruled_by(fits)
     }
 
-    /// Like [`hides_child`](Self::hides_child), but ignores filters. A search reads ignore files
-    /// even if a filter hides them, such as a filter for all names with a leading dot.
+    /// Like [`hides_child`](Self::hides_child), but ignores filters. It is used by a search, which
+    /// reads ignore files even if a filter hides them, for example a filter for all names with a
+    /// leading dot.
     pub fn hides_child_ignoring_filters(&self, name: &str) -> bool {
         let hides = |set: &AccessRulesBelowPrefix, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))

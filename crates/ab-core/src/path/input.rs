@@ -7,8 +7,8 @@ use crate::error::Result;
 
 /// A path in a call: a text, which the handle parses by its own rules, or a parsed path.
 ///
-/// Of a parsed path only the text is used. Its scope roots and access rules are replaced by those
-/// of the handle.
+/// The handle uses only the text of a parsed path. It replaces the scope roots and access rules of
+/// the path by its own.
 #[derive(Clone, Copy, Debug)]
 pub enum PathInput<'a> {
     Text(&'a str),

@@ -111,7 +111,7 @@ impl MatchCollector {
     }
 
     /// The size of a path that counts towards the limit. Only the part below the search root
-    /// counts, so that it is the same in every scope.
+    /// counts, so that the size is the same in every scope.
     fn size(&self, path: &WsPath) -> usize {
         path.as_str().len().saturating_sub(self.above)
     }

@@ -1,8 +1,8 @@
 //! Globs over the segments of paths, matched step by step during a walk.
 //!
-//! A pattern is a list of segments. A [`GlobMatchState`] records how many of them the path of a
-//! directory has matched. If nothing below a directory can match, the directory is not entered, and
-//! each file takes only one step. The work for one name is linear in the length of the pattern.
+//! A pattern is a list of segments. A [`GlobMatchState`] records how many of these segments the
+//! path of a directory has matched. A directory below which nothing can match is not entered. Each
+//! file takes only one step. The work for one name is linear in the length of the pattern.
 
 use super::wildcard::Wildcard;
 
@@ -16,7 +16,7 @@ const MAX_SEGMENTS: usize = 63;
 /// Whether a wildcard matches names with a leading dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DotfileMatching {
-    /// Only if the segment of the pattern itself begins with a dot.
+    /// A name with a leading dot matches only if the segment of the pattern also begins with a dot.
     Explicit,
     Any,
 }

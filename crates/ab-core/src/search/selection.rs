@@ -45,11 +45,11 @@ pub struct WalkPosition {
     below: Vec<Arc<str>>,
 }
 
-/// The ignore file of a directory, and those of the directories above it.
+/// The ignore file of a directory, and the ignore files of the directories above it.
 #[derive(Debug)]
 struct Ignores {
     rules: Gitignore,
-    /// How many names of `WalkPosition::below` are above this file.
+    /// The number of names in `WalkPosition::below` that are above this file.
     depth: usize,
     above: Option<Arc<Ignores>>,
 }
@@ -120,7 +120,7 @@ impl SearchFilter {
     }
 
     /// The position in the directory `name`, on the way from the root of the workspace to the root
-    /// of the search. Used for ignore files above the root of the search.
+    /// of the search. This is used for ignore files above the root of the search.
     pub fn descend_to_search_root(&self, mut position: WalkPosition, name: &str) -> WalkPosition {
         position.below.push(Arc::from(name));
         position

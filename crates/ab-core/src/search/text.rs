@@ -27,9 +27,9 @@ const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum memory for one line in bytes. A longer line is reported as a problem of its file.
 const MAX_BUFFER_BYTES: usize = 32 * 1024 * 1024;
 
-/// A file that is shorter than this is read at once and searched as a whole. The value is less than
-/// the 64 KiB in which the searcher first looks for zero bytes, so binary files are detected in the
-/// same way.
+/// A file that is shorter than this is read at once and searched as a whole. The searcher first
+/// looks for zero bytes in 64 KiB. This value is smaller, so binary files are detected in the same
+/// way.
 const START_BYTES: usize = 32 * 1024;
 
 /// A compiled text query.

@@ -1,7 +1,7 @@
 //! Wildcards within a single name: `*`, `?`, `[a-z]` and `[!a]`. `\\` escapes a character.
 //!
-//! Characters are matched, not bytes. Backtracking goes back only to the last star, so the work for
-//! a name is at most the product of the lengths of name and pattern.
+//! Characters are matched, not bytes. Backtracking goes back only to the last star. The work for a
+//! name is therefore at most the product of the lengths of name and pattern.
 
 /// A compiled pattern without braces or slashes.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl Wildcard {
     pub(super) fn matches(&self, name: &str) -> bool {
         let tokens = &self.0;
         let (mut token, mut rest) = (0, name);
-        // Where to continue after a mismatch: at the last star, with one more character matched by
-        // it.
+        // Where to continue after a mismatch. The search continues at the last star, which then
+        // matches one more character.
         let mut retry: Option<(usize, &str)> = None;
         loop {
             match (tokens.get(token), rest.chars().next()) {

@@ -1,8 +1,8 @@
 //! Encodes the headers of a tar archive. Does no I/O.
 //!
-//! An archive consists of the [`encode_entry_header`] of each entry, its content and the [`padding_length`] after it,
-//! and of [`END_OF_ARCHIVE`] after the last entry. The format is ustar. Names that ustar cannot represent are
-//! written in pax records.
+//! An archive contains three things for each entry: the [`encode_entry_header`], the content, and
+//! the [`padding_length`]. After the last entry it contains [`END_OF_ARCHIVE`]. The format is
+//! ustar. Names that ustar cannot represent are written in pax records.
 
 use super::{BLOCK, TarEntry, TarEntryKind, TarError, checksum, fails};
 
@@ -14,7 +14,8 @@ const NAME: usize = 100;
 /// The largest size that fits in the octal digits of a header.
 const MAX_OCTAL: u64 = 0o777_7777_7777;
 
-/// The header of an entry. If its names require one, an extended header precedes it.
+/// The header of an entry. If the names of the entry require it, an extended header precedes this
+/// header.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! A launched agent: one task reads its messages and reports them, and a handle sends to it.
+//! A launched agent. One task reads the agent's messages and reports them. A handle sends messages
+//! to the agent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,8 @@ use super::{failed, lock};
 use crate::contract::ExecutorError;
 use crate::report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};
 
-/// How long an agent may keep running after it closed its output. After that it is killed.
+/// How long an agent may keep running after it closed its output. After this time the agent is
+/// killed.
 const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Number of bytes read from standard error at a time.
 const STDERR_PIECE: usize = 8 * 1024;
@@ -81,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// Marks the launch as complete: from now on the end of the agent is sent as a report. Returns
+    /// Marks the launch as complete. From now on, the end of the agent is sent as a report. Returns
     /// `false` if the agent has already ended.
     pub(super) fn attach(&self) -> bool {
         let mut stage = lock(&self.stage);
@@ -121,7 +123,7 @@ impl Agent {
 
     /// Asks the agent to end the turn, if that turn is running.
     pub(super) async fn cancel_turn(&self, turn: u32) -> Result<(), ExecutorError> {
-        // Hold the lock while the request is sent, so that it comes after the prompt that it
+        // Hold the lock while the request is sent. The request then comes after the prompt that it
         // cancels and before the next prompt.
         let prompted = self.prompted.lock().await;
         if *prompted != turn || !*self.shared.busy.borrow() {
@@ -284,8 +286,8 @@ impl Pump {
 
     async fn ask(&mut self, question: PermissionQuestion) {
         let (events, subject) = self.translator.question(question.call.clone());
-        // Hide credentials before the detail is truncated. Otherwise the first half of a credential
-        // could remain.
+        // Hide credentials before the detail is truncated. If a credential is cut in half first,
+        // its first half is not found and remains visible.
         let mut subject = self.shared.mask.subject(subject);
         if let Some(detail) = subject.detail.take() {
             subject = subject.with_detail(detail);
@@ -316,7 +318,7 @@ impl Pump {
                 let detail = format!("the agent ended its turn early: {}", stop.as_str());
                 TurnOutcome::Failed { detail }
             }
-            // Nothing to report here: the end of the process is reported instead.
+            // There is nothing to report here, because the end of the process is reported.
             Err(error) if error.ends_connection() => return,
             Err(error) => TurnOutcome::Failed { detail: error.to_string() },
         };

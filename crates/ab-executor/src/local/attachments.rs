@@ -1,5 +1,5 @@
-//! Attachments of a task: the files are copied beside the workspace, and the agent's first prompt
-//! names their paths.
+//! Attachments of a task. The executor copies the files beside the workspace. The agent's first
+//! prompt contains their paths.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! The audit of a session: the calls on its MCP endpoint are written to the server's log and queued
-//! as entries for the store.
+//! The audit of a session. Each call on the session's MCP endpoint is written to the server's log
+//! and queued as an entry for the store.
 //!
-//! The session's events come from the agent's own updates, so an edit appears there as one event.
-//! The audit records each call on the workspace, with its caller and outcome.
+//! The audit differs from the session's events. The events come from the agent's own updates, so an
+//! edit is one event. The audit records each call on the workspace, with its caller and outcome.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Applies the configuration of a session's source directory: MCP servers, which the agent starts
 //! inside the sandbox, and skills, which are copied into the session's home.
 //!
-//! The configuration may come from a repository, so it is not trusted more than the files of the
+//! The configuration may come from a repository. So it is trusted no more than the files of the
 //! workspace. It cannot refer to files outside of its directory or to variables that the agent does
 //! not have.
 
@@ -66,7 +66,8 @@ impl Configured {
         configured
     }
 
-    /// Returns the MCP servers for an agent. The agent itself starts those that are local programs.
+    /// Returns the MCP servers for an agent. The agent itself starts the servers that are local
+    /// programs.
     pub(super) fn servers(
         &mut self,
         agent: &AgentReadyToLaunch,
@@ -139,8 +140,8 @@ pub(super) fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Converts an entry to the form that is sent to the agent. Fails with the reason if the entry
-/// cannot be used.
+/// Converts an entry to the form in which the agent gets it. If the entry cannot be used, returns
+/// the reason.
 fn server(
     name: &str,
     config: &McpServerConfig,

@@ -1,5 +1,5 @@
-//! The id of the agent's conversation, stored in a file beside the session's workspace, where the
-//! agent cannot write. Only this module reads and writes the file.
+//! Stores the id of the agent's conversation in a file beside the session's workspace. The agent
+//! cannot write there. Only this module reads and writes the file.
 //! [`SessionWorkspaceStore::remove_workspace`](ab_snapshot::SessionWorkspaceStore::remove_workspace)
 //! removes it.
 
@@ -12,7 +12,8 @@ use ab_snapshot::PreparedWorkspace;
 /// Maximum length of a stored id in bytes.
 const LONGEST: u64 = 4096;
 
-/// Replaces the stored id atomically: after a crash the file contains the old id or the new one.
+/// Replaces the stored id atomically. After a crash the file contains either the old id or the new
+/// id.
 pub(super) async fn store(workspace: &PreparedWorkspace, id: &AcpSessionId) -> io::Result<()> {
     let path = path(workspace);
     let new = path.with_extension("new");

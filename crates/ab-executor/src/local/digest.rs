@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 /// versions are never equal.
 const VERSION: &str = "agent-backend permission 1";
 
-/// The digest in hexadecimal. It does not cover the id of the call: a repeated question has the
-/// same digest.
+/// The digest in hexadecimal. It does not cover the id of the call, so that a repeated question has
+/// the same digest.
 pub(super) fn of_call(call: &ToolCall) -> String {
     let ToolCall { id: _, title, name, kind, status: _, content, locations, raw_input, .. } = call;
     let mut out = Encoder(Sha256::new());

@@ -1,9 +1,10 @@
 //! Serves the session's workspace as MCP tools over a local socket, for agents that cannot use its
 //! HTTP endpoint.
 //!
-//! The socket is in a directory beside the workspace that is visible only in this session's
-//! sandbox, so every connection comes from the session. The agent starts `agent-backend mcp
-//! --connect`, which forwards messages between its standard streams and the socket.
+//! The socket is in a directory beside the workspace. Only this session's sandbox shows this
+//! directory, so every connection comes from the session. The agent starts
+//! `agent-backend mcp --connect`, which forwards messages between its standard streams and the
+//! socket.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -65,8 +66,8 @@ impl EndpointSocket {
     ///
     /// Fails if the socket cannot be created.
     pub(super) fn serve(&self, session: SessionId, backend: &Backend) -> io::Result<ServedSocket> {
-        // Open the directory and use a short path below `/proc`: the real path may be too long for
-        // a socket address.
+        // Open the directory and use a short path below `/proc`, because the real path may be too
+        // long for a socket address.
         let directory = std::fs::File::open(&self.directory)?;
         let address = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
         let listener = UnixListener::bind(address)?;
@@ -78,7 +79,8 @@ impl EndpointSocket {
 }
 
 impl ServedSocket {
-    /// Returns the MCP server entry for the agent: the program that it starts to use the socket.
+    /// Returns the MCP server entry for the agent. It names the program that the agent starts to
+    /// use the socket.
     pub(super) fn offer(&self, name: &str, own_executable: &Path) -> McpServer {
         let path = self.path.to_string_lossy().into_owned();
         McpServer::Stdio {

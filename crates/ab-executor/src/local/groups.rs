@@ -17,7 +17,7 @@ pub(super) struct MadeGroup {
 }
 
 /// Creates the control group of a session. If default limits cannot be enforced, the result
-/// contains a note. If limits that the task requests cannot be enforced, it fails.
+/// contains a note. Fails if limits that the task requests cannot be enforced.
 pub(super) async fn make(
     settings: &ExecutorSettings,
     session: &Session,
@@ -60,7 +60,7 @@ fn limits(defaults: ControlGroupLimits, asked: Option<RequestedLimits>) -> Contr
     let RequestedLimits { cpu, memory_mib } = asked.unwrap_or_default();
     ControlGroupLimits {
         memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
-        // The number is positive: the task was checked before.
+        // The number is positive, because the task was checked before.
         cpu_millis: cpu.map(|cpu| (cpu * 1000.0).round() as u64).or(defaults.cpu_millis),
         processes: defaults.processes,
     }

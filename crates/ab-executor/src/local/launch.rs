@@ -56,7 +56,8 @@ pub(super) async fn launch(
             return Err(unlaunched("runtime.type: devcontainer is not available yet"));
         }
     }
-    // Check again: an earlier server process with other settings may have accepted the session.
+    // Check again, because an earlier server process with other settings may have accepted the
+    // session.
     let is_shared = runtime.network.unwrap_or_default() == NetworkMode::Shared;
     if is_shared && executor.settings.refuses_shared_network {
         return Err(unlaunched(
@@ -187,7 +188,8 @@ async fn start(
     let Opened { profile, session } = match opened {
         Ok(opened) => opened,
         Err(Unopened::Acp(error)) if error.ends_connection() => {
-            // Report how the process ended, if it did: that explains more than the protocol error.
+            // If the process has ended, report how it ended. This explains more than the protocol
+            // error.
             let ended = timeout(END_TIME, &mut pump).await.ok().and_then(Result::ok);
             return Err(unlaunched(ended.unwrap_or_else(|| error.to_string())));
         }
@@ -216,8 +218,8 @@ impl From<AcpError> for Unopened {
     }
 }
 
-/// The entries that tell the agent how to reach the session's MCP endpoint: over HTTP, and over a
-/// local socket. `None` if the agent cannot use that way.
+/// The entries that tell the agent how to reach the session's MCP endpoint. One is for HTTP, and
+/// one is for a local socket. A field is `None` if the agent cannot use this transport.
 struct Offers {
     http: Option<McpServer>,
     socket: Option<McpServer>,

@@ -24,7 +24,7 @@ const SHORTEST_IN_FILE: usize = 20;
 /// The secrets of one agent.
 #[derive(Clone, Default)]
 pub(super) struct Mask {
-    /// Sorted by length, longest first, because one secret may contain another.
+    /// The secrets, longest first, because one secret may contain another.
     secrets: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ impl Mask {
         Mask { secrets }
     }
 
-    /// Creates a mask for an agent: it hides the variables and login files that the agent's catalog
-    /// entry lists, and the logins that the agent renewed in its home.
+    /// Creates a mask for an agent. The mask hides the variables and login files that the agent's
+    /// catalog entry lists. It also hides the logins that the agent renewed in its home.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Mask {
         })
     }
 
-    /// Returns up to which byte an unfinished text can be shown now. The rest is a word that may
-    /// become a credential when more text arrives.
+    /// Returns the number of bytes of an unfinished text that can be shown now. The rest of the
+    /// text may become a credential when more text arrives.
     pub(super) fn end_of_complete_text(&self, text: &str) -> usize {
         let begins = self.secrets.iter().filter_map(|secret| {
             let mut ends = secret.char_indices().rev().map(|(end, _)| end).filter(|end| *end > 0);
@@ -109,8 +109,8 @@ impl Mask {
         if self.secrets.is_empty() {
             return subject;
         }
-        // If the credentials cannot be hidden, show nothing and mark the subject as cut, because a
-        // person must not approve what cannot be shown.
+        // If the credentials cannot be hidden, show nothing. Mark the subject as truncated, because
+        // a person must not approve a subject that cannot be shown.
         let hidden = || ApprovalSubject { is_cut: true, ..ApprovalSubject::default() };
         self.masked(&subject).unwrap_or_else(hidden)
     }

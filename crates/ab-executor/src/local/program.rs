@@ -1,5 +1,5 @@
-//! Checks before the launch whether an agent's program can be started in its sandbox. The error of
-//! the launch itself would name neither the agent nor what is missing.
+//! Checks before the launch whether an agent's program can be started in its sandbox. The check is
+//! useful because the error of a launch names neither the agent nor the missing program.
 
 use std::path::{Path, PathBuf};
 

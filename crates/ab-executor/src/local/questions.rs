@@ -1,4 +1,5 @@
-//! Questions of the command policy: each becomes an approval of the session, and the command waits for the decision.
+//! Questions of the command policy. Each question becomes an approval of the session, and the
+//! command waits for the decision.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +25,7 @@ const MAX_TITLE: usize = 100;
 /// The settings of [`PolicyQuestions`].
 pub(super) struct QuestionSettings {
     pub(super) generation: u32,
-    /// Sends questions as reports. The reference is weak, so that the channel closes when the agent
+    /// Sends questions as reports. The sender is weak, so that the channel closes when the agent
     /// has ended.
     pub(super) reports: mpsc::WeakSender<AgentReport>,
     /// Hides the agent's credentials in what people see and the store keeps.
@@ -37,7 +38,7 @@ pub(super) struct QuestionSettings {
 ///
 /// Every waiting command has its own question, so one approval allows one command. If the caller of
 /// a command stops waiting or is told to try again later, the question stays open. The next command
-/// with the same digest takes it over, decided or not.
+/// with the same digest takes the question over, even if it is already decided.
 pub(super) struct PolicyQuestions {
     settings: QuestionSettings,
     open: Mutex<Open>,
@@ -92,8 +93,8 @@ impl PolicyQuestions {
         }
     }
 
-    /// Takes over a question that no command waits for, or opens a new one. `None` if too many are
-    /// open, or if the control plane no longer receives reports.
+    /// Takes over a question that no command waits for, or opens a new one. `None` if too many
+    /// questions are open, or if the control plane no longer receives reports.
     async fn take(&self, asked: &ApprovalRequest) -> Option<Taken<'_>> {
         let QuestionSettings { generation, reports, mask, .. } = &self.settings;
         // Reserve room for the report before the question is opened, so that every open question is
@@ -179,7 +180,7 @@ impl Drop for Taken<'_> {
 }
 
 /// The description of a command for people. Credentials are hidden before texts are truncated, so
-/// that no part of one remains.
+/// that no part of a credential remains.
 fn subject(asked: &ApprovalRequest, mask: &Mask) -> ApprovalSubject {
     let command = mask.text(asked.call.command().unwrap_or_default());
     let line = escape_unprintable(&command);

@@ -21,7 +21,8 @@ const SUBJECT: usize = 72;
 /// The supported providers. The first is the default.
 pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, SnapshotProvider::Copy];
 
-/// Chooses how the workspace of a new session is made, and checks whether it can be made that way.
+/// Chooses how the workspace of a new session is made, and checks whether it can be made in this
+/// way.
 ///
 /// # Errors
 ///
@@ -125,8 +126,8 @@ fn check_patch(session: &Session, because: &str, found: &mut FieldViolations) {
     }
 }
 
-/// Adds the error to the violations if it concerns a field of the task. Other errors are ignored
-/// here, because making the workspace will report them.
+/// Adds the error to the violations if it concerns a field of the task. Ignores other errors,
+/// because making the workspace will report them.
 fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();

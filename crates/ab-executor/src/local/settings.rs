@@ -14,8 +14,8 @@ use ab_policy::PolicyRuleFile;
 use super::DEFAULT_SETUP_TIMEOUT;
 use super::audit::AuditSender;
 
-/// MCP clients give up a call after a timeout, which is one minute in the official clients. This
-/// wait must be shorter.
+/// How long a command waits for an approval by default. MCP clients end a call after a timeout,
+/// which is one minute in the official clients. This wait must be shorter.
 pub const DEFAULT_APPROVAL_WAIT_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The settings of a [`LocalExecutor`](super::LocalExecutor).
@@ -25,8 +25,8 @@ pub struct ExecutorSettings {
     pub data_dir: PathBuf,
     /// The path of the `agent-backend` program. It also contains the scripted agent.
     pub own_executable: PathBuf,
-    /// The server's environment. Git gets the operator's settings from it, and an agent gets the credentials that
-    /// its catalog entry lists. Empty by default.
+    /// The server's environment. Git finds the operator's settings in this environment. An agent
+    /// gets from it the credentials that the agent's catalog entry lists. Empty by default.
     pub environment: Vec<(OsString, OsString)>,
     /// The agents that can be launched.
     pub catalog: AgentCatalog,
@@ -41,18 +41,18 @@ pub struct ExecutorSettings {
     pub toolchains: Vec<Toolchain>,
     /// Whether a task may ask for an agent without a sandbox.
     pub allow_disabled_runtime: bool,
-    /// Whether agents may not share the network of this machine, because the server's port requires
-    /// no token.
+    /// Whether agents may not share the network of this machine. This is necessary if the server's
+    /// port requires no token.
     pub refuses_shared_network: bool,
-    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without one,
-    /// agents are not offered an MCP endpoint.
+    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without an
+    /// address, agents get no MCP endpoint.
     pub server_url: Option<String>,
     /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
     pub extra_policy_rules: PolicyRuleFile,
     /// Default limits on all processes of a session together.
     pub session_limits: ControlGroupLimits,
-    /// How long a command waits for the decision of a person. After that its caller is told to try
-    /// again later.
+    /// How long a command waits for the decision of a person. After this time the caller of the
+    /// command is told to try again later.
     pub approval_wait_timeout: Duration,
     /// Shell commands that run in the sandbox of a new session before its agent starts, and before the script of the
     /// repository.

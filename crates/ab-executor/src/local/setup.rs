@@ -1,9 +1,10 @@
-//! Setup commands: first those of the operator's configuration, then the script of the repository.
-//! They run in the sandbox of the session before its agent starts for the first time.
+//! Runs the setup commands of a session: first the commands of the operator's configuration, then
+//! the script of the repository. They run in the sandbox of the session before its agent starts for
+//! the first time.
 //!
-//! A repository may be hostile, so its script gets nothing that the agent does not get: the same
-//! sandbox, home, network and control group. Of the server's variables it gets only those that
-//! `--env` sets.
+//! A repository may be hostile, so its script has no more rights than the agent. It has the same
+//! sandbox, home, network and control group. Of the server's variables, it gets only the variables
+//! that `--env` sets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +32,7 @@ const PIECE: usize = 8 * 1024;
 /// How long one setup command may take by default.
 pub const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Runs the setup commands of a session one after the other. If one fails, the session ends.
+/// Runs the setup commands of a session one after the other. If a command fails, the session ends.
 pub(super) async fn run(
     settings: &ExecutorSettings,
     job: &SessionAttempt,
@@ -102,7 +103,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Runs the command until it ends. Dropping the future kills it.
+    /// Runs the command until it ends. Dropping the future kills the command.
     async fn run(&self, argv: Vec<String>) -> Result<(), ExecutorError> {
         let mut request = ProgramLaunchRequest::new(argv);
         request.env = self.env.clone();

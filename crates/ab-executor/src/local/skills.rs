@@ -1,5 +1,6 @@
-//! Skills that a source directory names, copied into the session's home, where agents look for them:
-//! directories below it, and directories of repositories, which our own process fetches.
+//! Copies the skills that a source directory names into the session's home, where agents look for
+//! skills. A skill is a directory below the source directory, or a directory of a repository that
+//! our own process fetches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,7 +42,7 @@ pub(super) async fn copy(
     if entries.is_empty() {
         return;
     }
-    // Open the home through a workspace handle: an earlier agent may have left links in it.
+    // Open the home through a workspace handle, because an earlier agent may have left links in it.
     let builder =
         LocalWorkspace::builder(home).isolation(Isolation::None).minimum_isolation(Isolation::None);
     let home = match builder.open().await {
@@ -119,8 +120,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies skills of a repository at a URL. The configuration may have come with a hostile
-    /// repository. So only HTTP is used, without the operator's credentials for git.
+    /// Copies skills of a repository at a URL. Uses only HTTP, and not the operator's credentials
+    /// for git, because the configuration may come from a hostile repository.
     async fn add_repository(&mut self, url: &str, source: &SkillSource) -> Result<(), String> {
         let told = |error: SnapshotError| SnapshotError { field: None, ..error }.to_string();
         let timeout = self.deadline.saturating_duration_since(Instant::now());
@@ -197,7 +198,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// The skills at a path, by name: the directory itself, or its subdirectories.
+    /// The skills at a path, by name. The directory itself is a skill, or its subdirectories may be
+    /// skills.
     async fn skills_in(&self, path: &str) -> Result<Vec<(String, String)>, String> {
         let has_file = async |directory: &str| {
             let found = self.source.exists(&format!("{directory}/{SKILL_FILE}")).await;
@@ -266,9 +268,9 @@ fn github_url(source: &str) -> Result<String, String> {
     }
 }
 
-/// Finds the skills among the files of a repository. Returns the name of each and the prefix of its
-/// files' paths. The whole directory is one skill, with the name `top`, or each of its
-/// subdirectories may be one.
+/// Finds the skills among the files of a repository. Returns the name of each skill and the prefix
+/// of the paths of its files. Either the whole directory is one skill with the name `top`, or each
+/// of its subdirectories may be a skill.
 fn skills_among(files: &[RepoFile], top: &str) -> Vec<(String, String)> {
     if files.iter().any(|file| file.path == SKILL_FILE) {
         return vec![(top.to_owned(), String::new())];
@@ -279,8 +281,8 @@ fn skills_among(files: &[RepoFile], top: &str) -> Vec<(String, String)> {
     names.map(|name| (name.to_owned(), format!("{name}/"))).collect()
 }
 
-/// Returns the skills that a source names, or all of them if it names none. Fails if there is no
-/// skill or a named one is missing.
+/// Returns the skills that a source names. If the source names none, returns all skills. Fails if
+/// there is no skill or if a named skill is missing.
 fn chosen(
     found: Vec<(String, String)>,
     wanted: Option<&[String]>,

@@ -29,11 +29,12 @@ const MAX_EDITS: usize = 200;
 const MAX_PLAN: usize = 50;
 const MAX_ENTRY: usize = 150;
 
-/// Converts the updates of one agent to events, and keeps what later updates refer to.
+/// Converts the updates of one agent to events. Keeps the state to which later updates refer.
 pub(super) struct Translator {
     /// Paths below this directory are shown relative to it.
     tree: PathBuf,
-    /// Finds credentials: text is not divided within one, because neither part would be hidden.
+    /// Finds credentials, so that text is not divided inside a credential. Neither part of a
+    /// divided credential would be hidden.
     mask: Mask,
     calls: ToolCallTracker,
     pending: Option<Pending>,
@@ -170,8 +171,8 @@ impl Translator {
         }
     }
 
-    /// Returns the events of the tool call that a question is about, and the subject that a person
-    /// decides about.
+    /// Returns the events of the tool call in a question, and the subject that a person decides
+    /// about.
     pub(super) fn question(&mut self, call: ToolCallUpdate) -> (Vec<EventKind>, ApprovalSubject) {
         let id = call.id.clone();
         let events = self.tool_call(call);
@@ -306,7 +307,7 @@ fn shown(call: &ToolCall) -> Shown {
     (short(name.unwrap_or_else(|| call.kind.as_str())), input, call.status)
 }
 
-/// Makes an update that ends a tool call which the agent did not end.
+/// Makes an update that ends a tool call. It is used for a tool call that the agent did not end.
 fn ended(id: ToolCallId) -> ToolCallUpdate {
     ToolCallUpdate {
         id,

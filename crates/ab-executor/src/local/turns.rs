@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ab_api::SessionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The locks. Each guards the files that are used to copy the changes of a session out of its
-/// sandbox, because a diff and a delivery use the same files.
+/// The locks, by session. A lock guards the files with which the changes of a session are copied
+/// out of its sandbox. It is needed because a diff and a delivery use the same files.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<SessionId, Weak<Semaphore>>>);
 

@@ -4,7 +4,7 @@ use ab_acp::TokenCounts;
 use ab_acp::catalog::AgentTokenReports;
 use ab_api::SessionUsage;
 
-/// Adds the reports of one agent process to what the session used before that process.
+/// Adds the reports of one agent process to the usage of the session before this process.
 #[derive(Debug, Default)]
 pub(super) struct UsageCounter {
     token_reports: AgentTokenReports,
@@ -20,8 +20,7 @@ pub(super) struct UsageCounter {
 #[derive(Debug, Default, Clone, Copy)]
 struct RunningTotal {
     so_far: u64,
-    /// The part of the total from before the agent began to count at zero. It is added to each
-    /// reported total.
+    /// The usage from before the agent began to count at zero. It is added to each reported total.
     base: u64,
 }
 
@@ -46,8 +45,7 @@ impl RunningTotal {
 }
 
 impl UsageCounter {
-    /// Creates a counter that starts with `before`: what the session used before this agent process
-    /// started.
+    /// Creates a counter. `before` is the usage of the session before this agent process started.
     pub(super) fn new(token_reports: AgentTokenReports, before: &SessionUsage) -> Self {
         Self {
             token_reports,
@@ -69,7 +67,7 @@ impl UsageCounter {
                 let before = self.input.so_far.saturating_add(self.output.so_far);
                 let is_first = !std::mem::replace(&mut self.has_token_total, true);
                 // An agent that was restarted either continues its earlier count or begins again at
-                // zero. A first report below the earlier total means that it began at zero.
+                // zero. If the first report is below the earlier total, the agent began at zero.
                 if is_first && input.saturating_add(output) < before {
                     self.input.count_from_zero();
                     self.output.count_from_zero();
@@ -132,8 +130,8 @@ mod tests {
             assert_eq!(reported.map(|micros| counter.count_cost(micros)), expect);
         }
         let mut counter = UsageCounter::new(AgentTokenReports::Turn, &SessionUsage::default());
-        // A report below the previous one corrects an estimate. It does not count as a new
-        // beginning.
+        // A report below the previous one corrects an estimate. It does not mean that the agent
+        // began at zero.
         assert_eq!([75, 74, 80].map(|micros| counter.count_cost(micros)), [75, 75, 80]);
     }
 }

@@ -1,11 +1,10 @@
-//! A program that several processes use at the same time. It ends when the last of them stops using
-//! it.
+//! A program that several processes use at the same time. The program ends when the last of these
+//! processes stops using it.
 //!
-//! The program's standard input is a named pipe in a directory of its own. Every user holds the
-//! pipe open for writing. The kernel closes a user's end when that user ends, even if it is killed.
-//! When no user is left, the program reads the end of its input and ends. The process that starts
-//! the program writes a record beside the pipe, which tells the other users how to reach the
-//! program.
+//! The program's standard input is a named pipe in a separate directory. Every user holds the pipe
+//! open for writing. The kernel closes a user's end when that user ends, even if it is killed. When
+//! no user is left, the program reads the end of its input and ends. The process that starts the
+//! program writes a record beside the pipe, which tells the other users how to reach the program.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -69,8 +68,8 @@ impl SharedProgramLock {
         Ok(file.map(|file| SharedProgramLock { directory: directory.to_owned(), _file: file }))
     }
 
-    /// Joins the program if it runs. Also returns the record that its starter wrote. Returns `None`
-    /// if the program does not run.
+    /// Joins the program if it runs. Also returns the record that the starter of the program wrote.
+    /// Returns `None` if the program does not run.
     ///
     /// # Errors
     ///
@@ -85,8 +84,8 @@ impl SharedProgramLock {
         }
         let Some(users) = self.users()? else { return Ok(None) };
         let path = self.directory.join(PIPE);
-        // If no process reads the pipe, opening it for writing fails. Then the program does not
-        // run.
+        // If no process reads the pipe, opening it for writing fails. In this case the program does
+        // not run.
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = match open(&path, flags, Mode::empty()) {
             Ok(pipe) => File::from(pipe),
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(record, "how to reach it");
         started.program_use.send("one\n").unwrap();
         drop(started.program_use);
-        // The starter's use is gone, but the other use keeps the program running.
+        // The starter has dropped its handle, but the other handle keeps the program running.
         joined.send("two\n").unwrap();
         assert!(joined.is_running());
         drop(joined);

@@ -77,8 +77,8 @@ pub(super) fn copy(
 struct Copying<'a> {
     report: DirectoryCopyReport,
     bounds: DirectoryCopyLimits,
-    /// Device and inode of the new directory. If the copy meets this directory inside the source,
-    /// it fails, because it would copy the directory into itself.
+    /// Device and inode of the new directory. If the copy finds this directory inside the source,
+    /// the copy fails, because it would copy the directory into itself.
     own: (u64, u64),
     /// Whether to try to share blocks. False once the file system has refused to.
     clones: bool,
@@ -179,8 +179,8 @@ impl Copying<'_> {
                     self.report.bytes += u64::try_from(stat.st_size).unwrap_or_default();
                     return finish(&made, &stat, Mode::empty());
                 }
-                // Fall back to copying the bytes. A real error, such as a full disk, will occur
-                // there again.
+                // Fall back to copying the bytes. A real error, such as a full disk, will also
+                // occur when the bytes are copied.
                 Err(_) => self.clones = false,
             }
         }

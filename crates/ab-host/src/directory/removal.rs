@@ -1,7 +1,7 @@
 //! Removes a directory tree of any depth with a small, fixed number of open directories.
 //!
-//! Subdirectories are renamed into the top directory before their parent is removed. So there is no
-//! recursion, and no path that grows longer.
+//! Subdirectories are renamed into the top directory before their parent is removed. The removal
+//! therefore needs no recursion, and paths do not grow longer.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -21,7 +21,7 @@ const MAX_ENTRIES: u64 = 1_000_000;
 /// The disk space and the files of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryUsage {
-    /// The number of bytes that the file system has allocated. A file that has several names in the
+    /// The number of bytes that the file system has allocated. A file with several names in the
     /// directory counts once.
     pub bytes: u64,
     /// The number of entries that are not directories.
@@ -59,7 +59,8 @@ pub(super) fn count(path: &Path, cancel: &Cancel) -> Result<DirectoryUsage> {
 struct Walk {
     root: OwnedFd,
     usage: DirectoryUsage,
-    /// The files already counted that have more than one name (hard links), by device and inode.
+    /// The files with more than one name (hard links) that were already counted, by device and
+    /// inode.
     linked: HashSet<(u64, u64)>,
     entries: u64,
 }

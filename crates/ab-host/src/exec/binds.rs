@@ -2,7 +2,7 @@
 //! starts.
 //!
 //! If other commands can write to a parent of such a directory, they could replace a part of the
-//! path by a link to anywhere. In that case the directory is opened relative to the handle of that
+//! path by a link to anywhere. In this case the directory is opened relative to the handle of the
 //! parent.
 
 use std::os::fd::OwnedFd;
@@ -60,8 +60,8 @@ pub(super) fn open(
     }
 }
 
-/// Opens a mount of the workspace. This can use the plain path, because commands cannot write to
-/// any directory on the way to it.
+/// Opens a mount of the workspace. The plain path can be used, because commands cannot write to any
+/// parent directory of a mount.
 fn mounted(mount: &SandboxMount) -> Result<Bound> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -115,10 +115,10 @@ fn opened(
 /// The number by which the kernel identifies the proc file system.
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// Fails if commands could use a directory to get around other restrictions. This is the case if a
-/// hidden path can be read through the directory, if a read-only path can be changed through it, if
-/// it is a proc file system, which shows the host's processes, or if it would cover a path that the
-/// sandbox itself mounts. `real` is the path of the directory with all links resolved.
+/// Fails if commands could use a directory to get around other restrictions. There are four cases.
+/// A hidden path can be read through the directory. A read-only path can be changed through it. It
+/// is a proc file system, which shows the host's processes. It would cover a path that the sandbox
+/// itself mounts. `real` is the path of the directory with all links resolved.
 pub(super) fn check(
     bind: &Bound,
     real: &str,

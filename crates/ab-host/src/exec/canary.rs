@@ -1,5 +1,5 @@
 //! Runs a test command that tries to escape, before the first real command. The isolation counts as
-//! working if the test command could not read, write or signal anything outside.
+//! working if the test command cannot read, write or signal anything outside.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -77,8 +77,8 @@ impl Bait {
                 Ok(bait) => return Ok(bait),
                 Err(error) => error,
             };
-            // Creating the test file failed, so the isolation could not be tested. That does not
-            // mean that it does not work.
+            // Creating the test file failed, so the isolation could not be tested. The isolation
+            // may still work.
             if matches!(unproven, Unproven::Impossible(_)) {
                 unproven = Unproven::this_time(isolation, &format!("{act}: {error}"));
             }
@@ -139,11 +139,11 @@ async fn run(
     let isolation = probed.isolation;
     let probed = Arc::new(probed.clone());
     let place = runner.table.enter().map_err(Unproven::Failed)?;
-    // The limits of the settings do not apply here: if memory or time ran out, that would say
-    // nothing about the isolation.
+    // The limits of the settings do not apply here. If the test command ran out of memory or time,
+    // this would say nothing about the isolation.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
-    // The mounts of the settings are left out: if a mount fails, that is an error in the settings,
-    // not a limitation of the host.
+    // The mounts of the settings are left out. A mount that fails is an error in the settings, not
+    // a limitation of the host.
     let (mounts, total) = (Arc::new([]), None);
     let terms = Terms { isolation, limits, accepted, origin, mounts, total };
     // If this directory cannot be opened, the test would fail with every isolation.
@@ -191,8 +191,8 @@ fn judge(
             return Err(Unproven::Impossible(format!("a test command {words}")));
         }
     }
-    // Inside a pid namespace, the process id of our process names another process or none, so a
-    // successful signal would not prove an escape.
+    // Inside a pid namespace, the id of our process belongs to another process or to none. A
+    // successful signal would then not prove an escape.
     let signals_kept =
         isolation == Isolation::Landlock && landlock::version() >= Some(landlock::SCOPES);
     if signals_kept && said.contains_key("signalled") {
@@ -224,8 +224,8 @@ fn judge(
                 Some(_) => {}
             }
         }
-        // Under Landlock, commands cannot read this file. There it is not needed, because the start
-        // fails if the filter cannot be installed.
+        // Under Landlock, commands cannot read this file. This check is not needed there, because a
+        // start fails if the filter cannot be installed.
         for (line, value) in
             [("Seccomp:", "2"), ("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000")]
         {

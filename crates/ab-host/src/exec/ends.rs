@@ -28,8 +28,8 @@ pub(super) fn reopenable(output: &OwnedFd) -> Result<OwnedFd> {
     opened.map_err(|errno| unstarted(&errno.into()))
 }
 
-/// Returns the write end of a pipe that has no reader, for use as output. This is not `/dev/null`,
-/// because root could change the mode of the host's device through that handle.
+/// Returns the write end of a pipe that has no reader, for use as output. `/dev/null` is not used,
+/// because root could change the mode of the host's device through its handle.
 pub(super) fn unread_output() -> Result<OwnedFd> {
     let (_, theirs) = output_pipe().map_err(|error| unstarted(&error))?;
     Ok(theirs)

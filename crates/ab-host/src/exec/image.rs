@@ -51,8 +51,8 @@ const SWAPPED: &str = "agent-backend: the workspace changed while the command wa
 const NO_PROCESS: &str =
     "agent-backend: no process can be made for the command: Resource temporarily unavailable";
 
-/// Builds images. Keeps what the commands of one driver share: Landlock rulesets, and command lines
-/// that passed the check.
+/// Builds images. Keeps the data that the commands of one driver share. These are Landlock
+/// rulesets, and command lines that passed the check.
 #[derive(Debug, Default)]
 pub(super) struct ImageBuilder {
     rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
@@ -209,8 +209,8 @@ impl ImageBuilder {
                 Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
             },
             caches: match probed.isolation {
-                // If a home is configured, programs keep their caches in it. The home outlives the
-                // driver.
+                // If a home is configured, programs keep their caches in the home, which outlives
+                // the driver.
                 _ if own_home.is_some() => None,
                 Isolation::Bwrap => private.map(|_| bwrap::CACHES),
                 Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
@@ -231,7 +231,7 @@ impl ImageBuilder {
         let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
         // One more file descriptor would get a number of two digits, which POSIX shells do not
-        // accept. So the output is not watched in that case.
+        // accept. So the output is not watched in this case.
         let is_watched = is_watched && long.is_none();
         theirs.extend(long);
         let mut image = Image {
@@ -274,7 +274,7 @@ impl ImageBuilder {
                 };
                 ours.output_end = OutputEnd::Unseen;
                 if is_watched && let Some(output) = theirs.get_mut(STDOUT) {
-                    // bwrap keeps its output open until everything inside has ended, so it gets
+                    // bwrap keeps its output open until everything inside has ended. So bwrap gets
                     // another output here.
                     let output = std::mem::replace(output, unread_output()?);
                     ours.output_end = OutputEnd::SeenAfterOutput(output);
@@ -430,8 +430,8 @@ fn found(program: &str, path: &str) -> Result<String> {
 /// Creates an in-memory copy of bwrap for one start.
 ///
 /// Inside the sandbox, `/proc/1/exe` leads to the file that bwrap was executed from. A command that
-/// runs as the owner of that file could change the file's mode on the host, even through read-only
-/// mounts.
+/// runs as the owner of this file could change the mode of the file on the host, even through
+/// read-only mounts.
 fn copied(program: &[u8]) -> Result<OwnedFd> {
     let made = |flags| rustix::fs::memfd_create("bwrap", flags);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -480,15 +480,15 @@ pub(super) fn place(
     for (index, visible) in visible_files.visible.iter().enumerate() {
         let sandbox = bwrap::join(SANDBOX_WORKSPACE_PATH, visible.at.as_str());
         let mut at = vec![sandbox];
-        // Commands also see the workspace at its host path, and start there. So paths that they
-        // write to files, such as those in a virtual environment, are valid outside of the sandbox
-        // too. The host path is not used if the sandbox itself needs that path.
+        // Commands also see the workspace at its host path, and start there. Paths that commands
+        // write to files, such as in a virtual environment, are then also valid outside of the
+        // sandbox. The host path is not used if the sandbox itself needs this path.
         if index == 0 && !bwrap::is_taken(&visible.path) {
             at.push(visible.path.clone());
         }
         if index == 0 {
             // If other workspaces are mounted beside this one, the command starts at the sandbox's
-            // path, because only the tree at that path contains them.
+            // path, because only the tree at this path contains the other workspaces.
             let start = if visible_files.visible.len() == 1 { at.last() } else { at.first() };
             let start = start.map_or(SANDBOX_WORKSPACE_PATH, String::as_str);
             sandbox_paths.directory = bwrap::join(start, &visible_files.cwd_below);
@@ -505,8 +505,8 @@ pub(super) fn place(
         }
         let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
         for cover in empty {
-            // The cover must be at exactly this path. If the path was replaced by a link, the cover
-            // would be at the link's target.
+            // Check that the cover is at exactly this path. If a link had replaced the path, the
+            // cover would be at the target of the link.
             for at in &at {
                 sandbox_paths.checks.push((bwrap::join(at, &cover.below), null_identity()?));
             }
@@ -582,8 +582,8 @@ fn sandboxed(
     if let Some(private) = private
         && sandbox_paths.places.iter().filter(writable).any(|place| private.lies_in(&place.source))
     {
-        // Commands can write to a directory above the private directories, so they could replace
-        // them.
+        // Check the private directories, because commands can write to a directory above them and
+        // could replace them.
         checks.push((bwrap::CACHES.to_owned(), identity(&private.caches.handle)?));
         if let Some(tmp) = &private.tmp {
             checks.push(("/tmp".to_owned(), identity(&tmp.handle)?));
@@ -659,11 +659,11 @@ fn null_identity() -> Result<String> {
 /// other processes are still running. All processes in the sandbox end together with this shell, so
 /// nothing outside could find them later. The shell first reports that it runs.
 ///
-/// The shell itself has none of the command's variables. After the check, the process that becomes
-/// the command reads them from the handle `given`.
+/// The shell has none of the command's variables. After the check, the process that becomes the
+/// command reads the variables from the handle `given`.
 ///
 /// If we watch for the end of the command's output, the command itself opens the output through the
-/// handle `output`. Otherwise bwrap and this shell would keep the output open.
+/// handle `output`. If bwrap and this shell opened the output, they would keep it open.
 fn watched(
     checks: &[(String, String)],
     given: i32,

@@ -113,8 +113,8 @@ pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> 
 
 const TMP: &str = "/tmp";
 
-/// Returns whether either end of a mount is `root` or lies in it. Both the written paths and the
-/// paths with all links resolved are compared.
+/// Returns whether the source or the target of a mount is `root` or lies in it. Compares the
+/// written paths and the paths with all links resolved.
 fn within(mount: &SandboxMount, root: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);

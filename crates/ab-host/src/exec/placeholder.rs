@@ -1,5 +1,5 @@
-//! An empty file at a path that commands must not create. A mount can then cover the file. It is
-//! removed when the last command that needs it has ended.
+//! An empty file at a path that commands must not create. A mount can then cover this file. The
+//! file is removed when the last command that needs it has ended.
 //!
 //! Each user of the file, in this process or another, holds a shared lock on it, and the last user
 //! removes the file. If that process is killed, its watchdog removes the file. The file is recognized
@@ -32,7 +32,7 @@ pub(super) struct Placeholder {
 }
 
 impl Placeholder {
-    /// Creates a placeholder, or joins one that another command has just created.
+    /// Creates a placeholder. If another command has just created it, joins that placeholder.
     pub(super) fn make(spot: Spot) -> Result<Option<Placeholder>, Errno> {
         // The watchdog must know the file before the file has a name. If this process were killed in
         // between, the file would stay.
@@ -97,7 +97,7 @@ impl Placeholder {
 impl Drop for Placeholder {
     fn drop(&mut self) {
         // If a placeholder cannot be removed, an empty read-only file remains. The next command
-        // that uses it tries again.
+        // that uses the placeholder tries again.
         let _ = self.wait_for_drop();
     }
 }

@@ -296,9 +296,10 @@ impl ControlReport<'_> {
             let given = (PolicyControlStrength::Enforced, ends, mechanism);
             return self.control(PolicyControlKind::Orphans, "none", given);
         }
-        // This is enforced only if a command cannot prevent it. A command could do so in three
-        // ways: leave its group, kill the watchdog, or lock the watchdog out of the group, because
-        // a process of the same user may change the group's modes. Root cannot be locked out.
+        // This is enforced only if a command cannot prevent it. There are three ways to prevent it.
+        // A command could leave its group. It could kill the watchdog. It could change the modes of
+        // the group, so that the watchdog has no access, because a process of the same user may do
+        // this. Root always has access.
         let held = self.isolation() == Isolation::Landlock
             && landlock::version() >= Some(landlock::SCOPES)
             && rustix::process::geteuid().is_root();

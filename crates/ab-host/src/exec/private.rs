@@ -1,8 +1,8 @@
 //! Directories that a workspace or scope keeps between its commands, outside of its own files: a
 //! `/tmp`, and the caches and histories of programs.
 //!
-//! - Each workspace or scope has one directory on the host. Its first command creates the directory,
-//!   which is removed together with the driver.
+//! - Each workspace or scope has one directory on the host. The first command creates this
+//!   directory. It is removed together with the driver.
 //! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes if this process may mount one. If not, it is a plain
 //!   directory.
 //! - If this process is killed, the watchdog removes the directory. If there is no watchdog, the next
@@ -31,12 +31,13 @@ use crate::sandbox::bwrap::TMP_SIZE;
 
 /// Maximum number of files and directories in a private `/tmp`.
 const TMP_FILES: u64 = 1 << 18;
-/// Maximum number of scopes whose directories a driver keeps. If there are more, the least recently
-/// used directories that no command uses are removed.
+/// Maximum number of scopes whose directories a driver keeps. If there are more scopes, the least
+/// recently used directories that no command uses are removed.
 const MOST_KEPT: usize = 256;
 /// Where private directories are made if the configured directory lies in the workspace.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
-/// The names inside the directory of one scope. The watchdog's script uses the first one too.
+/// The names inside the directory of one scope. The script of the watchdog also uses the first
+/// name.
 const TMP: &str = "tmp";
 const CACHES: &str = "cache";
 
@@ -176,9 +177,9 @@ impl Privates {
     }
 }
 
-/// Returns the directory in which a driver makes its private directories. It lies outside of the
-/// workspace, because commands could replace a directory inside the workspace. Returns `None` if
-/// the workspace is the whole host.
+/// Returns the directory in which a driver makes its private directories. This directory lies
+/// outside of the workspace, because commands could replace a directory inside the workspace.
+/// Returns `None` if the workspace is the whole host.
 pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<PathBuf> {
     let configured = std::path::absolute(&settings.temporary_dir).ok()?;
     let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
@@ -189,9 +190,9 @@ pub(super) fn place(settings: &LocalExecSettings, shared: &Shared) -> Option<Pat
 
 /// Creates the error for private directories that cannot be made.
 ///
-/// Whatever the cause is, the error says nothing about the isolation: a missing or full `TMPDIR`
-/// must not make a weaker isolation replace a stronger one. So the error contains no error number
-/// that would be taken as a property of the host.
+/// The error says nothing about the isolation. A missing or full `TMPDIR` must not make a weaker
+/// isolation replace a stronger one. So the error contains no error number, because an error number
+/// would be taken as a property of the host.
 fn unmade(place: &Path, caches: Option<&Path>, error: &io::Error) -> Error {
     if let Some(caches) = caches.filter(|caches| caches.metadata().is_ok_and(|it| !it.is_dir())) {
         let message = format!("cannot keep caches in {}: it is not a directory", caches.display());
@@ -230,12 +231,12 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
         let tmp = base.join(TMP);
         make_private(&tmp)?;
         if mount_tmpfs(&tmp)? {
-            // A tmpfs that is not removed keeps using memory. So there must be a watchdog that
-            // removes it if this process is killed.
+            // A tmpfs that is not removed keeps using memory. So a watchdog must exist that removes
+            // the tmpfs if this process is killed.
             let _ = watchdog::stand(&Groups::find().parents());
         }
-        // This is the usual mode of `/tmp`. Other users still cannot enter, because the directory
-        // around it is closed to them.
+        // This is the usual mode of `/tmp`. Other users still cannot enter this directory, because
+        // its parent directory is closed to them.
         std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777))?;
         for name in names {
             std::fs::DirBuilder::new().mode(0o755).create(tmp.join(name))?;
@@ -307,7 +308,8 @@ fn clear(base: &Path) {
         let _ = unmount(&tmp, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
     if std::fs::remove_dir_all(base).is_err() {
-        // Some caches are read-only, such as that of Go modules, so make everything writable first.
+        // Some caches are read-only, such as the cache of Go modules. So make everything writable
+        // first.
         make_writable(base);
         let _ = std::fs::remove_dir_all(base);
     }

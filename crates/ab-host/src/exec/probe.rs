@@ -46,8 +46,8 @@ pub(super) struct Bwrap {
     pub(super) system: Arc<[SystemPlace]>,
     /// Whether commands own the host's devices and the devices can be protected from them.
     pub(super) fixes_devices: bool,
-    /// Whether bwrap can be the first process of a pid namespace that we make. Such a namespace
-    /// ends together with bwrap, even before bwrap has set up its own namespace.
+    /// Whether bwrap can be the first process of a pid namespace that we make. This namespace ends
+    /// together with bwrap, even before bwrap has set up its own namespace.
     pub(super) own_family: bool,
     /// Landlock rules that prevent signals to outside processes and connections to their abstract
     /// sockets. `None` if the kernel does not support such rules.
@@ -124,8 +124,8 @@ struct Proven {
 struct KnownResults(BTreeMap<String, Proven>);
 
 static KNOWN: Mutex<KnownResults> = Mutex::new(KnownResults(BTreeMap::new()));
-/// Maximum number of results that are kept. A process has one for each mode and each configured
-/// bwrap.
+/// Maximum number of results that are kept. A process has one result for each mode and each
+/// configured bwrap.
 const MOST_KNOWN: usize = 32;
 
 impl KnownResults {
@@ -154,8 +154,8 @@ fn key(isolation: Isolation, settings: &LocalExecSettings, shared: &Shared) -> S
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
     let screened = settings.command_line_check.is_some();
-    // Whether there is anything outside to protect. If the workspace is the whole host, there is
-    // not.
+    // Whether there is anything outside to protect. There is nothing if the workspace is the whole
+    // host.
     let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
     // Whether bwrap lies in the workspace, where commands could change it.
     let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
@@ -213,8 +213,8 @@ fn prepare(settings: &LocalExecSettings, shared: &Shared) -> std::result::Result
         )));
     }
     let setuid = bwrap::is_setuid(&path);
-    // A setuid bwrap must be able to gain privileges, but Landlock rules require that no process
-    // can.
+    // A setuid bwrap must gain privileges, but Landlock rules require that no process can gain
+    // privileges.
     let scopes = if setuid {
         None
     } else {
@@ -258,9 +258,9 @@ pub(super) fn owns_devices() -> bool {
     owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
 }
 
-/// Returns the bytes to run instead of the file at `path`, or `None` to run the file itself. A user
-/// who cannot change the file does not need a copy, and some hosts allow namespaces only to that
-/// very file.
+/// Returns the bytes to run instead of the file at `path`, or `None` to run the file itself. No
+/// copy is made if commands cannot change the file, because some hosts allow namespaces only for
+/// the file at this path.
 fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unproven> {
     use std::os::unix::fs::MetadataExt;
     let act = format!("cannot read {}", path.display());
@@ -343,8 +343,8 @@ fn check_toolchains(settings: &LocalExecSettings) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the directory for temporary files cannot be used. The sandboxes need it, but a missing
-/// directory says nothing about whether an isolation works.
+/// Fails if the directory for temporary files cannot be used. The sandboxes need this directory,
+/// but a missing directory says nothing about whether an isolation works.
 fn check_temporary_dir(settings: &LocalExecSettings) -> Result<()> {
     if matches!(settings.isolation, Isolation::Software | Isolation::None) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Checks that everything that a caller requested by name can be enforced. If not, the command is
-//! refused, unless the settings accept that.
+//! Checks that the requirements that a caller requested by name can be enforced. If a requirement
+//! cannot be enforced and the settings do not accept this, the command is refused.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,8 @@ impl SandboxRequirement {
     }
 }
 
-/// Fails if the isolation cannot enforce something that the command requests. Limits are not
-/// checked here, but where the control group is made.
+/// Fails if the isolation cannot enforce a requirement of the command. Does not check limits, which
+/// are checked when the control group is made.
 pub(super) fn check(
     settings: &LocalExecSettings,
     isolation: Isolation,
@@ -99,8 +99,8 @@ pub fn check_path_restrictions_enforceable(
     let keeps = |keeps: &dyn Fn(&WsPath) -> bool| restrictions.read_only.iter().any(keeps);
     let (hide, read_only) = match isolation {
         Isolation::Bwrap => (false, false),
-        // Landlock cannot exclude a path from a directory that is granted, but it can grant a whole
-        // directory for reading only.
+        // Under Landlock, a path below a granted directory cannot be hidden or made read-only. Only
+        // a whole directory can be granted for reading only.
         Isolation::Landlock => (hides, !keeps(&whole) && keeps(&inside)),
         Isolation::Auto | Isolation::Software | Isolation::None => {
             (hides, keeps(&inside) || keeps(&whole))

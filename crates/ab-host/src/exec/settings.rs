@@ -56,8 +56,8 @@ impl Default for OutputSpoolLimits {
 /// Programs of the host outside of the system's directories. Commands may read and run them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toolchain {
-    /// Directories and files that become visible, read-only, at their own paths. Those in the
-    /// workspace do not: commands could replace them.
+    /// Directories and files that become visible, read-only, at their own paths. Paths in the
+    /// workspace do not become visible, because commands could replace them.
     pub readable_paths: Vec<PathBuf>,
     /// Directories that contain programs. On `PATH` they come before the system's directories, in
     /// this order.
@@ -68,8 +68,8 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// Creates a toolchain from one directory. If the directory has a subdirectory `bin`, that is
-    /// put on `PATH`.
+    /// Creates a toolchain from one directory. If the directory has a subdirectory `bin`, this
+    /// subdirectory is put on `PATH`.
     pub fn from_directory(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
@@ -116,11 +116,11 @@ pub struct LocalExecSettings {
     pub home: Option<PathBuf>,
     /// Further directories and files of the host that every command sees.
     pub mounts: Vec<SandboxMount>,
-    /// Requirements that may be left unenforced although they were requested by name. If any other
+    /// Requirements that may stay unenforced although a caller requested them by name. If any other
     /// requirement cannot be enforced, the command is refused.
     pub allowed_unenforced: BTreeSet<SandboxRequirement>,
-    /// Names those of the [`limits`](Self::limits) that are only defaults, such as those of a
-    /// daemon. They may be left unenforced too, unless a command requests the same limit.
+    /// The limits in [`limits`](Self::limits) that are only defaults, such as the limits of a
+    /// daemon. They may also stay unenforced, except for a command that requests the same limit.
     pub optional_limits: BTreeSet<SandboxRequirement>,
     /// A directory for program caches that outlive the driver. It has one subdirectory for each
     /// workspace and scope. If this is `None`, the caches are made in
@@ -130,7 +130,7 @@ pub struct LocalExecSettings {
     /// the caches, so it has no effect if [`home`](Self::home) is set.
     pub git_identity: GitIdentity,
     /// The check of command lines. It is the only protection that the isolation `software`
-    /// provides. If this is `None`, that isolation is not available.
+    /// provides. If this is `None`, the isolation `software` is not available.
     pub command_line_check: Option<CommandLineCheck>,
 }
 
@@ -144,9 +144,8 @@ impl LocalExecSettings {
     }
 }
 
-/// Returns whether a limit applies to all processes of a command together. Only such a limit needs
-/// a control group. A group is not made for every command, because that would cost each of them
-/// several directories.
+/// Returns whether a limit applies to all processes of a command together. Only these limits need a
+/// control group. Other commands get no group, because each group costs several directories.
 pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
     limits.memory.is_some() || limits.processes.is_some()
 }

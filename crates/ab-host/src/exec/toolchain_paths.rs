@@ -17,9 +17,10 @@ const MAX_LINKS: usize = 40;
 /// The device and the inode of a file.
 type Identity = (u64, u64);
 
-/// Removes the paths that lie in the workspace or in a writable mount, or lead through one of them.
-/// A command could replace a directory on such a path by a link to any other directory. Commands
-/// still see the paths in the workspace, because they see the whole workspace.
+/// Removes the paths that lie in the workspace or in a writable mount, and the paths that lead
+/// through the workspace or a writable mount. A command could replace a directory on such a path by
+/// a link to any other directory. Commands still see the paths in the workspace, because they see
+/// the whole workspace.
 ///
 /// If the workspace is the root of the file system, no path is removed, because no file lies
 /// outside of the workspace.
@@ -43,8 +44,8 @@ fn identity(path: &Path) -> Option<Identity> {
     path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Returns whether the kernel passes through one of the directories when it resolves the path,
-/// including all links in it. Also returns true if there are too many links.
+/// Returns whether the kernel passes through one of the directories when it resolves the path and
+/// all links in it. Also returns true if there are too many links.
 fn leads_through(path: &Path, directories: &BTreeSet<Identity>) -> bool {
     let mut at = PathBuf::from("/");
     let mut rest = Vec::new();

@@ -1,7 +1,7 @@
 //! Decides whether the failure of an isolation's test is permanent or temporary.
 //!
 //! A weaker isolation replaces a stronger one only if it is known that the host lacks something.
-//! Any other failure, including an unknown one, is an error for the command, and the next command
+//! Any other failure, including an unknown failure, is an error for the command. The next command
 //! repeats the test.
 
 use std::error::Error as StdError;
@@ -20,7 +20,7 @@ use crate::process::supervise::{NOT_RUN, NOT_RUN_MESSAGE};
 pub(super) enum Unproven {
     /// The host does not support the isolation, and that will not change.
     Impossible(String),
-    /// The test failed this time, which says nothing about the host.
+    /// The test failed this time. This says nothing about the host.
     Failed(Error),
 }
 
@@ -188,7 +188,7 @@ fn says_lacking(stderr: &str, namespaces_are_off: impl Fn() -> bool) -> bool {
         || (!no_more_namespaces && !has(PASSING) && has(LACKING))
 }
 
-/// Returns whether the host allows no namespaces at all of one of the kinds that are needed.
+/// Returns whether the host allows no namespaces of one of the needed kinds.
 fn namespaces_are_off() -> bool {
     ["user", "pid", "mnt", "ipc", "uts", "net"].iter().any(|kind| {
         let limit = Path::new("/proc/sys/user").join(format!("max_{kind}_namespaces"));

@@ -1,5 +1,6 @@
-//! Opens the files that one command may see, before the command starts. The result contains
-//! handles, which cannot be replaced afterwards, and the paths that they have at that moment.
+//! Opens the files that one command may see, before the command starts. The result contains handles
+//! and the paths of these handles at the time of opening. Commands cannot replace a handle
+//! afterwards.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +27,8 @@ use crate::local::Shared;
 use crate::process::watchdog;
 use crate::sandbox::bwrap::{Cover, With};
 
-/// A directory of the host that a command sees, with the paths in it that are covered.
+/// A directory of the host that a command sees, and the covers (mounts over restricted paths) below
+/// it.
 #[derive(Debug)]
 pub(super) struct VisibleDirectory {
     pub(super) handle: OwnedFd,
@@ -36,7 +38,7 @@ pub(super) struct VisibleDirectory {
     pub(super) at: WsPath,
     pub(super) covers: Vec<Cover>,
     /// The files that were examined to choose the covers (mounts over restricted paths). When the
-    /// covers are mounted, the same files must still be at these paths.
+    /// covers are mounted, these paths must still lead to the same files.
     pub(super) seen: Vec<Seen>,
     pub(super) read_only: bool,
     /// Empty files at paths that commands must not create, see [`Placeholder`]. They exist until
@@ -48,8 +50,8 @@ pub(super) struct VisibleDirectory {
 }
 
 impl VisibleDirectory {
-    /// Returns the host paths that commands must not see or change. The flag is true if the path is
-    /// hidden, and false if it is read-only.
+    /// Returns the host paths that commands must not see or change. The flag is true for a hidden
+    /// path and false for a read-only path.
     pub(super) fn restricted(&self) -> impl Iterator<Item = (PathBuf, bool)> {
         let whole = self.read_only.then(|| (PathBuf::from(&self.path), false));
         let covers = self.covers.iter().filter(|cover| cover.with != With::Itself);
@@ -163,8 +165,8 @@ impl VisibleFiles {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Opens everything. This happens on the calling thread if it cannot block on a disk, and on a
-/// blocking thread if it can.
+/// Opens the files. Uses the calling thread if this cannot block on a disk. Otherwise uses a
+/// blocking thread.
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
@@ -269,7 +271,7 @@ fn opened(
 /// of the sandbox, its first process inside, and the shell that waits for the command.
 const BWRAP_PROCESSES: u64 = 3;
 /// The smallest file size limit in bytes that works with bwrap. bwrap writes files such as
-/// `/etc/passwd` for the command, and the command's limits apply to this.
+/// `/etc/passwd` for the command. The limits of the command also apply to these writes.
 const MIN_BWRAP_FILE_SIZE: u64 = 4096;
 
 /// Number of files that bwrap and its first process have open.
@@ -314,9 +316,9 @@ fn too_low(message: String) -> Error {
         .with_hint("raise the limit, or choose another isolation")
 }
 
-/// Creates a control group with the limits, and starts the watchdog that ends the group if this
-/// process cannot. Returns the group and the limits that it enforces. The group is `None` if no
-/// limit needs one.
+/// Creates a control group with the limits. Also starts the watchdog, which ends the group if this
+/// process cannot do it. Returns the group and the limits that it enforces. The group is `None` if
+/// no limit needs one.
 ///
 /// # Errors
 /// Fails if a limit cannot be set and the settings do not accept that.
@@ -371,8 +373,8 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     }
 }
 
-/// Chooses what must be mounted over paths of a directory (the covers) so that the restrictions
-/// hold.
+/// Chooses the covers of a directory. A cover is a mount over a path, and the covers make the
+/// restrictions hold.
 fn covered(
     handle: OwnedFd,
     root: &WsPath,
@@ -402,8 +404,8 @@ fn covered(
         let target = match pin(&mut visible, &below, root, jail, act)? {
             Way::Whole => below,
             Way::Missing(at) => at,
-            // Nothing can be created below a file. The cover over the file prevents that a command
-            // replaces it.
+            // Nothing can be created below a file. A command cannot replace the file, because the
+            // file has a cover.
             Way::File => continue,
         };
         // Two restricted paths may lie in the same missing directory, which needs only one cover.
@@ -414,9 +416,9 @@ fn covered(
     Ok(visible)
 }
 
-/// Returns the restrictions that have an effect, outer paths first. Each path occurs once. A path
-/// below a hidden path is left out, and so is a read-only path below another one. The flag is true
-/// for hidden paths.
+/// Returns the restrictions that have an effect, outer paths first. Each path occurs once. Leaves
+/// out paths below a hidden path, and read-only paths below another read-only path. The flag is
+/// true for hidden paths.
 fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     let below_other = |path: &WsPath, others: &[WsPath]| {
         others.iter().any(|other| other != path && path.starts_with(other))
@@ -442,7 +444,7 @@ enum Way {
 }
 
 /// Mounts each directory on the way to a restricted path over itself. Commands cannot rename a
-/// mount point, so they cannot move the directory away and replace it.
+/// mount point. So they cannot move one of these directories away and replace it.
 fn pin(
     visible: &mut VisibleDirectory,
     below: &WsPath,
@@ -516,7 +518,8 @@ fn cover(
 /// How often to look again for a placeholder that was just removed.
 const TRIES: usize = 16;
 
-/// Creates a placeholder at `path`, or joins the one that another command has created there.
+/// Creates a placeholder at `path`. If another command has already created it, joins that
+/// placeholder.
 fn held(
     jail: &Jail,
     path: &WsPath,
@@ -532,8 +535,8 @@ fn held(
             Err(errno) => return Err(act.failed(errno)),
         }
     }
-    // The file looks like a placeholder, but a command holds a lock on it. So it is covered in the
-    // same way as any other file.
+    // The file looks like a placeholder, but a command holds a lock on it. So the file is covered
+    // in the same way as any other file.
     Ok(None)
 }
 
@@ -543,9 +546,9 @@ fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
     Placeholder::is_at(&spot).map_err(|errno| act.failed(errno))
 }
 
-/// Creates the error for a link on the way to a restricted path. Such links are refused: a mount
-/// would follow the link out of the workspace, and a command could replace the link whatever is
-/// mounted at its target.
+/// Creates the error for a link on the way to a restricted path. Such links are refused for two
+/// reasons. A mount would follow the link out of the workspace. A command could replace the link,
+/// even if something is mounted at its target.
 fn linked(below: &WsPath, act: Act<'_>) -> Error {
     let message = format!("'{below}' is part of a restricted path and must not be a symbolic link");
     act.error(ErrorKind::PermissionDenied, &message)

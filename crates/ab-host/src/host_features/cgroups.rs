@@ -125,7 +125,7 @@ impl Group {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = parent.join(format!("agent-backend-probe-{}-{number}", process::id()));
         match fs::create_dir(&place) {
-            // The group was left by a process that had the same process id and was killed.
+            // The group was left by a killed process that had the same process id as this process.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Group(place)),
             made => made.map(|()| Group(place)),
         }

@@ -80,7 +80,8 @@ pub(super) fn pidfd() -> HostFeatureReport {
 
 const NO_LANDLOCK: &str = "no file rules without namespaces";
 
-/// Restricts the calling thread, which must end afterwards, and checks that it has lost access.
+/// Restricts the calling thread and checks that the thread has lost access. The thread must end
+/// afterwards.
 pub(super) fn landlock() -> HostFeatureReport {
     let absence = NO_LANDLOCK;
     let restrict = || -> Result<LandlockStatus, RulesetError> {
@@ -166,7 +167,7 @@ pub(super) fn seccomp() -> HostFeatureReport {
     }
 }
 
-/// Lets one unnamed file share the data of another (reflink).
+/// Lets one unnamed file share the data of another unnamed file (reflink).
 pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     let absence = "copies need time and disk space";
     let place = directory.display();

@@ -23,8 +23,8 @@ pub(super) struct Programs {
 
 impl Programs {
     pub(super) fn new(path: &[PathBuf], deadline: Instant) -> Programs {
-        // Relative directories are left out, because they would mean something else for a program
-        // with another working directory.
+        // Leave out relative directories, because a program with another working directory would
+        // look them up elsewhere.
         let path = path.iter().filter(|directory| directory.is_absolute()).cloned().collect();
         Programs { path, deadline }
     }
@@ -68,12 +68,12 @@ impl Programs {
         let group = Pid::from_child(&child);
         let (sender, receiver) = mpsc::sync_channel(1);
         let waiter = thread::spawn(move || {
-            // This cannot fail: the receiver exists until this thread has ended.
+            // This cannot fail, because the receiver exists until this thread has ended.
             let _ = sender.send(child.wait_with_output());
         });
         let left = self.deadline.saturating_duration_since(Instant::now());
         let output = receiver.recv_timeout(left).unwrap_or_else(|_| {
-            // This fails if the group has just ended by itself, which is fine.
+            // Ignore an error, because the group may have just ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
             Err(std::io::ErrorKind::TimedOut.into())
         });

@@ -47,17 +47,17 @@ impl Purpose {
     }
 }
 
-/// Returns whether a restricted path in the rules of `path` has a parent directory. Such a parent
-/// may be a link.
+/// Returns whether a restricted path in the rules of `path` has a parent directory. The parent may
+/// be a link.
 pub(super) fn may_lead_through_links(path: &WsPath) -> bool {
     let mut sets = path.access_rules().iter();
     sets.any(|set| set.hidden.iter().chain(&set.read_only).any(|path| path.contains('/')))
 }
 
 impl Jail {
-    /// Returns `place` with `rules` added, which are relative to `place`. `base` is a handle on
-    /// `place`. If a restricted path leads through a link, the path that it leads to is restricted
-    /// too.
+    /// Returns `place` with `rules` added. The rules are relative to `place`. `base` is a handle on
+    /// `place`. If a restricted path leads through a link, the real path behind the link is also
+    /// restricted.
     pub(super) fn with_rules(
         &self,
         place: WsPath,

@@ -1,9 +1,9 @@
 //! Resolves a path one component at a time, by handles.
 //!
 //! Each component is opened with `O_NOFOLLOW` relative to the handle of the previous component. Its
-//! type is read from the opened handle, so the file that is checked is the file that is used. A
-//! `..` in a link goes back to a handle that is already open. It never goes up by name, and never
-//! above the base.
+//! type is read from the opened handle, so the file that is checked is the file that is used. For a
+//! `..` in a link, the walk goes back to a handle that is already open. It never goes up by name,
+//! and never above the base.
 
 use std::collections::VecDeque;
 
@@ -83,7 +83,7 @@ fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step
         .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
 }
 
-/// The base of a walk: the directory in which it starts and which it cannot leave.
+/// The start of a walk: the base, which the walk cannot leave, and the real path of the base.
 pub(super) struct Start<'a> {
     pub(super) base: BorrowedFd<'a>,
     /// The real path of the base, with the rules that apply there.

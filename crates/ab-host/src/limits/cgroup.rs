@@ -1,8 +1,8 @@
-//! A control group for one command. It limits all processes of the command together, and all of
+//! A control group for one command. The group limits all processes of the command together. All of
 //! them can be killed at once.
 //!
-//! - For each controller, either cgroup v1 or v2 is used, so the group of a command may consist of
-//!   several directories.
+//! - Each controller is in either cgroup v1 or v2. So the group of a command may consist of several
+//!   directories.
 //! - If a requested limit cannot be set, the call fails.
 //! - Groups are made below our own group, never beside it, so the limits on our process also apply to
 //!   commands.
@@ -39,8 +39,8 @@ pub(crate) struct Groups {
     sites: Vec<Site>,
 }
 
-/// A mounted hierarchy of control groups, with the group of this process in it if that group is
-/// visible.
+/// A mounted hierarchy of control groups. If the group of this process is visible in it, `own` is
+/// that group.
 #[derive(Debug)]
 struct Site {
     hierarchy: Hierarchy,
@@ -75,14 +75,15 @@ impl Groups {
         self.sites.iter().map(|site| (&site.hierarchy, site.own.as_deref()))
     }
 
-    /// Makes an empty group with the limits. If cgroup v2 is mounted, the group exists there too,
-    /// even if no limit needs v2, because v2 can kill all processes of a group at once.
+    /// Makes an empty group with the limits. If cgroup v2 is mounted, the group also exists there,
+    /// even if no limit needs v2. This is useful because v2 can kill all processes of a group at
+    /// once.
     pub(crate) fn make(&self, wanted: &Wanted) -> Result<Group, Lack> {
         self.make_in(None, wanted)
     }
 
     /// Like [`make`](Self::make), but makes the group below the group of a workspace, so that the
-    /// workspace's limits apply too.
+    /// limits of the workspace also apply.
     pub(crate) fn make_in(
         &self,
         total: Option<&ControlGroup>,
@@ -120,8 +121,8 @@ impl Groups {
         Ok(group)
     }
 
-    /// Finds the hierarchy for a limit. v1 is searched first, because a controller that v1 uses is
-    /// not available in v2.
+    /// Finds the hierarchy for a limit. Searches v1 first, because a controller that v1 uses is not
+    /// available in v2.
     fn site_for(&self, limit: Limit) -> Result<usize, Lack> {
         let name = limit.controller();
         let of = |version: Version| {
@@ -157,8 +158,8 @@ impl Site {
         }
     }
 
-    /// Returns whether the controller may be in this hierarchy. For v2 this is not known here,
-    /// because v2 lists its controllers in each group.
+    /// Returns whether the controller may be in this hierarchy. For v2 the result is always true,
+    /// because v2 lists its controllers in each group and not here.
     fn may_have(&self, controller: &str) -> bool {
         let controllers = self.hierarchy.controllers.as_ref();
         controllers.is_none_or(|all| all.iter().any(|each| each == controller))
@@ -221,7 +222,7 @@ fn new_group(parent: &Path) -> io::Result<PathBuf> {
 }
 
 /// The control group of one command. Dropping the value kills the processes in the group and
-/// removes the group. That may block for seconds in the worst case. Threads that must not block use
+/// removes the group. This may block for seconds in the worst case. Threads that must not block use
 /// [`Group::into_removal`].
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -229,8 +230,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Opens the files through which a process enters the group, by writing `0` to each. The files
-    /// are closed when the process executes another program.
+    /// Opens the files through which a process enters the group. The process writes `0` to each
+    /// file. The files are closed when the process executes another program.
     pub(crate) fn entry_files(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |directory: &Directory| {
             let file = directory.open("cgroup.procs")?;
@@ -239,8 +240,8 @@ impl Group {
         self.directories.iter().map(open).collect()
     }
 
-    /// Kills every process in the group. A process that was started but has not entered the group
-    /// yet is not killed. The code that started it must do that.
+    /// Kills every process in the group. Does not kill a process that was started but has not
+    /// entered the group yet. The code that started this process must kill it.
     pub(crate) fn kill(&self) {
         if let Some(directory) = self.killing()
             && directory.write("cgroup.kill", "1").is_ok()
@@ -308,8 +309,8 @@ fn oom_kills(events: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Kills the processes of groups whose creator is gone together with its watchdog, and removes
-/// these groups.
+/// Removes groups whose creator and its watchdog have both ended. Kills the processes in these
+/// groups.
 pub(crate) fn sweep() {
     let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
     for parent in Groups::find().parents() {
@@ -345,8 +346,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Some tests use a plain directory instead of a control group. A file of this name in it lists
-    /// the files that the kernel would create in each new group.
+    /// Some tests use a plain directory instead of a control group. A file with this name in the
+    /// directory lists the files that the kernel would create in each new group.
     pub(super) const KERNEL_FILES: &str = "kernel-files";
 
     /// Creates the files of a new group if its parent contains a file [`KERNEL_FILES`].
@@ -359,8 +360,8 @@ mod tests {
         fs::write(group.join(KERNEL_FILES), &names).unwrap();
     }
 
-    /// Makes a real control group. Returns `None` if this host cannot make one, after checking the
-    /// error.
+    /// Makes a real control group. If this host cannot make one, checks the error and returns
+    /// `None`.
     fn real(what: &str, wanted: Wanted) -> Option<Group> {
         match Groups::find().make(&wanted) {
             Ok(group) => Some(group),
@@ -461,8 +462,8 @@ mod tests {
     fn what_cannot_be_set_is_an_error_and_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().display();
-        // These are plain directories, not control groups. So groups can be made in them, but
-        // limits cannot be set.
+        // These are plain directories, not control groups. Groups can be made in them, but limits
+        // cannot be set.
         let mounts = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory\n");
         let groups = Groups::among(&mounts, "4:memory:/\n");
         assert_eq!(groups.parents(), [place.path()]);

@@ -1,7 +1,7 @@
 //! Finds out where control groups are mounted, which controllers they have, and which group our
 //! process is in.
 //!
-//! cgroup v1 and v2 may both be mounted, so each controller is looked up separately. This module
+//! cgroup v1 and v2 may both be mounted. So each controller is looked up separately. This module
 //! only reads.
 
 use std::io;

@@ -74,11 +74,12 @@ fn describe(raw: &Statx) -> Described {
     Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid), content }
 }
 
-/// Returns the version of a file. The version changes whenever the file is replaced (another inode)
-/// or written in place (times, size).
+/// Returns the version of a file. The version changes whenever the file is replaced, because the
+/// inode changes. It also changes whenever the file is written in place, because the times or the
+/// size change.
 ///
 /// The kernel reuses the inode number of a removed file, and within one clock tick the new file may
-/// have the same times as the old one. In that case, the birth time distinguishes the two files.
+/// have the same times as the old one. In this case, the birth time distinguishes the two files.
 fn version(raw: &Statx) -> FileVersion {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let facts = (

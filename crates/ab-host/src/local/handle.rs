@@ -66,8 +66,8 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     Ok(LocalFile { inner, access: options.access })
 }
 
-/// Opens the file that `act` names through its directory. So a missing file can be created, and a
-/// file with other hard links can get its own inode.
+/// Opens the file that `act` names through the directory of the file. This allows the call to
+/// create a missing file, and to give a file with other hard links its own inode.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
         FileCreationMode::Never => Missing::Fail,
@@ -234,7 +234,7 @@ fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> 
             Err(errno) => return Err(errno),
         }
     }
-    // A command may have set such a bit after the file was opened, so clear it.
+    // A command may have set one of these bits after the file was opened. Clear them.
     place::drop_set_id(fd)
 }
 

@@ -100,7 +100,7 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
 }
 
 /// Returns whether a link at `path` to `target` stays inside, judged only by the text of the
-/// target. Where the link really leads is determined whenever it is used.
+/// target. The real target is determined whenever the link is used.
 fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
         return shared.jail.points_inside(target, &path.innermost_scope_root());
@@ -159,14 +159,14 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let unshared = openat(&spot.dir, name, flags, Mode::empty())
         .and_then(|file| write::unshare(&spot, name, &file, Keep::Content));
     match unshared {
-        // Another writer has replaced the file in the meantime. The new file has no other links, so
-        // nothing is left to do.
+        // If the error is `STALE`, another writer has replaced the file. The new file has no other
+        // links, so nothing is left to do.
         Ok(()) | Err(Errno::STALE) => Ok(()),
         Err(errno) => Err(act.failed(errno)),
     }
 }
 
-/// Changes the attributes of the inode that was opened. The path in `/proc` leads to exactly that
+/// Changes the attributes of the inode that was opened. The path in `/proc` leads to exactly this
 /// inode, even if the file was renamed.
 pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());

@@ -46,9 +46,9 @@ pub(super) fn from_cache(
     Some(FileContent { bytes, stat: described.stat })
 }
 
-/// Returns `length` bytes from `start`, or fewer at the end of the file. Returns `None` unless the
-/// page cache contains all of them or the file is on a tmpfs. A tmpfs does not support
-/// `RWF_NOWAIT`, but reading from it never waits.
+/// Returns `length` bytes from `start`, or fewer at the end of the file. Returns `None` if the page
+/// cache does not contain all of these bytes. A file on a tmpfs is always read. A tmpfs does not
+/// support `RWF_NOWAIT`, but reading from it never waits.
 pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
     let mut buffer = vec![0; length];
     let mut filled = 0;
@@ -87,8 +87,8 @@ pub(super) fn from_disk(
     Ok(FileContent { bytes, stat: described.stat })
 }
 
-/// Reads a file to its end. This is needed for files that the kernel generates: they report a size
-/// of zero but are not empty.
+/// Reads a file to its end. This is needed for files that the kernel generates, because they report
+/// a size of zero although they are not empty.
 fn read_unsized(file: &OwnedFd, act: Act<'_>, limit: u64) -> Result<Bytes> {
     let mut whole = Vec::new();
     loop {

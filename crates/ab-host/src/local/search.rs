@@ -2,8 +2,8 @@
 //! threads search the files.
 //!
 //! The walk produces numbered batches of files, and the results are combined in the order of these
-//! numbers. So a truncated result always contains the first matches, whichever thread was faster.
-//! Links are reported but never followed.
+//! numbers. So a truncated result always contains the first matches, no matter which thread was
+//! faster. Links are reported but never followed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -114,8 +114,8 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
     Ok(())
 }
 
-/// Searches one file. If the root of a text search is a file, that file is searched whatever its
-/// name is.
+/// Searches one file. If the root of a text search is a file, this file is searched, no matter what
+/// its name is.
 fn one_file(
     shared: &Shared,
     act: Act<'_>,
@@ -252,7 +252,7 @@ impl Visitor for Seeker<'_> {
 }
 
 /// Returns the filter state at the root of the search. It includes the ignore files of all
-/// directories from the workspace's root down to that directory.
+/// directories from the workspace's root down to the root of the search.
 fn position_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
     let mut position = selection.start_position();
     if !selection.honours_ignore_files() {
@@ -435,7 +435,7 @@ fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool
     Ok((openat(&file.dir, name, flags, Mode::empty())?.into(), false))
 }
 
-/// Returns whether a short read always means the end of a file on this file system. That is true
+/// Returns whether a short read always means the end of a file on this file system. This is true
 /// for the kernel's own file systems on a disk or in memory.
 fn is_plain(dir: &OwnedFd) -> bool {
     const EXT: FsWord = 0xef53;
@@ -463,7 +463,8 @@ impl<'a> Watched<'a> {
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         /// The size of a disk sector. A read that fails in the middle returns whole sectors. So if
-        /// the length of a short read is a multiple of this, it may not be the end of the file.
+        /// the length of a short read is a multiple of this size, the read may have failed before
+        /// the end of the file.
         const PIECE: usize = 512;
         self.reads = self.reads.wrapping_add(1);
         if self.ended || self.reads.is_multiple_of(TICK) && (self.stopped)() {

@@ -1,6 +1,6 @@
 //! Walks through a directory tree by handles, in path order.
 //!
-//! Each directory is opened relative to the handle of its parent and without following links, so a
+//! Each directory is opened relative to the handle of its parent and without following links. So a
 //! rename during the walk cannot lead the walk elsewhere. The entries are passed to a [`Visitor`].
 
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::describe;
 use crate::jail::open_plain;
 
-/// Down to this depth, a directory is opened relative to its parent's handle. Below this depth, it
+/// Maximum depth at which a directory is opened relative to its parent's handle. A deeper directory
 /// is opened from the top.
 const MAX_HELD: usize = 128;
 /// Size of the buffer for directory entries in bytes.
@@ -94,8 +94,8 @@ impl Visited<'_> {
 /// Visits everything below `top` that the rules do not hide.
 pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno> {
     let Top { handle: top, path, place } = top;
-    // Entries use the caller's path without its rules, because `place` contains the rules that
-    // apply here.
+    // The paths of entries begin with the caller's path without its rules, because `place` contains
+    // the rules that apply here.
     let root = path.clone().without_access_rules();
     let buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut walk = Walk { top: top.clone(), root: &root, buffer };
@@ -142,7 +142,7 @@ pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno>
         };
         match entered {
             Ok(next) => levels.push(next),
-            // Another process has removed the directory in the meantime.
+            // Another process has removed the directory since it was listed.
             Err(Errno::NOENT) => {}
             Err(errno) => visitor.trouble(path.to_string(), Trouble::Os(errno)),
         }
@@ -156,7 +156,7 @@ struct Walk<'a> {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// The two paths of a directory: the one that the caller sees, and the real one.
+/// The two paths of a directory: the path that the caller sees, and the real path.
 struct Site {
     path: WsPath,
     place: WsPath,

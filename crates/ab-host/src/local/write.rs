@@ -1,5 +1,5 @@
-//! Replaces a file in one step: writes a new file beside the old one, then renames it to the old
-//! name.
+//! Replaces a file in one step. Writes a new file beside the old file, and then renames the new
+//! file to the old name.
 //!
 //! Open handles and other hard links of the old file keep the old content. If a step fails, the old
 //! file remains and no temporary file is left. Only a process that is killed leaves a temporary
@@ -127,7 +127,7 @@ fn put(
     }
     if cancel.is_set() {
         // The caller may have sent a newer write already, and this write must not overwrite it. If
-        // the caller goes away after this check, its next write waits for our lock.
+        // the caller goes away after this check, the next write of the caller waits for our lock.
         return Err(Errno::CANCELED);
     }
     match (options.mode, existing) {
@@ -147,8 +147,8 @@ fn put(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
     }
-    // The rename changes a time of the inode. So the version that later stats return can only be
-    // read now.
+    // The rename changes a time of the inode. So the final version can only be read after the
+    // rename.
     Ok(describe::handle(&temporary.file)?.stat)
 }
 
@@ -256,11 +256,11 @@ impl<'a> Temporary<'a> {
         fchmod(&self.file, Mode::from_raw_mode(described.stat.mode.unwrap_or(0o644)))
     }
 
-    /// Takes the place of the file that `existing` describes. The error `STALE` means that there is
-    /// another file at `name`.
+    /// Replaces the file that `existing` describes by this temporary file. The error `STALE` means
+    /// that there is another file at `name`.
     ///
-    /// The two files are exchanged, and the file that was replaced is then checked. So this also
-    /// detects a writer that ignored the lock. If the wrong file was replaced, it is put back.
+    /// This function exchanges the two files and then checks the replaced file. So it also detects
+    /// a writer that ignored the lock. If it replaced the wrong file, it puts that file back.
     fn replace(&mut self, name: &str, existing: &Described) -> Result<(), Errno> {
         let own = describe::handle(&self.file)?.content;
         let is_same = |name: &str, content: &ContentId| {
@@ -310,7 +310,7 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Renames a file to a name that must be free. The caller must hold the lock on that name, because
+/// Renames a file to a name that must be free. The caller must hold the lock on the name, because
 /// some file systems cannot check and rename in one step.
 pub(super) fn rename_to_free(
     from_dir: impl AsFd,

@@ -1,9 +1,9 @@
 //! Starts one child process in the same way as vfork, without a copy of the parent's memory.
 //!
 //! The child runs on its own stack in the parent's memory, while the thread that started it is
-//! suspended. Until it executes another program, it makes only system calls. Everything that it
-//! needs is prepared in an [`Image`]. If a call fails, the child exits and the parent learns which
-//! call failed, so no program ever runs with less isolation than was requested.
+//! suspended. Until the child executes another program, it makes only system calls. Everything that
+//! it needs is prepared in an [`Image`]. If a call fails, the child exits and the parent learns
+//! which call failed, so no program ever runs with less isolation than was requested.
 //!
 //! Apart from this file, only `readiness` needs `unsafe`.
 
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use seccompiler::sock_filter;
 
-/// The child's handles are numbered from 0 on. The numbers of the handles that they are copied from
-/// start here, so that the two ranges do not overlap.
+/// The child's handles are numbered from 0 on. They are copied from handles whose numbers start
+/// here, so that the two ranges do not overlap.
 const FIRST_SOURCE: RawFd = 64;
 const STACK: usize = 64 * 1024;
 
@@ -63,10 +63,10 @@ pub(crate) enum Family {
 pub(crate) enum Devices {
     Shared,
     /// The child sees the devices in read-only mounts of its own. They work as usual, but their
-    /// attributes cannot be changed. Without this, a command that runs as root could change the
-    /// modes of the host's devices. It could also do that through a handle, so if `null_input` is
-    /// true, the first handle is replaced by the null device of these mounts. The child starts in
-    /// `/` of its own mounts, so the image's `directory` is not used.
+    /// attributes cannot be changed. Without these mounts, a command that runs as root could change
+    /// the modes of the host's devices. It could also do this through a handle. So if `null_input`
+    /// is true, the null device of these mounts replaces the first handle. The child starts in `/`
+    /// of its own mounts, so the image's `directory` is not used.
     Fixed {
         null_input: bool,
     },
@@ -129,8 +129,8 @@ pub(crate) struct Started {
     pub(crate) handle: OwnedFd,
 }
 
-/// Copies of handles that were needed for a start. They are closed later by the caller, because
-/// right after a start the processor time is better used by the child.
+/// Copies of handles that were needed for a start. The caller closes them later, because right
+/// after a start the child makes better use of the processor time.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Vec<OwnedFd>);
 
@@ -225,14 +225,13 @@ pub(crate) fn start(
     if image.handles.len() >= FIRST_SOURCE as usize {
         return Err(failed(Errno::MFILE));
     }
-    // Make copies with high numbers, which cannot be the same as the numbers of the child's
-    // handles.
+    // Make copies with high numbers, so that they differ from the numbers of the child's handles.
     let mut raised = |handle: &OwnedFd| -> Result<RawFd, Failed> {
         if handle.as_raw_fd() >= FIRST_SOURCE {
             return Ok(handle.as_raw_fd());
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(|errno| {
-            // The kernel returns this error if the limit of open files is lower than the first of
+            // The kernel returns `INVAL` if the limit of open files is lower than the first of
             // these numbers.
             failed(if errno == Errno::INVAL { Errno::MFILE } else { errno })
         })?;
@@ -268,8 +267,8 @@ pub(crate) fn start(
     let top = stack.0.as_mut_ptr_range().end.cast::<c_void>();
     // SAFETY: the stack is ours and aligned. Only this child uses it, because `CLONE_VFORK`
     // suspends this thread until the child has executed or ended. `shared` exists until then, and
-    // nothing else accesses it in the meantime. `child` never returns into this frame, because it
-    // executes or exits.
+    // nothing else accesses it before. `child` never returns into this frame, because it executes
+    // or exits.
     let pid = unsafe {
         libc::clone(child, top, flags, ptr::from_mut(&mut shared).cast::<c_void>(), &mut handle)
     };
@@ -321,8 +320,8 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
         if image.bond == Bond::EndsWithUs {
             holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
         }
-        // If the parent ended before `prctl` was called, the kernel sends no signal, so check that
-        // it still exists.
+        // If the parent ended before `prctl` was called, the kernel sends no signal. So check that
+        // the parent still exists.
         let parent = match image.family {
             Family::Shared => libc::getppid(),
             Family::Own => parent_outside(),
@@ -424,7 +423,7 @@ unsafe fn parent_outside() -> c_int {
     // The buffer must be long enough for the line up to the id. The longest part of the line is a
     // name of 16 bytes.
     let mut line = [0_u8; 128];
-    // SAFETY: the path is a constant, and the length is that of the buffer.
+    // SAFETY: the path is a constant, and the length is the length of the buffer.
     let length = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::open(c"/proc/self/stat".as_ptr(), flags);
@@ -439,9 +438,9 @@ unsafe fn parent_outside() -> c_int {
     line.map_or(0, parent_in)
 }
 
-/// Returns the parent's process id from a line of `/proc/self/stat`, where it is the second word
-/// after the name. The name is in parentheses and may itself contain parentheses. Returns 0 if
-/// there is no id.
+/// Returns the parent's process id from a line of `/proc/self/stat`. The id is the second word
+/// after the name. The name is in parentheses and may contain parentheses. Returns 0 if there is no
+/// id.
 fn parent_in(line: &[u8]) -> c_int {
     let Some(end) = line.iter().rposition(|byte| *byte == b')') else { return 0 };
     let mut number: c_int = 0;
@@ -487,8 +486,7 @@ unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
     }
     const VERSION_3: u32 = 0x2008_0522;
 
-    // SAFETY: these are plain system calls, and the structures are those that version 3 of the call
-    // reads.
+    // SAFETY: these are plain system calls, and version 3 of the call reads these structures.
     unsafe {
         if privileges == Privileges::Drop {
             let header = Header { version: VERSION_3, pid: 0 };
@@ -554,8 +552,8 @@ fn tried(attempt: impl FnOnce() -> bool + Send + 'static) -> std::io::Result<boo
 /// # Errors
 /// Fails in the same cases as [`can_fix_devices`].
 pub(crate) fn can_make_families() -> std::io::Result<bool> {
-    // The child reads its parent's id from the host's `/proc`. So that must show the same ids that
-    // we see.
+    // The child reads its parent's id from the host's `/proc`. So the host's `/proc` must show the
+    // same ids that we see.
     let own = std::fs::read_link("/proc/self").ok();
     let own = own.and_then(|link| link.to_str()?.parse().ok());
     if own != Some(std::process::id()) {
@@ -570,7 +568,7 @@ pub(crate) fn can_make_families() -> std::io::Result<bool> {
 ///
 /// # Safety
 /// Call this only in a child that is about to execute another program, or on a thread that is about
-/// to end, because from now on all paths refer to the copy.
+/// to end. After this call, all paths refer to the copy.
 unsafe fn leave_mounts() -> bool {
     let nothing = ptr::null::<c_char>();
     // With this, later mounts do not propagate to the host.
@@ -582,8 +580,8 @@ unsafe fn leave_mounts() -> bool {
     }
 }
 
-/// Mounts the `/proc` of the caller's pid namespace. This is needed because the host's `/proc`
-/// shows other process ids, and bwrap looks up its children by the ids that it was given.
+/// Mounts the `/proc` of the caller's pid namespace. This is needed because bwrap looks up its
+/// children by the ids in its own namespace, and the host's `/proc` shows other ids.
 ///
 /// # Safety
 /// Call this only after [`leave_mounts`].
@@ -610,8 +608,8 @@ unsafe fn fix_devices() -> bool {
 
     let wanted = Attributes { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
     let (nothing, size) = (ptr::null::<c_char>(), size_of::<Attributes>());
-    // SAFETY: the strings are constants. The structure is the one that the first version of the
-    // call reads, and `size` is its size.
+    // SAFETY: the strings are constants. The first version of the call reads this structure, and
+    // `size` is its size.
     unsafe {
         DEVICES.iter().all(|device| {
             let at = device.as_ptr();

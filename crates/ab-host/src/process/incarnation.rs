@@ -1,5 +1,5 @@
-//! A name that is unique to this process. The names of everything that this process creates on the
-//! host begin with it, so that all of it can be found and removed when the process is gone.
+//! A name that is unique to this process. Everything that this process creates on the host has a
+//! name that begins with this name. So all of it can be found and removed when the process is gone.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
@@ -31,10 +31,11 @@ pub(crate) fn next_name() -> String {
     format!("{}{}", prefix(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns the id of the process that made `name`, if that process is in our pid namespace.
+/// Returns the id of the process that made `name`. `None` if the process is not in our pid
+/// namespace.
 pub(crate) fn maker(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(OURS)?.split('-');
-    // In another pid namespace, the same id names another process or none.
+    // In another pid namespace, the same id belongs to another process or to none.
     let seen = parts.next()? == namespace();
     let pid = parts.next()?.parse().ok()?;
     let (_random, number) = (parts.next()?, parts.next()?);

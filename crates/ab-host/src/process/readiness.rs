@@ -10,6 +10,6 @@ use tokio::io::unix::AsyncFd;
 
 pub(crate) fn watch(handle: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned handle refers to the same open file until it is dropped, and the runtime
-    // deregisters it before that.
+    // deregisters the handle before it is dropped.
     unsafe { AsyncFd::register_with_interest(handle, interest) }.map_err(Into::into)
 }

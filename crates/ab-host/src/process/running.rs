@@ -1,7 +1,7 @@
 //! A running process: how to send signals to it, end it and wait for it.
 //!
-//! If the value is dropped before the process has ended, the process is killed together with
-//! everything that it started, as far as that can be found. A spawner thread then reaps it.
+//! If the value is dropped before the process has ended, the process is killed. The processes that
+//! it started are also killed, as far as they can be found. A spawner thread then reaps it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +26,8 @@ pub(crate) enum Reach {
     Leader,
     /// The command is inside a bwrap, in its own session. That bwrap forwards no signals.
     Inside,
-    /// The command is inside a bwrap and in the same process group as bwrap, because both use the
-    /// same terminal.
+    /// The command is inside a bwrap. Both are in the same process group, because both use the same
+    /// terminal.
     Beside,
 }
 
@@ -122,8 +122,9 @@ impl Running {
     /// Kills the process and the processes that it started.
     pub(crate) fn kill(&self) {
         if self.handle.is_some() && self.reach != Reach::Leader {
-            // A bwrap that has just started has a child that waits for it and would wait forever.
-            // That child is not in bwrap's namespace yet, but it is still in the process group.
+            // A bwrap that has just started has a child that waits for it. The child would wait
+            // forever. It is not in bwrap's namespace yet, but it is in the process group, so kill
+            // the group.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         if let Some(handle) = &self.handle {
@@ -145,8 +146,8 @@ impl Running {
         }
     }
 
-    /// Returns whether the process has left processes running. Call this only after its end.
-    /// Processes inside a bwrap end together with it, so they never count.
+    /// Returns whether the process has left processes running. Call this only after the process has
+    /// ended. Processes inside a bwrap end together with it, so they never count.
     pub(crate) fn has_left_some(&self) -> bool {
         match (&self.group, self.reach) {
             (Some(group), Reach::Leader) => group.has_members(),
@@ -233,7 +234,7 @@ fn has_living_member(leader: Pid) -> bool {
     })
 }
 
-/// Sends a signal to those descendants of a process that are in its process group.
+/// Sends a signal to the descendants of a process that are in the process group of the process.
 fn signal_descendants(leader: Pid, signal: Signal) {
     let mut found = children(leader);
     let mut seen = 0;

@@ -1,8 +1,8 @@
 //! The few threads that start processes.
 //!
 //! These threads never end, because the kernel kills a child when the *thread* that started it
-//! ends. They block every signal, because a signal handler must not run in a child that still
-//! shares our memory. They also reap processes that no task waits for any more.
+//! ends. They block every signal, because no signal handler must run in a child that still shares
+//! our memory. They also reap processes that no task waits for any more.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -41,16 +41,17 @@ pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
 /// The result of a start, followed by the image and the copies, which the caller drops.
 type Answer = (Result<UnclaimedChild, Failed>, Box<Image>, Copies);
 
-/// A started process that no caller has taken over yet. This is needed because the caller may be
-/// cancelled at any time, even after the answer was sent. When the value is dropped, the process
-/// and its group are killed.
+/// A started process that no caller has taken over yet. Dropping this value kills the process and
+/// its group. This is needed because the caller may be cancelled at any time, even after the answer
+/// was sent.
 struct UnclaimedChild(Option<Started>);
 
 impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         let Some(started) = self.0.take() else { return };
         if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
-            // This cannot hit another group: until the process is reaped, its id is not reused.
+            // This cannot kill another group, because the id of a process is not reused before the
+            // process is reaped.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         kill(&started.handle);
@@ -93,7 +94,7 @@ impl std::error::Error for FailedStart {}
 /// Hands a killed process to a spawner thread, which reaps it.
 pub(crate) fn reap(handle: OwnedFd) {
     if let Ok(spawner) = spawner() {
-        // This fails only if the thread is gone. Then nothing can reap the process.
+        // This fails only if the thread is gone. In this case nothing can reap the process.
         let _ = spawner.send(Order::Reap(handle));
     }
 }
@@ -106,8 +107,8 @@ fn spawner() -> std::io::Result<&'static Sender<Order>> {
         Some(spawners) => spawners,
         None => {
             let made = spawners_made()?;
-            // If another caller made threads at the same time, those threads get no orders and end.
-            // They have no children yet.
+            // If two callers make threads at the same time, only the first ones are kept. The other
+            // threads get no orders and end. They have no children yet.
             SPAWNERS.get_or_init(|| made)
         }
     };
@@ -156,7 +157,7 @@ fn kill(handle: &OwnedFd) {
     let _ = rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL);
 }
 
-/// Returns whether a child has ended. If it has, this call has reaped it.
+/// Returns whether a child has ended. Reaps a child that has ended.
 pub(crate) fn ended(handle: &OwnedFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::PidFd(handle.as_fd()), options), Ok(None))

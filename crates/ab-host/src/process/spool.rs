@@ -1,5 +1,6 @@
-//! Keeps the output of a detached process for readers that may come and go. The output is kept in
-//! memory first, then on disk. If it exceeds both limits, the oldest output is dropped.
+//! Keeps the output of a detached process for readers that may come and go. The newest output is
+//! kept in memory, and older output on disk. If it exceeds both limits, the oldest output is
+//! dropped.
 //!
 //! - There is one writer and any number of readers. A byte is found by its sequence number, in memory
 //!   or on disk. Bytes that are no longer kept are counted as lost.
@@ -32,8 +33,8 @@ const LONGEST_PIECE: usize = 64 * 1024;
 const JOINED_PIECE: usize = 4 * 1024;
 /// The overhead of a piece in bytes: its place in the queue and its allocations.
 const PIECE_COST: usize = 128;
-/// When memory is full, this fraction of it (one eighth) is moved to disk at once, so that not
-/// every push writes to disk.
+/// When memory is full, this fraction of it (one eighth) is moved to disk at once, because a
+/// smaller part would cause a write to disk with every push.
 const BATCH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +78,8 @@ struct Shared {
 }
 
 impl Spool {
-    /// Creates an empty spool. When memory is full, output goes to unnamed files in `directory`, so
-    /// no file is left behind however the process ends.
+    /// Creates an empty spool. When memory is full, output goes to unnamed files in `directory`. No
+    /// file is left behind, no matter how the process ends.
     pub(crate) fn new(bounds: Bounds, directory: PathBuf) -> Spool {
         let disk = Mutex::new(Disk::new(directory, bounds.disk));
         let memory = Mutex::new(Memory::default());
@@ -87,8 +88,8 @@ impl Spool {
     }
 
     /// Appends to the output. Waits while output is moved from memory to disk. If the future is
-    /// dropped while it waits, everything has been appended, or only the first part if `bytes` is
-    /// longer than [`LONGEST_PIECE`].
+    /// dropped while it waits, `bytes` has been appended. If `bytes` is longer than
+    /// [`LONGEST_PIECE`], possibly only its first part has been appended.
     pub(crate) async fn push(&self, channel: OutputChannel, bytes: Bytes) {
         for piece in bytes.chunks(LONGEST_PIECE) {
             if !self.append(channel, piece) {
@@ -114,8 +115,8 @@ impl Spool {
         self.publish(&memory);
     }
 
-    /// Returns the output from the byte `from` on: the rest of the piece that contains this byte.
-    /// If that piece is no longer kept, returns the oldest piece that is kept after it.
+    /// Returns the rest of the piece that contains the byte `from`. If this piece is no longer
+    /// kept, returns the oldest later piece that is kept.
     pub(crate) async fn read(&self, from: u64) -> Read {
         let at_once = self.shared.memory().recall(from);
         if let Some(read) = at_once {
@@ -131,7 +132,7 @@ impl Spool {
     /// Waits until there is output after `seen`, or until the output has ended.
     pub(crate) async fn changed(&self, seen: u64) {
         let mut progress = self.progress.subscribe();
-        // This fails only if the sender is gone, but we hold the sender.
+        // This cannot fail, because it fails only if the sender is gone, and we hold the sender.
         let _ = progress.wait_for(|now| now.head > seen || now.finished).await;
     }
 
@@ -184,9 +185,9 @@ impl Shared {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the oldest pieces from memory to disk. They are removed from memory only after they
-    /// were written to disk, so readers always find them. This also holds if the writer is dropped
-    /// in the meantime.
+    /// Moves the oldest pieces from memory to disk. The pieces are removed from memory only after
+    /// they were written to disk. So readers always find them, even if the writer is dropped during
+    /// the move.
     fn spill(&self) {
         let mut disk = self.disk();
         let leaving = self.memory().overflow(self.bounds.memory);
@@ -256,7 +257,7 @@ struct Memory {
     /// The sequence number up to which output was written to disk.
     on_disk: u64,
     /// The records after the last piece that a reader got from disk. They are kept so that a reader
-    /// of many small pieces does not cause a disk read for each.
+    /// of many small pieces does not cause a disk read for each piece.
     ahead: Option<Block>,
 }
 
@@ -281,8 +282,8 @@ impl Memory {
             _ => self.seal(),
         }
         self.used += PIECE_COST;
-        // The bytes are always copied, because a slice of a larger buffer would keep all of that
-        // buffer in memory.
+        // Always copy the bytes, because a slice of a larger buffer would keep the whole buffer in
+        // memory.
         if bytes.len() < JOINED_PIECE {
             self.tail = Some(Tail { start, channel, bytes: bytes.to_vec() });
         } else {

@@ -1,8 +1,8 @@
 //! Finds processes that have left the process group in which they were started. They are found by
 //! the *cookie*: an environment variable with a random value, which children inherit.
 //!
-//! If there is neither a namespace nor a control group, there is no better way. A process that also
-//! changes its environment is not found.
+//! This method is used if there is neither a namespace nor a control group. It does not find a
+//! process that also changes its environment.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -45,8 +45,8 @@ fn carrying(wanted: &[u8]) -> Vec<Pid> {
         .flatten()
         .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
         .filter(|pid| {
-            // We may not be allowed to read the environment of other users' processes, but those
-            // are not ours.
+            // We may not be allowed to read the environment of other users' processes. Ignore them,
+            // because they are not ours.
             let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
             let environment = environment.unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted)

@@ -14,8 +14,8 @@ use super::readiness::watch;
 
 /// Maximum number of bytes of one read.
 pub(crate) const BLOCK: usize = 256 * 1024;
-/// Maximum number of bytes of one read, as long as no read has filled its block. It is small
-/// because most commands print little.
+/// Maximum number of bytes of one read, as long as no read has filled its block. This number is
+/// small because most commands print little.
 const FIRST_BLOCK: usize = 8 * 1024;
 /// Size, in bytes, of a pipe that carries much output. It is large so that a fast writer does not
 /// have to wait.
@@ -75,8 +75,8 @@ impl ReadEnd {
     /// Enlarges the block and the pipe for a command that prints more than a little.
     fn widen(&mut self) {
         self.size = BLOCK;
-        // The kernel refuses this for terminals and for users with many pipes. With the default
-        // size, the pipe is only slower.
+        // Ignore an error. The kernel refuses this for terminals and for users with many pipes. A
+        // pipe with the default size is only slower.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.handle, PIPE_SIZE);
     }
 
@@ -116,8 +116,8 @@ impl ReadEnd {
     }
 }
 
-/// Our end of a pipe or a terminal, for writing. It is registered with the runtime only after a
-/// write would have blocked, because most commands get no input.
+/// Our end of a pipe or a terminal, for writing. The end is registered with the runtime only when a
+/// write would block, because most commands get no input.
 #[derive(Debug)]
 pub(crate) enum WriteEnd {
     Unwatched(OwnedFd),

@@ -2,8 +2,8 @@
 //! thread.
 //!
 //! Output is read only while there is room for it. So a slow reader slows an owned process down,
-//! but no output is lost. When the process has ended, or must be ended, everything that it started
-//! is killed too, and the rest of its output is read.
+//! but no output is lost. When the process has ended, or must be ended, the supervisor also kills
+//! everything that the process started, and reads the rest of the output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,8 +25,8 @@ use super::spool::Spool;
 use super::stream::{ReadEnd, WriteEnd};
 use crate::blocking;
 
-/// How long to wait for more output of a process that has ended. If no output arrives for this
-/// long, a process that could not be killed still holds the pipes open.
+/// How long to wait for more output of a process that has ended. The wait is limited, because a
+/// process that could not be killed may hold the pipes open.
 const SILENCE: Duration = Duration::from_millis(200);
 /// How long to wait until a killed process has ended.
 const LAST_WAIT: Duration = Duration::from_secs(10);
@@ -53,8 +53,9 @@ pub(crate) struct Channels {
     pub(crate) stdin: Option<WriteEnd>,
     /// The terminal, if there is one. It is used to change the terminal's size.
     pub(crate) terminal: Option<OwnedFd>,
-    /// The process's own ends of its output pipes. While we hold them open, this task is not woken
-    /// when a process closes them right before its end. It is woken only once, by the end itself.
+    /// The process's own ends of its output pipes. We hold them open, so that this task is not
+    /// woken when a process closes its output right before its end. The task is then woken only
+    /// once, by the end of the process.
     pub(crate) theirs: Vec<OwnedFd>,
     /// The pipe for the reports of the first process inside a bwrap: first that it runs, and at its
     /// end what it has found.
@@ -104,11 +105,11 @@ pub(crate) struct SupervisorInputs {
 }
 
 /// What happens to processes that have left the process group, if their command ended by itself. If
-/// the command was ended, they are always killed.
+/// the command was killed, these processes are always killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strays {
-    /// They continue to run. To find them, this process would have to examine all processes of the
-    /// host after every command.
+    /// They continue to run. They are left because finding them takes an examination of all
+    /// processes of the host after every command.
     Left,
     Killed,
 }
@@ -161,8 +162,8 @@ pub(crate) async fn supervise(
             () = stopped(&mut inputs.stop), if last.is_none() => Some(ExitCause::DroppedByCaller),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
-            // A process that waits for a broken disk does not react even to SIGKILL, so do not wait
-            // any longer.
+            // Do not wait any longer. A process that waits for a broken disk does not react even to
+            // SIGKILL.
             () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
                 break Status::default();
             }
@@ -441,8 +442,7 @@ fn resize(terminal: Option<&OwnedFd>, size: TerminalSize) {
     }
 }
 
-/// Returns the instructions before the main filter. They make the calls in [`ABSENT`] and all calls
-/// of the x32 interface return ENOSYS.
+/// The last bytes of the output on each channel, at most [`MAX_EXIT_OUTPUT_TAIL_BYTES`] of each.
 #[derive(Debug, Default)]
 struct Tails {
     ends: std::sync::Mutex<(BytesMut, BytesMut)>,

@@ -1,5 +1,5 @@
-//! The processes of one driver. Owned processes end with their handle, and detached processes do
-//! not.
+//! The processes of one driver. An owned process ends when its handle is dropped. A detached
+//! process does not.
 //!
 //! Every running process is counted, and all of them end with the driver.
 
@@ -21,20 +21,20 @@ use tokio::sync::{mpsc, watch};
 use super::incarnation;
 use super::spool::{Read, Spool};
 
-/// Maximum number of running detached processes in all scopes together. The processes of the scope
-/// that starts one count twice, so a single scope can run half of this number.
+/// Maximum number of running detached processes in all scopes together. When a scope starts a
+/// process, the processes of this scope count twice. So a single scope can run half of this number.
 pub(crate) const MAX_DETACHED: usize = 512;
 /// Maximum number of ended processes whose output is kept. The oldest ones are dropped first.
 pub(crate) const MAX_ENDED: usize = 64;
 /// Maximum number of bytes of memory for the output of ended processes. The oldest processes are
-/// dropped first. The newest one is always kept.
+/// dropped first. The newest process is always kept.
 pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// A random number, followed by the random text of our process. It is part of the environment
-    /// variable that marks each process, and distinguishes processes of this driver from those of
-    /// an earlier driver.
+    /// A random number, followed by the random text of our process. This text is part of the
+    /// environment variable that marks each process. It distinguishes processes of this driver from
+    /// processes of an earlier driver.
     incarnation: String,
     next: AtomicU64,
     stop: watch::Sender<bool>,

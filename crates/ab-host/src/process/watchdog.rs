@@ -5,8 +5,8 @@
 //!   from a socket that only our process holds open, so it notices every end of our process, even by
 //!   SIGKILL.
 //! - There is one watchdog for the whole process. It is started before the first command that needs
-//!   it. That is a command with a control group, or a command in a bwrap that does not end with us by
-//!   itself. Later commands only check that the watchdog still runs.
+//!   it. A command needs it if it has a control group, or if it is in a bwrap that does not end
+//!   with us by itself. Later commands only check that the watchdog still runs.
 //! - The watchdog finds our groups and processes by name, see [`incarnation`]: groups by their
 //!   prefix, and processes by an environment variable that contains random text of our process. So
 //!   it need not learn about single commands. If it is killed and started again, it can still find
@@ -67,9 +67,9 @@ struct Watch {
 #[derive(Debug)]
 struct Watchdog {
     handle: OwnedFd,
-    /// Our end of the socket. The kernel closes it when our process is gone. A pipe is not used
-    /// instead, because a write to a pipe without a reader would kill a program that has not
-    /// changed the default effect of SIGPIPE.
+    /// Our end of the socket. The kernel closes it when our process is gone. This is not a pipe,
+    /// because a write to a pipe without a reader would kill a program that has not changed the
+    /// default effect of SIGPIPE.
     line: UnixStream,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the current or next watchdog also remove those directories in `place` whose names have our
+/// Makes the current or next watchdog also remove the directories in `place` whose names have our
 /// prefix.
 pub(crate) fn clears(place: &Path) {
     // The watchdog has another working directory, so it needs an absolute path.
@@ -168,8 +168,8 @@ fn start(prefix: &str, mark: &str, parents: &[&Path]) -> io::Result<Watchdog> {
     let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
-    // The first argument remains the name of the shell, because some shells are part of a program
-    // that selects its function by this name.
+    // The first argument remains the name of the shell. Some shells are part of a larger program,
+    // which selects its function by this name.
     let mut arguments = vec![
         SHELL.to_owned(),
         c"-c".to_owned(),

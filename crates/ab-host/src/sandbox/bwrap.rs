@@ -1,8 +1,8 @@
 //! Builds the arguments of bwrap. They depend only on what a command may see.
 //!
-//! Later mounts cover earlier ones, so the order is important. First comes the system, then the
-//! empty directories, and then the workspace, the other workspaces beside it, and the paths that
-//! are hidden or read-only. Outer paths come before inner ones.
+//! Later mounts cover earlier mounts, so the order is important. The system comes first, then the
+//! empty directories, then the workspace and the other workspaces beside it, and then the paths
+//! that are hidden or read-only. Outer paths come before inner paths.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 
 use ab_core::effective_policy::NetworkAccess;
 
-/// A second path of the workspace for commands in bwrap. It is the same whatever the workspace's
-/// path on the host is.
+/// A second path of the workspace for commands in bwrap. It does not depend on the workspace's path
+/// on the host.
 pub const SANDBOX_WORKSPACE_PATH: &str = "/tmp/agentbe-workspace";
 /// The path at which commands in bwrap see their private caches.
 pub(crate) const CACHES: &str = "/var/cache/agent-backend";
@@ -36,8 +36,8 @@ const SETTINGS: &[&str] = &[
     "/etc/gai.conf",
     "/etc/protocols",
     "/etc/services",
-    // The whole directories are not listed, because they also contain private keys, which root
-    // could read.
+    // The whole directories are not listed, because they also contain private keys. A command that
+    // runs as root could read these keys.
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/ssl/cert.pem",
@@ -72,18 +72,17 @@ const SETTINGS: &[&str] = &[
     "/etc/terminfo",
     "/etc/inputrc",
     "/etc/fonts",
-    // Only these files of Maven are listed, because the `settings.xml` beside them can contain
-    // passwords.
+    // Only these files of Maven are listed, because `settings.xml` in the same directory can
+    // contain passwords.
     "/etc/maven/m2.conf",
     "/etc/maven/logging",
 ];
 
 /// Prefixes of further configuration files and directories, such as `java-17-openjdk`.
 const SETTINGS_BEGINNING: &[&str] = &["/etc/java"];
-/// Configuration files that programs can do without if the files do not exist. But if a program
-/// sees such a file and is not allowed to read it, the program fails. Landlock does not hide names,
-/// so these files must be readable under Landlock. bwrap does not mount them, because each mount
-/// makes every start slower.
+/// Configuration files that programs read only if they exist. A program fails if it sees such a
+/// file and may not read it. Landlock does not hide names, so these files are readable under
+/// Landlock. bwrap does not mount them, because each mount makes every start slower.
 const OPTIONAL_SETTINGS: &[&str] = &[
     "/etc/locale.alias",
     "/etc/locale.conf",
@@ -170,8 +169,8 @@ pub(crate) struct Cover {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum With {
-    /// The same file, mounted over itself. The file contains a covered path, and commands cannot
-    /// move a mount point to another place.
+    /// The same file, mounted over itself. This is used for a directory that contains a covered
+    /// path, because commands cannot move a mount point.
     Itself,
     /// The same file, mounted over itself, but read-only.
     ReadOnly,
@@ -294,15 +293,14 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
             }
         }
     }
-    // Mount outer paths first, because a later mount would cover an earlier one that lies inside
-    // it.
+    // Mount outer paths first, because a later mount would cover an earlier mount inside it.
     mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
     said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
     for point in &shells {
         said.word(["--remount-ro", point]);
     }
-    // Without this, commands could write to the tmpfs of `/dev` and of `/`, and use an unlimited
-    // amount of memory.
+    // Make the tmpfs of `/dev` and of `/` read-only. By writing to them, commands could use an
+    // unlimited amount of memory.
     said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
@@ -311,10 +309,10 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
 
 /// Returns the names directly below `/tmp` at which, or below which, something is mounted.
 ///
-/// Commands can write to a shared `/tmp`. If bwrap mounts at a path, it follows links in that path,
-/// even links that lead out of the sandbox. So each of these names is a mount point in every
-/// command that has the same `/tmp`, because the kernel refuses to rename or remove a mount point.
-/// Deeper paths lie on a separate read-only file system.
+/// Commands can write to a shared `/tmp`. If bwrap mounts at a path, it follows links in the path,
+/// even links that lead out of the sandbox. To prevent such links, each of these names is a mount
+/// point in every command that has the same `/tmp`. The kernel refuses to rename or remove a mount
+/// point. Deeper paths lie on a separate read-only file system.
 pub(crate) fn mount_points(places: &[Placed], toolchains: &[String]) -> BTreeSet<String> {
     let paths = places.iter().flat_map(|place| &place.at).chain(toolchains);
     paths
@@ -380,7 +378,7 @@ pub(crate) fn system() -> Vec<SystemPlace> {
 }
 
 /// The configuration files of this host that a command may read. Files that other users may not
-/// read are left out, because a command that runs as root could read them otherwise.
+/// read are left out, because a command that runs as root could read them.
 pub(crate) static PUBLIC_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let listed = SETTINGS.iter().map(PathBuf::from);
     let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
@@ -423,8 +421,8 @@ fn has_credentials(settings: &str) -> bool {
     signs.iter().any(|sign| text.contains(sign)) || text.split("://").skip(1).any(names_user)
 }
 
-/// Returns the path itself if other users may read everything in it. If not, returns the parts that
-/// they may read.
+/// Returns the path itself if other users may read everything in it. Otherwise returns the parts
+/// that other users may read.
 fn public_parts(path: &Path) -> Vec<String> {
     let mut left = MOST_SETTINGS;
     match parts(path, &mut left) {
@@ -532,7 +530,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a command could put a link where the next command has a mount.
+    /// If a name were not a mount, a command could put a link where the next command has a mount.
     #[test]
     fn every_name_below_a_kept_tmp_with_mounts_is_a_mount_itself() {
         let scope = place("/tmp/work/a", &["/tmp/agentbe-workspace/a", "/tmp/work/a"]);

@@ -2,8 +2,8 @@
 //! variables.
 //!
 //! - Nothing is inherited from the environment of this process.
-//! - If no kernel mechanism isolates the command, variables that load code or name programs are
-//!   refused, see [`ab_core::environment`].
+//! - Variables that load code or name programs are refused if no kernel mechanism isolates the
+//!   command, see [`ab_core::environment`].
 
 use std::collections::BTreeMap;
 
@@ -87,12 +87,13 @@ pub(crate) fn assemble(
 }
 
 /// Returns variables that make programs put caches and histories outside of the home directory. The
-/// home directory is the workspace, and caches there would appear as changes in its repository.
+/// home directory is the workspace, and caches in the workspace would appear as changes in its
+/// repository.
 ///
 /// Most programs follow the `XDG` variables (pip, uv, Go's build cache, Yarn 1, Deno, ccache).
-/// Three variables are not set. `XDG_DATA_HOME` and `GOPATH` name the places where programs that a
-/// command installs are looked up afterwards. `PYTHONPYCACHEPREFIX` is not set because
-/// `__pycache__` is expected beside its source.
+/// Three variables are not set. `XDG_DATA_HOME` and `GOPATH` are not set because later commands
+/// look up installed programs there. `PYTHONPYCACHEPREFIX` is not set because `__pycache__` is
+/// expected beside its source.
 fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     const BELOW: &[(&str, &str)] = &[
         ("XDG_CACHE_HOME", "xdg"),
@@ -123,7 +124,8 @@ fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     let below = BELOW.iter().map(|(name, below)| (*name, format!("{caches}/{below}")));
     let mut whole: BTreeMap<&'static str, String> = below.collect();
     // Java reads the home directory from the list of users, and Maven has no variable for its
-    // repository. So both are set by options, which are separated by spaces.
+    // repository. So options set both. The options are separated by spaces, so the paths must not
+    // contain spaces.
     if ![caches, home].iter().any(|path| path.contains(char::is_whitespace)) {
         let options = format!("-Dmaven.repo.local={caches}/maven -Duser.home={home}");
         whole.insert("MAVEN_OPTS", options);

@@ -1,8 +1,8 @@
-//! Landlock rules. They are made in the parent, and the child puts them in force.
+//! Landlock rules. The parent makes them, and the child puts them in force.
 //!
 //! Every access that this kernel's Landlock can refuse is refused, except the access that is
-//! granted here. If a rule cannot be made, that is an error. So a command may have fewer rights
-//! than intended, but never more.
+//! granted here. It is an error if a rule cannot be made. So a command may have fewer rights than
+//! intended, but never more.
 
 use std::error::Error as StdError;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +15,8 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags};
 
-/// The oldest version of Landlock that is usable. Before it, a file could be truncated without the
-/// right to write to it.
+/// The oldest version of Landlock that is usable. With older versions, a process can truncate a
+/// file without the right to write to it.
 const NEEDED: ABI = ABI::V3;
 /// The version number of [`NEEDED`].
 const NEEDED_VERSION: i32 = 3;

@@ -1,11 +1,11 @@
 //! The seccomp filter, which refuses system calls that would bypass the other mechanisms.
 //!
-//! These are refused: user namespaces (in them, a process gets back the privileges that it
-//! dropped), io_uring (it opens files and sockets without the filter), session keys, mounts,
-//! modules, sockets of forbidden families, inserting text into a terminal's input, and modes that
-//! make a file set-user-ID or set-group-ID.
+//! The filter refuses session keys, mounts, modules, sockets of forbidden families, the insertion
+//! of text into a terminal's input, and modes that make a file set-user-ID or set-group-ID. It
+//! refuses user namespaces, because a process gets back its dropped privileges in them. It refuses
+//! io_uring, because io_uring opens files and sockets without the filter.
 //!
-//! `clone3` and `openat2` have their flags in memory, where no filter can see them. These calls
+//! `clone3` and `openat2` have their flags in memory, where a filter cannot see them. These calls
 //! return ENOSYS, and programs then use `clone` and `openat` instead. The calls of the x32
 //! interface return ENOSYS too. A program for another architecture is killed.
 
@@ -82,8 +82,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Calls for shared memory and message queues, which all programs of a user share unless a
-/// namespace separates them.
+/// Calls for shared memory and message queues. All programs of a user share these, if no namespace
+/// separates the programs.
 const SHARED: &[libc::c_long] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -115,7 +115,7 @@ const NAMESPACES: &[i32] = &[
 const TIME_NAMESPACE: i32 = 0x80;
 
 /// Calls that set the mode of a file, each with the index of the mode argument. `mkdir` is not
-/// listed, because the kernel ignores these bits there.
+/// listed, because the kernel ignores the set-user-ID and set-group-ID bits of its mode.
 const SET_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -145,8 +145,8 @@ const SET_ID: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
 /// The bits that contain the socket type in an argument that also contains flags.
 const SOCKET_TYPE: u64 = 0xf;
-/// The types of local socket pairs that can only send to their other end. The other types are
-/// different: a datagram socket can send to any path, and if a raw socket is requested, the kernel
+/// The types of local socket pairs that can only send to their other end. Other types are not
+/// listed, because a datagram socket can send to any path. If a raw socket is requested, the kernel
 /// creates a datagram socket.
 const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
@@ -209,13 +209,13 @@ fn make(
     rules.insert(libc::SYS_socketpair, foreign_pairs(sockets).map_err(explained)?);
     if isolated_by == IsolatedBy::Rules {
         rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
-        // Refuse to set the limits of other processes, because a limit on CPU time would kill such
-        // a process.
+        // Refuse to set the limits of other processes, because a command could kill another process
+        // by a limit on CPU time.
         let others = when(0, SeccompCmpOp::Ne, 0).map_err(explained)?;
         rules.insert(libc::SYS_prlimit64, vec![others]);
     }
-    // Refuse modes that make a file in the workspace set-user-ID, because other users could become
-    // root through such a program.
+    // Refuse modes that make a file in the workspace set-user-ID, because other users of the host
+    // could become root through such a file.
     for (call, mode) in SET_MODE {
         let bits = SET_ID.map(|bit| SeccompRule::new(vec![has(*mode, bit)?]));
         let bits: Result<Vec<_>, _> = bits.into_iter().collect();
@@ -323,7 +323,7 @@ fn foreign_sockets(
 }
 
 /// Refuses socket pairs that are not local. If local sockets are refused, also refuses the types
-/// that can send to other sockets than their other end.
+/// that can send to other sockets.
 fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
     let mut rules = vec![when(0, SeccompCmpOp::Ne, local)?];

@@ -1,5 +1,5 @@
-//! Descriptions of the tools that run commands. When tools are listed, a text about how commands
-//! are isolated is added to the description of `exec`. See [`briefing`](crate::briefing).
+//! Descriptions of the tools that run commands. The list of tools shows the description of `exec`
+//! together with a text about the isolation of commands. See [`briefing`](crate::briefing).
 
 use serde_json::json;
 

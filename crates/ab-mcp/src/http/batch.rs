@@ -52,8 +52,8 @@ impl McpHttpEndpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
-        // Register all calls at the start, so that a call that has not begun yet can be cancelled
-        // too.
+        // Register all calls at the start. A client can then also cancel a call that has not begun
+        // yet.
         let running_calls: Vec<Option<RunningCall>> =
             messages.iter().map(|message| self.running_call(caller, message)).collect();
         let mut answers = b"[".to_vec();

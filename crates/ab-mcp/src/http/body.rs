@@ -1,5 +1,5 @@
-//! Reads the bodies of HTTP requests, with limits on the size of each, the total size of all, and
-//! the time.
+//! Reads the bodies of HTTP requests, with limits on the size of each body, on the total size of
+//! all bodies, and on the time.
 
 use std::fmt;
 use std::sync::Arc;

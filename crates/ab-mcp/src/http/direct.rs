@@ -1,8 +1,9 @@
-//! Answers tool calls directly with JSON, without rmcp. Only calls in protocol revisions with a
-//! handshake, whose clients want nothing but the result. Used for HTTP and for JSON lines.
+//! Answers tool calls directly with JSON, without rmcp. This is done only for calls in protocol
+//! revisions with a handshake whose clients want only the result. It is used for HTTP and for JSON
+//! lines.
 //!
-//! Most requests are such calls, and they do not need most of what rmcp does. The answers are the
-//! same as those of rmcp, which a test checks.
+//! Most requests are such calls, and rmcp does much that they do not need. A test checks that the
+//! answers are the same as the answers of rmcp.
 
 use std::borrow::Cow;
 

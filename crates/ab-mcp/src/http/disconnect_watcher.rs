@@ -1,7 +1,7 @@
 //! Cancels a call in a session when its client has disconnected and does not return.
 //!
-//! In a session, an answer is kept if its connection is lost: the client reconnects and names the
-//! last event that it received. If the client does not reconnect in time, its call is cancelled.
+//! A session keeps an answer if the connection is lost. The client reconnects and names the last
+//! event that it received. If the client does not reconnect in time, its call is cancelled.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -32,8 +32,8 @@ impl DisconnectWatcher {
         DisconnectWatcher { tasks: TaskTracker::new(), closing }
     }
 
-    /// Wraps the body of the answer to a call. If the HTTP server drops the body before it was sent
-    /// completely, the call is cancelled, unless its client reconnects in time.
+    /// Wraps the body of the answer to a call. If the HTTP server drops the body before the body
+    /// was sent completely, and the client does not reconnect in time, the call is cancelled.
     pub(crate) fn of_call<B>(
         &self,
         body: B,

@@ -1,11 +1,11 @@
-//! Registers running calls, so that a request that cancels a call can find it. Over HTTP this is a
-//! separate request, usually on another connection.
+//! Registers running calls, so that a cancel request can find its call. Over HTTP a cancel request
+//! is a separate request, usually on another connection.
 //!
 //! Request ids are small numbers, so two clients may use the same ids at the same time. Therefore a
-//! client that initializes outside of a session gets a random name, in the header that otherwise
-//! contains the session id, and repeats it in every request. The server stores nothing for such a
-//! name. It only shows which calls belong to the same client. A client that has not initialized is
-//! identified by its address, its credential and its scope.
+//! client that initializes outside of a session gets a random name. The name is in the header that
+//! otherwise contains the session id, and the client repeats it in every request. The server stores
+//! nothing for the name. The name only shows which calls belong to the same client. A client that
+//! has not initialized is identified by its address, its credential and its scope.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -34,7 +34,7 @@ pub(crate) struct Caller {
     name: Name,
     credential: Option<HeaderValue>,
     /// The absolute paths of the root of the caller's workspace or scope. Every scope has different
-    /// ones.
+    /// paths.
     roots: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ enum Name {
 
 impl Caller {
     /// Determines who made a request. The name of a client outside of sessions is removed from the
-    /// headers, because rmcp would take it for a session id.
+    /// headers, because rmcp would treat it as a session id.
     pub(crate) fn of<B>(request: &mut Request<B>, backend: &Backend) -> Caller {
         let credential = request.headers().get(AUTHORIZATION).cloned();
         let name = match request.headers().get(SESSION).cloned() {

@@ -26,7 +26,7 @@ pub(crate) struct Sessions {
 #[derive(Clone, Debug)]
 struct Bond {
     /// The absolute paths of the root of the workspace or scope with which the session began. Every
-    /// scope has different ones.
+    /// scope has different paths.
     roots: Vec<String>,
     /// The actor that began the session. It is checked because session ids are not credentials.
     actor: Actor,

@@ -47,7 +47,7 @@ pub(crate) async fn call(
     Ok(ToolAnswer::noted(text, note).with("replaced", edited.replacement_count as u64))
 }
 
-/// Edits a file. Fails if it has changed since the caller read it.
+/// Edits a file. Fails if the file has changed since the caller read it.
 async fn after_read(
     backend: &Backend,
     path: &str,

@@ -42,8 +42,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With
     };
     let terminal = terminal(&mut arguments, background)?;
     let request = backend.build_exec_request(Command::Shell(command), options)?;
-    // The policy may ask a person for approval. The command must then run in the directory that the
-    // person saw, even if a link is changed.
+    // The policy may ask a person for approval. Resolve the links now, so that the command runs in
+    // the directory that the person sees, even if a link is changed later.
     let request = backend.resolve_cwd(request).await?;
     if background {
         return started(backend, ExecRequest { terminal, ..request }).await;
@@ -154,8 +154,8 @@ struct Ran {
     took: Duration,
 }
 
-/// The timeout of a call, and how long its command ran. A command that was ended earlier exceeded a
-/// shorter limit of the workspace.
+/// The timeout of a call, and how long its command ran. If a command timed out before this timeout,
+/// it exceeded a shorter limit of the workspace.
 #[derive(Clone, Copy)]
 struct TimeLimit {
     timeout: Duration,

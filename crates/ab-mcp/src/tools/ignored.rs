@@ -1,4 +1,4 @@
-//! The paths that searches skip by default: those in `.gitignore`, build output and caches.
+//! The paths that searches skip by default: the paths in `.gitignore`, build output and caches.
 
 use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredEntryCounts};
 

@@ -18,8 +18,8 @@ pub(crate) async fn call(
     ledger: Option<&LedgerView>,
 ) -> Outcome {
     let path = arguments.text("path")?;
-    // Older callers pass this argument. It is ignored: a file that is neither a picture nor a sound
-    // is returned as a resource.
+    // Older callers pass this argument. It has no effect, because a file that is neither a picture
+    // nor a sound is always returned as a resource.
     arguments.flag("force", false)?;
     // Reserve memory before the file is read.
     let size = backend.stat(&path).await.map_err(|error| error.with_verb(Verb::Read))?.size;

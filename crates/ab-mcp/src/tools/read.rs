@@ -162,7 +162,7 @@ async fn last_of_large(
     // Skip the first line in these bytes, because it is probably incomplete.
     let from = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut window = window::select(&bytes[from..], Wanted::Last(count), bound, Numbers::Without);
-    // Remove the line numbers: they count from `start`, not from the start of the file.
+    // Remove the line numbers, because they count from `start` and not from the start of the file.
     window.full = window.last < count;
     (window.first, window.last, window.total) = (0, 0, None);
     Ok(window)

@@ -107,7 +107,7 @@ impl Arg {
             (false, _) => (certain, false),
         };
         let Some(slash) = certain.rfind('/') else {
-            // If the path is not known, only the directory from which it starts is certain.
+            // If the path is not known, only its start directory is certain.
             let place = match (self.known, whole) {
                 (true, true) => cwd.clone(),
                 (true, false) => scene.resolve("*", cwd),
@@ -140,7 +140,7 @@ pub(super) struct Target {
     pub(super) whole: bool,
 }
 
-/// Splits the text before the segment with the first wildcard. Also returns whether that segment
+/// Splits the text before the segment with the first wildcard. Also returns whether this segment
 /// matches every name.
 fn split_wildcard(text: &str) -> (&str, bool) {
     let first = text.find(['*', '?', '[']).unwrap_or(text.len());

@@ -7,7 +7,7 @@ use crate::shell::tree::Part;
 pub(crate) const MAX_BRACE_WORDS: usize = 4_096;
 
 /// How many numbers of a sequence are expanded. A longer sequence is represented by its first
-/// numbers and its last one, because all others have the same form.
+/// numbers and its last number, because the other numbers have the same form.
 const TOLD_APART: usize = 16;
 
 /// Maximum number of braces in one word.

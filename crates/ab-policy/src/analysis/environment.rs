@@ -21,13 +21,13 @@ const COMMANDS: [&str; 8] = [
     "BROWSER",
 ];
 
-/// Variables that this file does not judge. `HOME` is judged where a word uses it, and `PATH` has a
-/// rule of its own.
+/// Variables that this file does not judge. `HOME` is judged where a word uses it. `PATH` has its
+/// own rule.
 const JUDGED_ALONE: [&str; 2] = ["HOME", "PATH"];
 
 impl Walk<'_> {
-    /// Judges the variables that the caller passes to the command. Variables that load code were
-    /// already checked by the code that starts commands. The values are checked like those of
+    /// Judges the variables that the caller passes to the command. The code that starts commands
+    /// has already checked variables that load code. The values are checked like the values of
     /// assignments.
     pub(super) fn given(&mut self, state: &State) {
         for (name, value) in self.scene.env() {
@@ -90,8 +90,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges text that a program will run later. Its findings are reported, although it does not
-    /// run now.
+    /// Judges text that a program will run later. Reports the findings in this text, although it
+    /// does not run now.
     pub(super) fn judged_as_code(&mut self, text: &str, state: &State) {
         let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 1 };
         self.shadow += 1;

@@ -83,7 +83,7 @@ impl Walk<'_> {
                         self.screen_altered(name, source, &given, state);
                     }
                     let value = if *altered { None } else { self.value(name, state) };
-                    // Charge the length of the value: values may contain other values, so a short
+                    // Charge the length of the value. Values may contain other values, so a short
                     // line can produce a very long text.
                     self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
@@ -149,7 +149,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks the contents of an expansion: commands in it, and words that may become its value.
+    /// Walks the contents of an expansion: the commands in the expansion, and the words that may
+    /// become its value.
     pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) -> Vec<Arg> {
         let mut aside = Splitter::new(false);
         self.expand(parts, context, state, &mut aside);

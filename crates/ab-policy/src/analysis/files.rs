@@ -37,8 +37,8 @@ impl Walk<'_> {
     /// Treats all words of a command as paths that it may use.
     pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
         let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
-        // These are judged elsewhere: the target of a link depends on where the link is created,
-        // and a change of directory has its own rules.
+        // These commands are judged elsewhere. The target of a link depends on where the link is
+        // created. A change of directory has its own rules.
         if TALKERS.contains(&name.as_str())
             || matches!(name.as_str(), "ln" | "cd" | "chdir" | "pushd")
         {
@@ -132,8 +132,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Records that the command removes `arg`. `whole` means that the contents are removed too,
-    /// even without a wildcard.
+    /// Records that the command removes `arg`. `whole` means that the contents of `arg` are also
+    /// removed, even without a wildcard.
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
         for target in self.all_targets(arg, state) {
             match &target.place {
@@ -165,8 +165,8 @@ impl Walk<'_> {
         command.and_then(|command| command.program()) == Some("find")
     }
 
-    /// Reports changes of file times outside the workspace. They have their own kind, because an
-    /// isolation that protects only file contents allows them.
+    /// Reports changes of file times outside the workspace. These changes have their own kind,
+    /// because an isolation that protects only file contents allows them.
     pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
             if let CommandPathLocation::Outside(path) = &target.place

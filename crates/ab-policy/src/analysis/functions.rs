@@ -46,7 +46,7 @@ impl Functions {
     }
 
     /// The calls of each function, as edges to the last definition of the called name. If a name
-    /// has several definitions, the calls of all of them are assigned to the last one.
+    /// has several definitions, the calls of all definitions are assigned to the last definition.
     fn edges(&self) -> Vec<Vec<(usize, bool)>> {
         let mut edges = vec![Vec::new(); self.defined.len()];
         for function in &self.defined {

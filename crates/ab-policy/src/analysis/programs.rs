@@ -214,8 +214,8 @@ impl Walk<'_> {
             "mv" => {
                 let (sources, destination) = last_of(rest, "tS", "--target-directory");
                 for arg in sources {
-                    // Moving a file from a directory beside the workspace into it leaves the
-                    // workspace, but destroys nothing.
+                    // The command moves a file from a directory beside the workspace. The path
+                    // leaves the workspace, but the command destroys nothing.
                     if arg.climbs() && !arg.text.starts_with('/') {
                         self.writes(&arg, state);
                     } else {
@@ -440,8 +440,8 @@ pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&
     found
 }
 
-/// Splits the operands into all but the last, and the last. If an option names the target, the
-/// target is the second part.
+/// Splits the operands into two parts. The second part is the target: the value of an option that
+/// names it, or otherwise the last operand. The first part contains the other operands.
 fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
     let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
         "-t" => args.get(at + 1).cloned(),

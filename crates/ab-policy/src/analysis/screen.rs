@@ -1,16 +1,16 @@
-//! Refuses command lines that contain paths outside of the workspace. Used on hosts without a
-//! sandbox.
+//! Refuses command lines that contain paths outside of the workspace. This check is used on hosts
+//! without a sandbox.
 //!
 //! - Words that look like paths are checked: absolute paths, words that name a home or contain `..`,
 //!   targets of redirects, and values of options and variables.
-//! - They are resolved lexically, from every directory that the shell may be in at this point, even
-//!   if a change of directory failed. Parts that are only known at run time are ignored, so a `..`
-//!   after such a part is treated as leading upwards.
+//! - These words are resolved lexically, from every directory in which the shell may be at this
+//!   point. This includes the directories after a failed change of directory. Parts that are only
+//!   known at run time are ignored. So a `..` after such a part is treated as leading upwards.
 //! - A line that cannot be parsed, or that exceeds the limits of the analysis, is refused.
 //!
-//! Only words are checked. Links are not checked, and neither are files that a program opens by
-//! itself or reads from its input. This catches mistakes, but it does not stop a program that tries
-//! to get out.
+//! Only words are checked. Links are not checked. Files that a program opens by itself, or whose
+//! names it reads from its input, are not checked either. This catches mistakes, but it does not
+//! stop a program that tries to get out.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ const SHOWN_WORD: usize = 120;
 /// Names of devices that every command may use.
 const DEVICES: [&str; 9] =
     ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"];
-/// Words that may precede a command and do not change which of its words are paths.
+/// Words that may precede a command. They do not change which words of the command are paths.
 const BEFORE: [&str; 4] = ["command", "builtin", "exec", "time"];
 /// Programs whose first operand is a script or a pattern, unless an option contains the script.
 const SCRIPTED: [&str; 9] = ["sed", "grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk"];
@@ -85,8 +85,8 @@ pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) ->
     Ok(())
 }
 
-/// Converts the result of a walk to `Ok`, or to an error text that names the refused word or says
-/// why the line cannot be understood.
+/// Converts the result of a walk to `Ok`, or to an error text. The text names the refused word, or
+/// says why the line cannot be understood.
 fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<(), String> {
     if let Some(Screening { confines, refused: Some(refused), .. }) = walk.screening {
         let Refused { word, reason } = refused;
@@ -106,8 +106,8 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
     }
 }
 
-/// Removes text from the word that came only from expansion, because an error must not reveal the
-/// path of the workspace on the host.
+/// Removes from the word the text that came only from expansion, because an error must not reveal
+/// the path of the workspace on the host.
 fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &str) -> String {
     for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
         let home = format!("{root}/{}", confines.cwd);
@@ -209,8 +209,8 @@ impl Walk<'_> {
         self.judge(target, &target.text, used, state);
     }
 
-    /// Checks expansions with operators, such as `${x:-word}`, where the word may become the value,
-    /// and `${HOME%/*}`, which may become any path.
+    /// Checks expansions with operators. In `${x:-word}` the word may become the value.
+    /// `${HOME%/*}` may become any path.
     pub(super) fn screen_altered(
         &mut self,
         name: &str,
@@ -232,7 +232,7 @@ impl Walk<'_> {
         let length = if given.text.starts_with(':') { 2 } else { 1 };
         if given.text[..length.min(given.text.len())].ends_with(['-', '=', '+']) {
             let word = given.after(length);
-            // The shell expands a tilde here, but the parser does not mark it as one.
+            // The shell expands a tilde here, but the parser does not mark it as a tilde.
             if word.text.starts_with('~') && !(word.text == "~" || word.text.starts_with("~/")) {
                 self.refuse(&word.text, OTHER_HOME);
             } else if word.text.starts_with('~') && word.climbs() {
@@ -372,7 +372,7 @@ fn harmless(args: &[Arg]) -> HashSet<usize> {
     match name {
         // With a wildcard, the command would print the names that match.
         "echo" | "printf" => all.filter(|at| !has_wildcard(&args[*at])).collect(),
-        // A shell that does not know `[[` treats it as a program, which does not exist.
+        // A shell that does not know `[[` treats it as the name of a program that does not exist.
         "tr" | "[[" => all.collect(),
         name if is_scripted(name) => scripts(args, SCRIPTED.contains(&name)),
         _ => HashSet::new(),
@@ -383,8 +383,8 @@ fn has_wildcard(arg: &Arg) -> bool {
     arg.glob && arg.shape().contains(['*', '?', '['])
 }
 
-/// The indices of the arguments that are scripts: the values of options, or otherwise the first
-/// operand.
+/// The indices of the arguments that are scripts. These are the values of options, or otherwise the
+/// first operand.
 fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut brought = !first_is_script;

@@ -164,8 +164,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges an interpreter of another language. Its programs are not analysed. Only where they
-    /// come from is judged.
+    /// Judges an interpreter of another language. Does not analyse the programs of this
+    /// interpreter. Judges only where they come from.
     pub(super) fn interpreter(&mut self, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         if let Some(arg) = rest.iter().find(|arg| arg.fetches) {

@@ -66,7 +66,7 @@ impl Walk<'_> {
         if simple.assignments.is_empty() {
             return flow;
         }
-        // Variables that are set before a command apply only to that command.
+        // Variables that are set before a command apply only to this command.
         Flow {
             ok: flow.ok.map(|after| after.with_variables_of(&state)),
             fail: flow.fail.map(|after| after.with_variables_of(&state)),
@@ -152,9 +152,9 @@ impl Walk<'_> {
         }
         self.runs_file(head, &state);
         self.paths(args, &state);
-        // Whether this calls a function of that name depends on the context: `command`, `env`,
-        // another shell and `unset` bypass functions. Therefore both the function and the program
-        // are judged.
+        // Whether this calls a function with this name depends on the context, because `command`,
+        // `env`, another shell and `unset` bypass functions. Therefore both the function and the
+        // program are judged.
         let Some(called) = self.call(&name, args, context, &state) else {
             return self.named(&name, args, context, state);
         };
@@ -256,8 +256,8 @@ impl Walk<'_> {
     }
 
     fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
-        // In `cd src; make; cd ..`, the last `cd` would leave the workspace if the first one had
-        // failed. This case is not reported.
+        // In `cd src; make; cd ..`, the last `cd` leaves the workspace if the first `cd` fails.
+        // This case is not reported.
         if places.iter().any(|each| !each.doubtful) {
             places.retain(|each| {
                 !each.doubtful || !matches!(each.place, CommandPathLocation::Outside(_))
@@ -366,8 +366,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges text that names a variable. Substitutions in its subscript are executed, even if they
-    /// are quoted.
+    /// Judges text that names a variable. The shell executes substitutions in its subscript, even
+    /// if they are quoted.
     pub(super) fn subscript(&mut self, arg: &Arg, state: &State) {
         let Some(open) = arg.text.find('[') else { return };
         let named = arg.text[..open].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');

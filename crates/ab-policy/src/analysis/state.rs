@@ -1,4 +1,4 @@
-//! The state of the shell at one point of the script: the directories that it may be in, and the
+//! The state of the shell at one point of the script: the directories in which it may be, and the
 //! variables.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ impl Directory {
 
 const NOWHERE: Directory = Directory { place: CommandPathLocation::Unknown, doubtful: false };
 
-/// The state after a command if it succeeds, and the state if it fails. `None` if that outcome is
-/// impossible, as after `exit`.
+/// The state after a command if it succeeds, and the state if it fails. A state is `None` if its
+/// outcome is impossible, as after `exit`.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) ok: Option<State>,
@@ -79,8 +79,8 @@ impl State {
         }
     }
 
-    /// The directories that the shell may be in, including those after a failed change of
-    /// directory.
+    /// The directories in which the shell may be, including the directories after a failed change
+    /// of directory.
     pub(super) fn directories(&self) -> &[Directory] {
         &self.directories
     }

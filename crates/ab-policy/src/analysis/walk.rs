@@ -2,8 +2,8 @@
 //!
 //! Every branch is walked, even if it would not be executed. Findings are added to the
 //! [`CommandAnalysis`]. A *shadow* walk marks the commands that it adds as not started. It is used
-//! to visit code again from another state or in another dialect, and to visit code that may run
-//! later.
+//! for code that is visited again from another state or in another dialect, and for code that may
+//! run later.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -50,8 +50,8 @@ pub(super) struct Walk<'a> {
     pub(super) current: Option<usize>,
     pub(super) shadow: usize,
     pub(super) dialect: Dialect,
-    /// The check that refuses words that lead outside of the workspace, see `screen`. `None` if the
-    /// line is only analysed for rules.
+    /// The check that refuses words that lead outside of the workspace, see `screen`. It is `None`
+    /// if the line is only analysed for rules.
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
     /// The findings so far, each with its command, so that none is reported twice.

@@ -171,13 +171,13 @@ impl Walk<'_> {
                 self.behind_options(rest, short, long, operands, context, state)
             }
         };
-        // Only these run the command in the current shell, so that it can change the state of this
-        // shell.
+        // Only `command` and `builtin` run the command in the current shell. Only in this case can
+        // the command change the state of this shell.
         Some(if matches!(name, "command" | "builtin") { flow } else { same() })
     }
 
     /// Judges the command after the options of a wrapper. If the last option is not known here, the
-    /// following word may be its value. In that case the command after this word is judged too.
+    /// following word may be its value. In this case the command after this word is also judged.
     fn behind_options(
         &mut self,
         rest: &[Arg],

@@ -57,8 +57,8 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<PolicyDoc
     };
     let allows_all =
         shell.allowed_commands.is_empty() || shell.allowed_commands.iter().any(|it| it == "*");
-    // A command that is only examined is not started, so the list of allowed programs does not
-    // apply to it.
+    // The list of allowed programs does not apply to a command that is only examined, because the
+    // line does not start it.
     if allows_all || command.not_started || command.program().is_some_and(is_listed) {
         return None;
     }
@@ -75,9 +75,8 @@ fn program(command: &AnalysedCommand) -> &str {
     command.program().unwrap_or_else(written)
 }
 
-/// Whether a pattern matches a command: the program must be the same, short flags may be in any
-/// order and grouping, long options may be abbreviated or have a value, and other words must be
-/// equal.
+/// Whether a pattern matches a command. The program must be the same. Short flags may be in any
+/// order and grouping. Long options may be abbreviated or have a value. Other words must be equal.
 fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
     let mut words = pattern.split_whitespace();
     if words.next().is_none_or(|first| command.program() != Some(first)) {

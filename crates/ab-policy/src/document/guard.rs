@@ -50,8 +50,8 @@ impl PolicyDocumentGuard {
 }
 
 /// If the last name of the path is the temporary name that a running write uses, returns the parent
-/// directory instead. Callers cannot use such names, and the final name is judged when the file is
-/// renamed to it.
+/// directory instead. Callers cannot use temporary names, and the final name is judged when the
+/// file is renamed.
 pub(super) fn without_temporary_name(path: &str) -> &str {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.starts_with(TEMPORARY) { parent } else { path }

@@ -39,8 +39,8 @@ impl Matcher {
         Ok(matcher)
     }
 
-    /// How well the conditions of `rule` match `command`. The condition about effects is not
-    /// checked.
+    /// How well the conditions of `rule` match `command`. Does not check the condition about
+    /// effects.
     pub(crate) fn fits(&self, rule: &PolicyRule, command: &AnalysedCommand) -> Fit {
         if !rule.command.is_empty() {
             let Some(program) = command.program() else { return Fit::No };

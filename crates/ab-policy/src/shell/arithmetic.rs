@@ -4,8 +4,8 @@ use super::parser::{Parsed, Parser};
 use super::tree::Word;
 
 impl Parser<'_> {
-    /// The position of the `))` that ends the arithmetic expression whose text begins at `start`.
-    /// `None` if the parentheses belong to nested commands instead.
+    /// The position of the `))` that ends the arithmetic expression. `start` is the start of its
+    /// text. `None` if the parentheses belong to nested commands instead.
     pub(super) fn arithmetic_end(&self, start: usize) -> Option<usize> {
         let (end, looked_at) = self.arithmetic_close(start);
         // If this exceeds the limit, parsing the next word reports it.

@@ -72,8 +72,8 @@ impl Parser<'_> {
             let parts = if pending.expands {
                 let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
                 inner.enter()?;
-                // With a backslash that joins a line to the delimiter, the body would end at a
-                // different place.
+                // Refuse a backslash that joins the last line to the delimiter, because the body
+                // would then end at a different place.
                 if lines.ends_with("\\\n") {
                     return Err(self.syntax("a here-document whose end is joined to it"));
                 }

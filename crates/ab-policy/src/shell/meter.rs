@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-/// Maximum work for one command line. One unit is about one byte that is copied or examined, and a
-/// command costs hundreds of units. An ordinary script of one mebibyte takes a few million units.
+/// Maximum work for one command line. One unit is about one copied or examined byte. A command
+/// costs hundreds of units. An ordinary script of one mebibyte takes a few million units.
 pub(crate) const MAX_WORK: usize = 24_000_000;
 
 /// The work done so far for a command line and everything nested in it.

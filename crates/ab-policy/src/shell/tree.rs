@@ -25,7 +25,7 @@ pub(crate) enum Link {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
-    /// The chain is the last one, and nothing follows.
+    /// The chain is the last one. Nothing follows it.
     Last,
     /// The chain ends with `;` or at the end of a line.
     Separator,
@@ -93,8 +93,8 @@ pub(crate) struct Simple {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    /// Whether the assignment appends to the variable or sets one element, so that the new value is
-    /// not just the assigned word.
+    /// Whether the new value differs from the assigned word. This is the case if the assignment
+    /// appends to the variable or sets one element.
     pub(crate) partial: bool,
     /// The assigned word, or the elements of an array.
     pub(crate) values: Vec<Word>,
@@ -161,7 +161,7 @@ pub(crate) enum Part {
     Variable {
         name: String,
         quoted: bool,
-        /// Whether an operator follows the name, so that the result may differ from the variable's
+        /// Whether an operator follows the name. The result may then differ from the variable's
         /// value.
         altered: bool,
         /// The words that belong to the operator.

@@ -42,8 +42,8 @@ impl Gathered {
         }
     }
 
-    /// Whether the collected text is an identifier, so that a following equals sign would make it
-    /// look like an assignment.
+    /// Whether the collected text is an identifier. An equals sign after it would then look like an
+    /// assignment.
     fn is_name(&self) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.parts.is_empty() && !self.bare.is_empty() && self.bare.chars().all(plain)

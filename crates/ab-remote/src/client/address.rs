@@ -39,8 +39,8 @@ impl HostPort {
         self.port
     }
 
-    /// Whether the host is the local machine: a loopback address, or a `localhost` name. No DNS
-    /// lookup is made.
+    /// Whether the host is the local machine. This is a loopback address or a `localhost` name.
+    /// Makes no DNS lookup.
     pub fn is_loopback(&self) -> bool {
         let name = self.name.trim_end_matches('.');
         let address = name.parse::<IpAddr>().map(|address| address.to_canonical());

@@ -32,8 +32,8 @@ impl Carrier {
             russh::Error::ChannelOpenFailure(why) => Unopened::Refused(why),
             _ => Unopened::Gone,
         })?;
-        // Incoming data is received by `Lines` and not by the read half. The queue of the read half
-        // would fill and block the connection.
+        // Drop the read half, because `Lines` receives the incoming data. The queue of an unread
+        // read half would fill and block the connection.
         let (_, half) = channel.split();
         Ok(HalfChannel(half))
     }
@@ -79,8 +79,8 @@ impl HalfChannel {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
-    /// Requests that the server run a command line. A refusal by the server is reported to the
-    /// receiver of the channel. If this returns an error, nothing was sent.
+    /// Requests that the server run a command line. If the server refuses, the receiver of the
+    /// channel learns it. If this function returns an error, nothing was sent.
     pub(crate) async fn exec(&self, line: &str) -> Result<(), Unopened> {
         self.0.exec(true, line).await.map_err(|_| Unopened::Gone)
     }
@@ -96,7 +96,7 @@ impl HalfChannel {
     }
 
     pub(crate) async fn resize(&self, size: TerminalSize) {
-        // This fails only if the connection is closed. In that case there is no terminal to resize.
+        // This fails only if the connection is closed. There is then no terminal to resize.
         let _ = self.0.window_change(size.columns.into(), size.rows.into(), 0, 0).await;
     }
 
@@ -111,7 +111,7 @@ impl HalfChannel {
     }
 
     pub(crate) async fn close(self) {
-        // This fails only if the connection is closed, which has closed the channel too.
+        // This fails only if the connection is closed. The channel is then closed too.
         let _ = self.0.close().await;
     }
 }

@@ -3,11 +3,13 @@
 //! The deadline is set when the call is made. It covers waiting for a permit, for the connection
 //! and for the answer. If an answer has several parts, each part that arrives
 //! [moves](CallContext::moved) the deadline. A transfer is therefore not interrupted while it makes
-//! progress, and a call that waits behind transfers waits as long as one of them makes progress.
+//! progress. A call that waits behind transfers waits as long as one of the transfers makes
+//! progress.
 //!
 //! If a call consists of several requests, it [records](CallContext::record_change) each request
-//! that changes something and may have reached the server. If the call then loses its connection or
-//! times out, its effect is unknown. If it has recorded nothing, it had no effect.
+//! that changes something and may have reached the server. If a call with a recorded request loses
+//! its connection or times out, its effect is unknown. A call without a recorded request had no
+//! effect.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,8 +42,8 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Creates the deadline of a call that is made now and may take the time `whole`, or longer
-    /// while parts of its answer arrive.
+    /// Creates the deadline of a call that is made now. The call may take the time `whole`, or
+    /// longer while parts of its answer arrive.
     pub(crate) fn new(whole: Duration, last_progress: &LastProgress) -> Self {
         let end = Mutex::new(later(Instant::now(), whole));
         Self { whole, end, last_progress: last_progress.clone() }
@@ -51,8 +53,8 @@ impl Deadline {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the deadline to the time `whole` after `moment`, if that is later than the current
-    /// deadline.
+    /// Moves the deadline to the time `whole` after `moment`, if the new deadline is later than the
+    /// current one.
     fn after(&self, moment: Instant) {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         *end = (*end).max(later(moment, self.whole));
@@ -85,8 +87,8 @@ enum Recording {
 }
 
 impl CallContext<'static> {
-    /// The context of requests that do not belong to a call. Each of them may take as long as a
-    /// whole call.
+    /// The context of requests that do not belong to a call. Each of these requests may take as
+    /// long as a whole call.
     pub(crate) const NONE: Self = Self { deadline: None, changes: None, recording: Recording::On };
 }
 
@@ -95,19 +97,19 @@ impl<'a> CallContext<'a> {
         Self { deadline: Some(deadline), ..CallContext::NONE }
     }
 
-    /// The same call. Requests that change something are recorded in `changes`.
+    /// The context of the same call, which records requests that change something in `changes`.
     pub(crate) fn with_changes(self, changes: &'a Changes) -> Self {
         Self { changes: Some(changes), ..self }
     }
 
-    /// The same call. Requests are not recorded, because their changes are not visible in the
-    /// workspace.
+    /// The context of the same call, which does not record requests. It is used for requests whose
+    /// changes are not visible in the workspace.
     pub(crate) fn without_recording(self) -> Self {
         Self { recording: Recording::Off, ..self }
     }
 
-    /// Waits for `part`, which is one step of the call, until the deadline of the call. Outside of
-    /// a call, waits at most `time_limit`. Returns `None` after a timeout.
+    /// Waits for `part`, which is one step of the call. In a call, waits until the deadline of the
+    /// call. Outside of a call, waits at most `time_limit`. Returns `None` after a timeout.
     pub(crate) async fn within<T>(
         self,
         time_limit: Duration,
@@ -127,13 +129,13 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// Returns the deadline of the call, for a step of it that runs in another task. Outside of a
-    /// call, returns the time `time_limit` from now.
+    /// Returns the deadline of the call. It is used for a step that runs in another task. Outside
+    /// of a call, returns the time `time_limit` from now.
     pub(crate) fn until(self, time_limit: Duration) -> Instant {
         self.deadline.map_or_else(|| later(Instant::now(), time_limit), Deadline::end)
     }
 
-    /// Waits for a permit for the call. Like [`within`](Self::within), but waits longer while other
+    /// Waits for a permit for the call. Unlike [`within`](Self::within), waits longer while other
     /// calls make progress.
     pub(crate) async fn turn<T>(
         self,

@@ -1,5 +1,5 @@
 //! Makes one connection: opens a byte stream, performs the SSH handshake, checks the host key and
-//! logs in. If it fails, it fails within a limited time and leaves nothing open.
+//! logs in. A failed attempt ends within a limited time and leaves nothing open.
 
 mod client;
 mod failure;

@@ -147,7 +147,7 @@ pub enum TrustRoots {
     /// The certificate authorities that the system trusts.
     #[default]
     System,
-    /// Those that the system trusts, and these certificates in PEM format.
+    /// The certificates that the system trusts, and these certificates in PEM format.
     SystemAnd(String),
     /// Only these certificates in PEM format.
     Only(String),

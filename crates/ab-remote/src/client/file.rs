@@ -161,7 +161,8 @@ impl RemoteFile {
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
         written.map_err(|(later, error)| match error.lost_call_effect() {
-            // The effect of one request says nothing about the effects of the others.
+            // If other requests of this write may have taken effect, the effect of this request
+            // says nothing about the whole write.
             Some(effect)
                 if bytes.len() > most && (later || effect != LostCallEffect::NotApplied) =>
             {

@@ -23,7 +23,7 @@ pub enum HostKeyCheck {
     /// The first key is trusted and stored in this file, in the format of `known_hosts`. Later keys
     /// must be the same.
     TrustOnFirstUse(PathBuf),
-    /// The key must be listed for this host. If the host is not listed, its key is trusted and
+    /// The key must be listed for this host. The key of a host that is not listed is trusted and
     /// added to the first file.
     AcceptNew(KnownHosts),
     /// Every key is accepted. Used if something else authenticates the host.

@@ -1,5 +1,5 @@
-//! The task that keeps a workspace connected. It connects, notices the loss of a connection, waits
-//! and retries, as the [state machine](super::link) decides.
+//! The task that keeps a workspace connected. The [state machine](super::link) decides when this
+//! task connects, waits and retries. The task also detects the loss of a connection.
 
 use std::future::pending;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -37,7 +37,8 @@ enum Told {
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
-    /// Why there is no connection and no attempt to make one. `None` while there is one of them.
+    /// Why there is neither a connection nor an attempt to connect. `None` while there is a
+    /// connection or an attempt.
     given_up: watch::Receiver<Option<Error>>,
     task: JoinHandle<()>,
 }
@@ -75,7 +76,7 @@ impl Keeper {
         self.current.clone()
     }
 
-    /// Waits until there is no connection and no attempt to make one. Returns the reason.
+    /// Waits until there is neither a connection nor an attempt to connect. Returns the reason.
     pub(crate) fn given_up(&self) -> impl Future<Output = Error> + use<> {
         let mut given_up = self.given_up.clone();
         async move {
@@ -95,8 +96,8 @@ impl Keeper {
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
 
-    /// Ends the task. No connection is made afterwards. Returns when the current connection is
-    /// closed.
+    /// Ends the task. The workspace makes no further connection. Returns when the current
+    /// connection is closed.
     pub(crate) async fn destroy(&self) {
         let (done, ended) = oneshot::channel();
         if self.told.send(Told::Destroy(done)).is_ok() {
@@ -306,7 +307,7 @@ fn number() -> u128 {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_be_bytes(bytes),
-        // Fallback: this is as random as the seeds of hash maps.
+        // If the system provides no random numbers, use the seeds of hash maps instead.
         Err(_) => {
             let random = || u128::from(RandomState::new().build_hasher().finish());
             (random() << 64) | random()

@@ -3,9 +3,9 @@
 //!
 //! - A line that cannot be parsed is ignored, as in OpenSSH.
 //! - Host certificates are not supported, so `@cert-authority` lines are ignored.
-//! - If all listed keys of a host are different, the key of the host has changed, even if the new
-//!   key is of another type. Otherwise an attacker could pass the check with a key of an unlisted
-//!   type.
+//! - If no listed key of a host is equal to the new key, the key of the host has changed. This also
+//!   applies if the new key is of another type. Otherwise an attacker could pass the check with a
+//!   key of an unlisted type.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -75,7 +75,7 @@ impl fmt::Debug for KnownHosts {
 pub(crate) enum Standing {
     Known,
     Unknown,
-    /// The host has different keys, such as this one.
+    /// The host has other keys. `known` is one of them.
     Changed {
         known: Box<PublicKey>,
         place: Place,
@@ -120,8 +120,8 @@ impl Lines {
         }
     }
 
-    /// Looks up a key for a host. An entry for the host without a port applies too: it can make the
-    /// key known if there are no entries for the port, and it can always revoke the key.
+    /// Looks up a key for a host. An entry for the host without a port also applies. If there are
+    /// no entries for the port, it can make the key known. It can always revoke the key.
     pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
         match self.standing_as(host.host(), key) {
@@ -165,8 +165,8 @@ impl Lines {
     }
 }
 
-/// Adds a key, unless a key was added for this host in the meantime. Returns what is now known
-/// about the key.
+/// Adds a key, unless another process has already added a key for this host. Returns what is now
+/// known about the key.
 pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result<Standing> {
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;

@@ -1,6 +1,6 @@
 //! The channels of a connection, and the receiver of each channel.
 //!
-//! russh calls the receivers from the loop that also reads the socket, so they must not block.
+//! The receivers must not block, because russh calls them from the loop that also reads the socket.
 
 use std::collections::HashMap;
 use std::fmt;

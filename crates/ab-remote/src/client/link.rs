@@ -6,13 +6,13 @@
 //!
 //! - Every attempt has a number, its generation. The connection that results from the attempt has
 //!   the same generation. Inputs about an earlier generation are ignored. A loss is therefore
-//!   handled only once, no matter which layer reports it first.
+//!   handled only once, even if several layers report it.
 //! - There is at most one attempt or one timer at any time, and never both.
-//! - Calls that need a connection wait until all of them are admitted or failed together. Calls
-//!   that were sent are pending, and are rejected when the connection is lost.
+//! - Calls that need a connection wait. They are all admitted, or all failed, at the same time.
+//!   Calls that were sent are pending. They are rejected when the connection is lost.
 //! - If the first attempt fails, it is not repeated. Attempts after a loss are repeated, with
-//!   increasing pauses. If a failure can be fixed only by the user, such as a wrong token, no
-//!   further attempt is made.
+//!   increasing pauses. No further attempt is made after a failure that only the user can fix, such
+//!   as a wrong token.
 //! - The status [destroyed](ConnectionStatus::Destroyed) is final.
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ pub(crate) enum Effect {
     RejectPending,
     /// Let the calls that wait for a connection continue.
     AdmitWaiting,
-    /// Fail the calls that wait for a connection, with the error that was reported last.
+    /// Fail the calls that wait for a connection. Their error is the error that was reported last.
     FailWaiting,
     CloseConnection,
 }

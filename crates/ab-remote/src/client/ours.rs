@@ -84,8 +84,8 @@ pub(super) async fn search(
     Ok(found)
 }
 
-/// Compiles a pattern that is too long for one request. If it is invalid, returns the same error as
-/// the server would.
+/// Compiles a pattern that is too long for one request. If the pattern is invalid, returns the same
+/// error that the server would return.
 fn makes_sense(query: &SearchQuery) -> Result<()> {
     let pattern = match &query.target {
         SearchTarget::Names { glob, .. } => glob,

@@ -1,7 +1,8 @@
-//! Translates paths between the workspace of the client and that of the server.
+//! Translates paths between the workspace of the client and the workspace of the server.
 //!
-//! The server resolves the path below the scope roots as if the innermost scope root were the root
-//! of a workspace, and the paths in its answers are relative to this root.
+//! For the server, the innermost scope root of a path is the root of a workspace. The server
+//! resolves the rest of the path below this root, and the paths in its answers are relative to this
+//! root.
 
 use ab_core::metadata::WalkProblem;
 use ab_core::{Error, PathParser, Result, WsPath};

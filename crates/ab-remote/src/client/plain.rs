@@ -1,11 +1,11 @@
-//! A workspace on a plain SSH server: one that is not agent-backend, and supports only SFTP version
-//! 3 and commands.
+//! A workspace on a plain SSH server. This is a server that is not agent-backend and supports only
+//! SFTP version 3 and commands.
 //!
-//! Such a server has no jail, no file versions and only a few error codes. The client makes up for
-//! some of this. It looks up names one by one, so that it can refuse links that lead out of the
+//! Such a server has no jail, no file versions and only a few error codes. The client replaces some
+//! of these features. It looks up names one by one. So it can refuse links that lead out of the
 //! workspace, and can determine the kind of an error. It replaces files by a rename. Its file
-//! versions distinguish all changes that are made through this connection. The remaining
-//! limitations are reported by [`Plain::capabilities`] and [`Plain::effective_policy`]: files on
+//! versions distinguish all changes that are made through this connection. [`Plain::capabilities`]
+//! and [`Plain::effective_policy`] report the remaining limitations. They exist because files on
 //! the server may change between a check and the operation that follows.
 
 mod act;
@@ -47,8 +47,8 @@ use super::session::Session;
 pub(crate) use self::act::refusal;
 pub(crate) use self::lacks::keeps_nothing;
 
-/// Maximum number of commands that run at the same time. OpenSSH allows ten channels by default,
-/// one of which is for files and one for signals.
+/// Maximum number of commands that run at the same time. OpenSSH allows ten channels by default.
+/// One of them is for files, and one is for signals.
 const COMMANDS: usize = 8;
 
 /// The state of a connection to an SSH server that is not agent-backend.
@@ -128,8 +128,8 @@ impl Plain {
         })
     }
 
-    /// Whether the server can run commands. The first caller asks the server, and concurrent
-    /// callers wait for the same answer. If asking fails, the next caller asks again.
+    /// Whether the server can run commands. The first caller asks the server. Concurrent callers
+    /// wait for the same answer. If there is no answer, the next caller asks again.
     async fn runs(&self, session: &Session, context: CallContext<'_>) -> Result<bool> {
         let asking = self.runs.get_or_try_init(|| own_command::can_run(session));
         match context.within(session.time_limit, asking).await {

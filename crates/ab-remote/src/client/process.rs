@@ -3,8 +3,8 @@
 //! Each process has its own channel, and a task that handles its output, input and end. A detached
 //! process continues when the connection is lost. On the next connection, its output is read from
 //! the same offset, so that no byte is lost or repeated. The end of its input and the size of its
-//! terminal are sent again. Signals and input are not sent again after a reconnect, because the
-//! first copy may have arrived.
+//! terminal are sent again. The client does not send signals and input again after a reconnect,
+//! because the first copy may have arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +35,8 @@ use crate::wire::frame::{
 
 /// Maximum number of bytes of output that the server may send before the reader has taken them.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
-/// Maximum number of queued pieces without bytes. Such pieces report output that is no longer
-/// available.
+/// Maximum number of queued pieces without bytes. A piece without bytes reports output that is no
+/// longer available.
 const LOSSES: u64 = 1024;
 /// Time limit for the server to confirm that the client gives a process up.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,8 +64,8 @@ impl Processes {
         tasks.spawn(task);
     }
 
-    /// Gives up all processes. Those that are not detached end. Returns when their tasks have
-    /// ended.
+    /// Gives up all processes. Processes that are not detached end. Returns when the tasks of all
+    /// processes have ended.
     pub(crate) async fn end(&self) {
         self.ended.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -124,8 +124,8 @@ struct Held {
     /// The offset of the next byte of output.
     next: u64,
     wishes: Wishes,
-    /// The number of the last connection on which the server closed only the channel of this
-    /// process.
+    /// The number of the last connection on which the server closed the channel of this process but
+    /// kept the connection open.
     let_go: Option<u128>,
 }
 
@@ -289,8 +289,8 @@ enum Heard {
 }
 
 impl Channel {
-    /// Gives the process up. Waits for the confirmation of the server, so that frames that were
-    /// sent earlier still reach the process.
+    /// Gives the process up. Waits for the confirmation of the server. Frames that were sent
+    /// earlier therefore still reach the process.
     async fn leave(self) {
         let leaving = async {
             let mut heard = self.say(encode_frame(&ProcessClientFrame::ProcessDropped)).await;
@@ -426,8 +426,8 @@ fn lost(ending: Option<ProcessExitSender>, why: Error) {
     }
 }
 
-/// Attaches to the process again on the next connection. If only the channel has ended, one attempt
-/// is made on the same connection. If the process cannot be attached to, returns the reason.
+/// Attaches to the process again on the next connection. If only the channel has ended, makes one
+/// attempt on the same connection. If attaching fails, returns the reason.
 async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<Channel> {
     let mut session = last.session.clone();
     let mut lives = !session.is_over();

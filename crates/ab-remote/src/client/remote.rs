@@ -1,8 +1,8 @@
 //! The driver of a remote workspace.
 //!
-//! It starts disconnected and connects with its first call. If the connection is lost, calls in
-//! flight fail at once, with an error that says what is known about their effect. Guards and
-//! isolation are applied by the server, where the files are.
+//! The driver starts disconnected and connects with its first call. If the connection is lost,
+//! calls in flight fail at once. Their errors say what is known about their effect. The server
+//! applies guards and isolation, because the files are there.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -178,7 +178,8 @@ fn capabilities(session: &Session) -> Capabilities {
     }
 }
 
-/// The capabilities that are assumed before the first connection: those of an agent-backend server.
+/// The capabilities that are assumed before the first connection. They are the capabilities of an
+/// agent-backend server.
 const EXPECTED: Capabilities = Capabilities {
     exec: true,
     detached_processes: true,
@@ -465,7 +466,7 @@ impl Driver for RemoteDriver {
     }
 
     async fn connect(&self) -> Result<()> {
-        // The attempt has its own time limit, which may be longer than that of calls.
+        // The attempt has its own time limit. It may be longer than the time limit of calls.
         let RemoteClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let time_limit = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {

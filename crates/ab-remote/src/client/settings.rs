@@ -67,10 +67,9 @@ impl RemoteClientSettings {
 
     /// Settings from a URL. The other settings have their default values.
     ///
-    /// - `ws://host:port/ssh` and `wss://host/ssh`: an agent-backend daemon. The path is that of
-    ///   its WebSocket.
-    /// - `http://host` and `https://host`: an agent-backend daemon. If there is no path, it is
-    ///   `/ssh`.
+    /// - `ws://host:port/ssh` and `wss://host/ssh`: an agent-backend daemon. The path is the path
+    ///   of its WebSocket.
+    /// - `http://host` and `https://host`: an agent-backend daemon. The default path is `/ssh`.
     /// - `ssh://user@host:port/path`: an SSH server. The path is the root. A path that begins with
     ///   `/~/` is relative to the user's home.
     pub fn parse(url: &str) -> Result<Self> {

@@ -1,7 +1,7 @@
 //! The russh handler of one connection.
 //!
-//! russh calls the handler from the loop that also reads the socket, so the handler must not wait
-//! for a command, a file or the client. The only exception is the short time that a command usually
+//! The handler must not wait for a command, a file or the client, because russh calls it from the
+//! loop that also reads the socket. The only exception is the short time that a command usually
 //! takes to start.
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,7 +36,7 @@ use crate::wire::frame;
 /// bytes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for the start of a command before the client gets an answer to its request.
-/// After this time the answer is sent even if the command has not started.
+/// After this time the server sends the answer even if the command has not started.
 const HEAD_START: Duration = Duration::from_millis(5);
 /// Maximum number of queued signals and terminal sizes for a command.
 const CONTROLS: usize = 16;
@@ -281,9 +281,9 @@ impl Connection {
     }
 
     /// Starts a command, and answers the client's request when the command is running. If the
-    /// answer were sent earlier, the client would send more, which would delay the start. The whole
-    /// connection waits in the meantime. Therefore the answer is sent early if the start takes
-    /// long, for example because of an approval, or if other commands are running.
+    /// answer were sent earlier, the client would send more data, and this would delay the start.
+    /// The whole connection waits during the start. Therefore the answer is sent early if the start
+    /// takes long, for example because of an approval, or if other commands are running.
     async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
         let alone = !self.lines.values().any(Line::runs_a_command);
         let (starts, started) = oneshot::channel();
@@ -312,8 +312,8 @@ impl Connection {
 
     /// Accepts or refuses a user who has proved their name. If the user is accepted, the name
     /// becomes the actor of the connection. If the server accepts any name, the name proves
-    /// nothing, and the actor of the handle is kept, which the surface in front of this server has
-    /// set.
+    /// nothing. The connection then keeps the actor of the handle, which the surface in front of
+    /// this server has set.
     fn let_in_as(&mut self, user: &str, yes: bool) -> Auth {
         if yes && !self.settings.access.without_credentials() {
             let person = Principal::new(PrincipalKind::Person, user);
@@ -326,8 +326,8 @@ impl Connection {
         self.let_in(yes)
     }
 
-    /// The answer to a login attempt. If a user is refused, it offers all methods again. By default
-    /// russh would offer each method only once.
+    /// The answer to a login attempt. A refusal offers all methods again, because by default russh
+    /// would offer each method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
         if yes {
@@ -422,8 +422,8 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Done {
-        // If this side closes a channel, russh does not report the client's answer. Therefore
-        // remove finished channels here.
+        // Remove finished channels here, because russh does not report the client's answer if this
+        // side closes a channel.
         let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
         self.closed += before - self.lines.len();
@@ -524,10 +524,10 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        // A variable that loads code is stored here. When the command starts, the command and its
-        // variables are checked together, and a command without isolation is refused. If this
-        // request were refused instead, the refusal would not be noticed, because the client of
-        // OpenSSH does not wait for the answer.
+        // Store a variable even if it loads code. The variable is checked together with the command
+        // when the command starts, and a command without isolation is then refused. Refusing the
+        // variable here would have no visible effect, because the client of OpenSSH does not wait
+        // for the answer.
         let taken = ab_core::environment::check_env_variable(
             name,
             value,

@@ -14,9 +14,9 @@ use crate::inbox::FIRST_WINDOW;
 /// Maximum packet size. Some clients refuse larger packets.
 const PACKET: u32 = 65_535;
 /// Maximum number of queued messages from channels, each of at most one packet. russh encrypts all
-/// queued messages before it sends any of them. If the number is small, a client starts to read a
-/// long answer while the rest of it is still being prepared. The end of a command needs three
-/// messages.
+/// queued messages before it sends any of them. With a small number, a client starts to read a long
+/// answer while the server still prepares the rest. The number must be at least three, because the
+/// end of a command needs three messages.
 const OUTGOING: usize = 3;
 /// The capacity of russh's queue for each channel. These queues are not used here.
 const UNUSED: usize = 1;

@@ -1,4 +1,5 @@
-//! A stream that fails if its peer stops reading, or does not close the connection when it should.
+//! A stream that fails if its peer stops reading, or if its peer keeps the connection open after it
+//! was closed.
 //!
 //! A client may be silent for any time. But a client that does not read its answers, or keeps its
 //! side open after the connection was closed, only occupies memory and a connection slot.

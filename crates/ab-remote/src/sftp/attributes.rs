@@ -16,8 +16,8 @@ const EXTENDED: u32 = 0x8000_0000;
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
-/// The attributes of a file that a server reports or a client requests. Absent ones are unknown or
-/// not to be changed.
+/// The attributes of a file that a server reports or a client requests. An absent attribute is
+/// unknown, or must not be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SftpAttributes {
     pub size: Option<u64>,

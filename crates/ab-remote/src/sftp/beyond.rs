@@ -1,4 +1,5 @@
-//! Performs the extended requests of SFTP: those of OpenSSH and those of agent-backend clients.
+//! Performs the extended requests of SFTP: the requests of OpenSSH and the requests of
+//! agent-backend clients.
 
 use ab_core::options::{OverwriteMode, RenameOptions};
 use bytes::Bytes;
@@ -17,8 +18,8 @@ const LONGEST_NAME: u64 = 255;
 
 type Done = Result<Outcome, Refusal>;
 
-/// The paths that a request reads and changes. Agent-backend clients wait for an answer before they
-/// send a request that depends on it, so their calls report no paths.
+/// The paths that a request reads and changes. The calls of agent-backend clients report no paths,
+/// because these clients wait for an answer before they send a request that depends on it.
 pub(super) fn footprint(
     session: &Session,
     request: &ExtendedRequest,

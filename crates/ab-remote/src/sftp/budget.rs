@@ -1,8 +1,8 @@
 //! Limits the memory of requests and their answers, for each channel and for all channels of a
 //! connection together.
 //!
-//! If a channel has only one request, this request does not use the shared budget. Otherwise
-//! channels whose client does not read would block channels whose client reads.
+//! The only request of a channel does not use the shared budget. Without this rule, channels whose
+//! client does not read would block channels whose client reads.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ impl Default for SharedBudget {
     }
 }
 
-/// The number of bytes that one channel may use, and that of its connection.
+/// The budgets of one channel: its own, and the budget that it shares with the other channels of
+/// its connection.
 #[derive(Debug)]
 pub(super) struct Budget {
     own: Arc<Semaphore>,
@@ -48,8 +49,8 @@ impl Budget {
     pub(super) async fn take(&self, bytes: usize) -> Taken {
         let bytes = bytes.min(BUDGET);
         let own = acquire(&self.own, bytes).await;
-        // All remaining bytes of the channel are available if no other request of the channel is
-        // running. Such a request does not need the shared budget.
+        // The request is alone if all other bytes of the channel's budget are available. A request
+        // that is alone does not need the shared budget.
         let alone = acquire(&self.own, BUDGET - bytes);
         let shared = tokio::select! {
             biased;
@@ -87,7 +88,7 @@ mod tests {
                 taken.push(piece);
             }
         }
-        // One request of each channel fits, and those in the shared budget.
+        // One request of each channel fits, and also the requests in the shared budget.
         assert_eq!(taken.len(), 20 + SHARED / PIECE);
         // Another channel can continue, with one request at a time.
         let other = Budget::new(&shared_budget);

@@ -17,7 +17,7 @@ use super::{Outcome, Session};
 use crate::wire::call::{self, RemoteCall, RemoteCallReplyPart, RemoteHelloReply, RemoteReadReply};
 use crate::wire::{self, WireCodec};
 
-/// Number of bytes of a long answer that are sent in one packet. The client requests the next ones
+/// Number of bytes of a long answer that are sent in one packet. The client requests the next bytes
 /// with another call.
 const PART: usize = 1024 * 1024;
 /// Maximum number of scopes for which a channel caches handles.
@@ -158,8 +158,8 @@ pub(super) async fn perform(session: &Session, call: RemoteCall) -> Done {
     }
 }
 
-/// Handles the first call of an agent-backend client, which contains the number of its connection.
-/// From now on the client receives complete errors, and its calls are recorded.
+/// Handles the first call of an agent-backend client. The call contains the number of the client's
+/// connection. From now on the client receives complete errors, and the server records its calls.
 fn hello(session: &Session, connection: u128) -> Done {
     let Some(seat) = session.ledger.introduce(&session.caller, connection) else {
         return Err(Refusal::new(FAILURE, "the number in this hello is not this connection's"));
@@ -172,8 +172,8 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&RemoteHelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
-/// Returns a handle that has the scope roots and access rules of a path, and the path relative to
-/// this handle.
+/// Returns a handle with the scope roots and access rules of a path. Also returns the path relative
+/// to this handle.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
     let confined = path.split_at_scope_roots();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
@@ -193,8 +193,8 @@ fn places(
         let parts: Vec<&str> = scope_roots.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    // A single handle could not apply access rules inside a scope root that only one of the paths
-    // has.
+    // Refuse paths with different scope roots if there are access rules. A single handle cannot
+    // apply access rules inside a scope root that only one of the paths has.
     let apart = one.scopes.len() != common || other.scopes.len() != common;
     if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
@@ -208,7 +208,7 @@ fn or_root(path: &str) -> String {
 }
 
 /// Returns a handle on the workspace inside these scope roots, with the access rules of the path.
-/// Handles are cached, because each of them remembers that its directory exists.
+/// Handles are cached, because each handle remembers that its directory exists.
 fn within(
     session: &Session,
     path: &WsPath,
@@ -279,8 +279,8 @@ fn bounded(query: SearchQuery) -> SearchQuery {
     SearchQuery { limits, ..query }
 }
 
-/// Returns short content in the answer. For long content, opens the file, which the client then
-/// reads in pieces.
+/// Returns short content in the answer. If the content is long, opens the file, and the client then
+/// reads the file in pieces.
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {
@@ -318,7 +318,7 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }
 
-/// Returns an answer. If it is too long for one packet, the client requests the rest.
+/// Returns an answer. If the answer is too long for one packet, the client requests the rest.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
         return answered(&RemoteCallReplyPart { next_part: None, bytes });

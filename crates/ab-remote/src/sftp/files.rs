@@ -207,8 +207,8 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
         return Err(Refusal::new(UNSUPPORTED, "there are no permission bits here"));
     }
     let (accessed, modified) = attributes.wanted_times();
-    // The higher bits are the file type and the setuid, setgid and sticky bits. They are ignored,
-    // so that a client can copy a file together with its mode.
+    // The higher bits are the file type and the setuid, setgid and sticky bits. Ignore these bits
+    // and do not refuse them, so that a client can copy a file together with its mode.
     let mode = attributes.mode.map(|mode| mode & 0o777);
     let wanted = Wanted { mode, accessed, modified };
     Ok((wanted != Wanted::default()).then_some(wanted))

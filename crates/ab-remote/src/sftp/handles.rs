@@ -25,7 +25,8 @@ pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_CALL_REPLY_BYTES;
 /// Maximum number of concurrent listings of one connection. The limit is needed because the size of
 /// a listing is known only when it is complete.
 const MAX_LISTINGS: usize = 2;
-/// Maximum number of concurrent searches of one connection, for the same reason.
+/// Maximum number of concurrent searches of one connection. The limit is needed because the size of
+/// a result is known only when the search is complete.
 const MAX_SEARCHES: usize = 4;
 
 /// What all channels of a connection together may still open, list and request before a limit is

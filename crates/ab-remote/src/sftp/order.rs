@@ -5,8 +5,8 @@
 //! later request waits.
 //!
 //! Answers to requests about the same handle are sent in the order of the requests. SFTP version 3
-//! does not require this, but `scp` relies on it: if answers arrive out of order, it truncates the
-//! file at the first such answer.
+//! does not require this order, but `scp` relies on it. `scp` truncates the file at the first
+//! answer that arrives out of order.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -84,8 +84,8 @@ impl<T> Flights<T> {
         !self.under_way.iter().any(|(_, other)| footprint.meets(other))
     }
 
-    /// Starts a request, and returns its number. `lane` is the handle that it uses: its answer
-    /// keeps its position among the answers about this handle.
+    /// Starts a request, and returns its number. `lane` is the handle that the request uses. The
+    /// answer keeps its position among the answers about this handle.
     pub(super) fn start(&mut self, footprint: Footprint, lane: Option<u32>) -> u64 {
         self.next += 1;
         self.under_way.push((self.next, footprint));

@@ -136,8 +136,8 @@ pub enum SftpRequest {
     ReadLink {
         path: Bytes,
     },
-    /// The fields in the order in which they are sent. Which of them is the link depends on the
-    /// client.
+    /// The fields in the order in which they are sent. It depends on the client which field is the
+    /// link.
     Symlink {
         first: Bytes,
         second: Bytes,

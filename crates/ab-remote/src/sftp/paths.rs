@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::status::{FAILURE, Refusal};
 
 /// Which of the two names in a SYMLINK request is the link. In the specification the link is the
-/// first name. In OpenSSH it is the second, and most clients follow OpenSSH.
+/// first name. In OpenSSH the link is the second name, and most clients follow OpenSSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkOrder {
     TargetFirst,
@@ -101,7 +101,7 @@ fn is_inside(backend: &Backend, path: &str) -> bool {
 }
 
 /// The target text of a link that is to be created. An absolute target is relative to the `/` that
-/// clients see. It is made relative, so that the link leads to the same file for commands too.
+/// clients see. The target is made relative, so that the link also leads to this file for commands.
 pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Result<String, Refusal> {
     if !target.starts_with('/') || is_inside(backend, target) {
         return Ok(target.to_owned());

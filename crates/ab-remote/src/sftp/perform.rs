@@ -64,8 +64,8 @@ impl Job {
         }
     }
 
-    /// Whether the job has changed nothing if it fails with an error that is detected before any
-    /// change.
+    /// Whether an error that is detected before any change means that the whole job has changed
+    /// nothing.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {

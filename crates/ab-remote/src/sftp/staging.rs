@@ -1,7 +1,7 @@
 //! Memory for the content of files that arrives in several packets and is then written as a whole.
 //!
 //! The total size is limited for all clients of a server together, and one connection may use half
-//! of it. If the limit is reached, a request waits for some time until other content is written.
+//! of it. When the limit is reached, a request waits for some time until other content is written.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -114,7 +114,7 @@ mod tests {
         let first = staging.stage(&greedy, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&greedy, 1).await.unwrap_err();
         assert_eq!(refused.error.unwrap().kind(), ErrorKind::Unavailable);
-        // One connection is refused, while another one still has room.
+        // One connection is refused, while another connection still has room.
         let second = staging.stage(&another, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&third, 1).await.unwrap_err();
         assert!(refused.message.contains("no room"), "{refused:?}");

@@ -45,8 +45,9 @@ pub struct CloseFrame {
 
 /// A WebSocket as a byte stream.
 ///
-/// If a write was partial or pending, the next write must continue with the same bytes, as
-/// `write_all` does, because it continues the frame whose header was already sent.
+/// After a partial or pending write, the next write must continue with the same bytes, as
+/// `write_all` does. This is required because the next write continues a frame whose header was
+/// already sent.
 pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,
@@ -73,8 +74,8 @@ pub struct WebSocketByteStream<S> {
     close_payload: Option<Vec<u8>>,
     unwritten: bool,
     unflushed: bool,
-    /// The waker of the task that waits to write. The stream itself keeps only one waker, which may
-    /// be that of a reader.
+    /// The waker of the task that waits to write. The stream itself keeps only one waker, and this
+    /// may be the waker of a reader.
     writer: Option<Waker>,
 }
 
@@ -374,8 +375,8 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
     /// Sends waiting bytes during a read. When all are sent, wakes the writer that waits for this.
     fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
-        // Reading continues even if the write is pending, in which case the waker is set. Errors
-        // are reported to the writer.
+        // Reading continues even if the write is pending. The pending write has set the waker. The
+        // writer gets its errors.
         if self.poll_sent(cx).is_ready()
             && let Some(writer) = self.writer.take()
             && !writer.will_wake(cx.waker())

@@ -1,5 +1,5 @@
 //! The calls that agent-backend clients make in addition to SFTP. Each operation on a workspace is
-//! one call, which takes one round trip and returns the complete error if it fails.
+//! one call. A call takes one round trip. If it fails, it returns the complete error.
 //!
 //! Calls are extended requests with the name [`REMOTE_CALL_EXTENSION_NAME`]. The answer is an
 //! extended reply, or a status that refuses the call. After a [`RemoteCall::Hello`], such a status

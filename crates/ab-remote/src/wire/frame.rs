@@ -2,7 +2,7 @@
 //!
 //! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each frame has a length prefix. The first
 //! frame of the client starts a command or attaches to a process, and grants a window for output.
-//! The server sends no more output than the window allows, until the client extends it. A slow
+//! The server sends no more output than the window allows. The client extends the window. A slow
 //! reader therefore blocks only its own process. If a server exceeds the window, the client stops
 //! accepting output and reports the process as lost. A process that the channel has started and
 //! that is not detached ends when the channel is closed.
@@ -42,8 +42,8 @@ pub enum ProcessClientFrame {
     Control(ProcessControlMessage),
     /// Extends the output window by this many bytes.
     WindowAdjust(u64),
-    /// The last frame: the caller gives the process up. Frames that were sent earlier still take
-    /// effect.
+    /// The last frame of the client: the caller gives the process up. Frames that were sent earlier
+    /// still take effect.
     ProcessDropped,
 }
 

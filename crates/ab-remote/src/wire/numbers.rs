@@ -1,7 +1,7 @@
 //! The number that encodes each value of a closed list.
 //!
-//! A number is never used again for a different value, because peers of other versions may read it.
-//! A new value gets a new number.
+//! A number is never used for another value later, because peers of other versions may read the
+//! number. A new value gets a new number.
 
 use ab_core::effective_policy::{Isolation, PolicyControlKind, PolicyControlStrength};
 use ab_core::metadata::{FileKind, TruncationCause};

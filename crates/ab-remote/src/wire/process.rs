@@ -95,8 +95,7 @@ impl WireCodec for PathRestrictions {
 }
 
 impl WireCodec for ExecRequest {
-    /// Mounted workspaces are not encoded, because they are directories of the machine on which the
-    /// request was made.
+    /// Does not encode mounted workspaces, because they are directories of the client's machine.
     fn encode_to(&self, out: &mut BytesMut) {
         self.command.encode_to(out);
         self.cwd.encode_to(out);
@@ -109,8 +108,8 @@ impl WireCodec for ExecRequest {
         self.limits.encode_to(out);
         self.restrictions.encode_to(out);
         self.mount_layout.scope_path.encode_to(out);
-        // This must be the last field of the message: peers that do not know it send requests
-        // without it.
+        // This must be the last field of the message, because peers that do not know the field send
+        // requests without it.
         if self.stderr != StderrMode::Separate {
             put_number(out, self.stderr);
         }

@@ -29,8 +29,8 @@ const MOST_TICKETS: usize = 64;
 /// Number of characters of the random part of the host name.
 const HOST_LENGTH: usize = 16;
 
-/// The key that signs the cookies of browsers. It is a secret: together with the token's digest it
-/// can be used to make valid cookies.
+/// The key that signs the cookies of browsers. The key is a secret, because anyone with the key and
+/// the token's digest can make valid cookies.
 #[derive(Clone)]
 pub struct CookieSigningKey(String);
 
@@ -76,7 +76,7 @@ impl Moment {
 }
 
 impl BrowserSessions {
-    /// Uses `key` to sign. Without it, uses a random key that is lost when this process ends.
+    /// Uses `key` to sign. Without `key`, uses a random key that is lost when this process ends.
     ///
     /// # Errors
     ///

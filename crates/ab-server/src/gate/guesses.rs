@@ -1,6 +1,6 @@
 //! Counts and logs wrong tokens, and delays the responses to make guessing slow.
 //!
-//! Wrong tokens are counted for each address. After a few of them every further response is
+//! Wrong tokens are counted for each address. After a few wrong tokens, every further response is
 //! delayed, longer each time. Above a limit the response is 429. A request with the right token is
 //! never delayed, so that other callers at the same address cannot lock it out. Requests without a
 //! token are not counted.
@@ -21,7 +21,7 @@ pub struct TokenGuessLimits {
     pub max_undelayed_attempts: u32,
     /// After this number of wrong tokens from an address the response is 429.
     pub max_attempts: u32,
-    /// The delay of the first delayed response. The delay doubles with each further one.
+    /// The delay of the first delayed response. The delay doubles with each further response.
     pub first_delay: Duration,
     pub max_delay: Duration,
     /// Maximum number of delayed requests of one address. Further requests are answered with 429 at
@@ -150,7 +150,7 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut table = self.guesses.lock();
         table.waiting = table.waiting.saturating_sub(1);
-        // In the meantime the address may have been removed from the table, or removed and added
+        // During the wait, the address may have been removed from the table, or removed and added
         // again.
         if let Some(failures) = table.addresses.get_mut(&self.address) {
             failures.waiting = failures.waiting.saturating_sub(1);

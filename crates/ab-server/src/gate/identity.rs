@@ -28,8 +28,8 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
 #[derive(Debug)]
 pub(crate) struct Identity {
     gate: HttpAccessPolicy,
-    /// The sessions of browsers. Contains the error if the system provided no random numbers. In
-    /// that case no browser can log in.
+    /// The sessions of browsers. If the system provided no random numbers, contains the error. In
+    /// this case no browser can log in.
     browsers: io::Result<BrowserSessions>,
 }
 
@@ -48,7 +48,8 @@ pub(crate) enum Caller {
 pub(crate) enum Proof {
     Token,
     Cookie,
-    /// None: the server has no token and trusts every caller that passes the other checks.
+    /// No credentials are required, because the server has no token. It trusts every caller that
+    /// passes the other checks.
     NotRequired,
 }
 
@@ -135,9 +136,9 @@ impl Identity {
         }
     }
 
-    /// Whether the web page's cookie is valid. `None` if a cookie must be ignored: under another
-    /// host name, from another origin, or for a method that changes something without an Origin
-    /// header.
+    /// Whether the web page's cookie is valid. `None` if a cookie must be ignored. This is the case
+    /// under another host name, from another origin, and for a method that changes something if
+    /// there is no Origin header.
     fn cookie(&self, method: &Method, headers: &HeaderMap, host: &Host) -> Option<bool> {
         let browsers = self.browsers.as_ref().ok().filter(|known| known.is_host(&host.name))?;
         match headers.get(ORIGIN) {
@@ -149,8 +150,8 @@ impl Identity {
     }
 
     /// Checks Host and Origin. A preflight request may use any host name, because it has no
-    /// credentials. A caller with the token may use any name too, because no foreign page knows the
-    /// token.
+    /// credentials. A caller with the token may also use any host name, because no foreign page
+    /// knows the token.
     pub(crate) fn page_of(
         &self,
         caller: Option<&Caller>,

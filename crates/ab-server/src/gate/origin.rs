@@ -49,8 +49,8 @@ impl FromStr for AllowedWebOrigin {
     }
 }
 
-/// Whether the origin of a page is the host of the request. The scheme is ignored, because behind a
-/// proxy the server does not know its own.
+/// Whether the origin of a page is the host of the request. The scheme is ignored, because a server
+/// behind a proxy does not know its own scheme.
 pub(crate) fn is_of_host(shown: &str, name: &str, port: Option<u16>) -> bool {
     let Some(origin) = parse(shown) else { return false };
     let standard = if origin.scheme == "https" { 443 } else { 80 };

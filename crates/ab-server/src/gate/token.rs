@@ -15,7 +15,7 @@ impl AccessToken {
         AccessToken(digest(&SHA256, text.as_bytes()))
     }
 
-    /// The digest of the token, which must be kept secret too.
+    /// The digest of the token. It must also be kept secret.
     pub(super) fn digest(&self) -> &[u8] {
         self.0.as_ref()
     }
@@ -65,8 +65,8 @@ pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
 /// A secret of 256 random bits, in hexadecimal digits.
 pub(crate) fn random_text() -> io::Result<String> {
     let mut bytes = [0; 32];
-    // Use `getrandom`: the TLS library's generator would first collect its own entropy, which takes
-    // longer than the rest of the start.
+    // Use `getrandom` and not the generator of the TLS library. That generator first collects its
+    // own entropy, which takes longer than the rest of the start.
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -39,7 +39,8 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked], revision: u64) -> Markup {
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
-/// Renders a question with its two buttons. `asker` is shown unless the page is already about it.
+/// Renders a question with its two buttons. `asker` is `None` if the page is already about the
+/// asker.
 pub(super) fn ask(approval: &Approval, asker: Option<&Asker>) -> Markup {
     let subject = &approval.subject;
     let wants = match subject.action.as_deref() {

@@ -9,7 +9,8 @@ use super::layout::{Live, document};
 use super::text::clean;
 
 /// The page for a problem, with the status and headers of `response`. A person who is not logged in
-/// is told how to log in. The page does not ask for the token, because no page may contain it.
+/// is told how to log in. The page does not ask for the token, because no page may contain the
+/// token.
 pub(crate) fn problem(response: &Response, title: &str, detail: &str) -> Response {
     let is_signed_out = response.status() == StatusCode::UNAUTHORIZED;
     let title = if is_signed_out { "You are not logged in" } else { title };

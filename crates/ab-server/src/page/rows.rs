@@ -14,8 +14,9 @@ use super::icon::{Icon, icon};
 use super::text::{clean, exact, first_line};
 use super::time::clock;
 
-/// Renders the rows of `events`. A tool call has one row, which shows its newest event at the
-/// position where the call began, below the question that it had to wait for.
+/// Renders the rows of `events`. A tool call has one row. The row shows the newest event of the
+/// call. It is at the position where the call began, below the question for which the call had to
+/// wait.
 pub(super) fn rows(events: &[Event], start: Time) -> Markup {
     let events = || events.iter().filter(|event| !is_pending(event));
     let mut newest: HashMap<&str, &Event> = HashMap::new();

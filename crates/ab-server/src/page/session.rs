@@ -138,8 +138,8 @@ fn takes_prompts(session: &Session) -> bool {
     !(session.status.is_terminal() || session.status == SessionStatus::Stopping || is_delivering)
 }
 
-/// The form for another prompt. It is the same for every status, so that an update of the page does
-/// not replace what the user is typing.
+/// The form for another prompt. The form does not depend on the status, so that an update of the
+/// page does not replace what the user is typing.
 fn follow_up(session: &Session) -> Markup {
     html! {
         form.act.card.follow-up #follow-up-form method="post" action={ "/ui/sessions/" (session.id) "/prompt" } {

@@ -1,5 +1,5 @@
-//! Prepares text of agents and repositories for the page: characters that could deceive a reader
-//! are made visible. Terminal escape sequences are removed from output, but shown in the text of an
+//! Prepares text of agents and repositories for the page. Makes characters visible that could
+//! deceive a reader. Terminal escape sequences are removed from output, but shown in the text of an
 //! approval.
 
 use std::borrow::Cow;

@@ -1,5 +1,5 @@
-//! Times for people. They are relative to the time of the response. `assets/page.js` updates those
-//! of the class `ago`.
+//! Times for people. They are relative to the time of the response. `assets/page.js` updates the
+//! times of the class `ago`.
 
 use ab_api::Time;
 use maud::{Markup, html};

@@ -23,15 +23,15 @@ const LONGEST_FOREIGN_TEXT: usize = 4 * 1024;
 /// The format of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rendering {
-    /// Members `error` and `message`. The format of the daemon, and of all paths that have no other
-    /// format.
+    /// A body with the members `error` and `message`. This is the format of the daemon, and of all
+    /// paths without another format.
     Refusal,
     /// RFC 9457, with problem types of this product.
     Document,
     /// RFC 9457, with the problem types that clients of the agent gateway know.
     GatewayDocument,
-    /// Member `error` with a code, and `meta` with the id of the request. The format of spaces and
-    /// runs.
+    /// A body with the member `error`, which contains a code, and `meta`, which contains the id of
+    /// the request. This is the format of spaces and runs.
     Envelope,
 }
 
@@ -98,8 +98,8 @@ impl Rendering {
     }
 }
 
-/// Sets the code and title that clients of the agent gateway expect, if the problem has none of its
-/// own.
+/// Sets the code and title that clients of the agent gateway expect, if the problem has no code and
+/// title of its own.
 fn as_gateway(mut problem: Parts) -> Parts {
     let (_, code, title) = problem.kind.row();
     let (gateway_code, gateway_title) = match problem.kind {

@@ -1,8 +1,8 @@
 //! Records every request that changes a session in the session's audit, with its caller and
 //! outcome, before the caller gets the response.
 //!
-//! A single layer behind the check of the caller sees all requests, so that no handler can forget
-//! to record. Calls of agents on their endpoints are recorded where they are performed.
+//! A single layer behind the check of the caller records all requests, so that no handler can
+//! forget it. Calls of agents on their endpoints are recorded where they are performed.
 
 use ab_api::{ApprovalId, ApprovalStatus, AuditEntry, AuditSource, SessionId, Time};
 use ab_core::Principal;

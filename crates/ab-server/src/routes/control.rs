@@ -78,8 +78,8 @@ impl ControlPlaneRoutes {
         self
     }
 
-    /// Serves SSH access to the workspaces of running sessions, at `/api/v1/sessions/{id}/ssh`.
-    /// Callers are authenticated before they speak SSH, so the settings should accept every login.
+    /// Serves SSH access to the workspaces of running sessions, at `/api/v1/sessions/{id}/ssh`. The
+    /// settings should accept every login, because callers are authenticated before they speak SSH.
     pub fn with_session_ssh(mut self, settings: SshServerSettings) -> ControlPlaneRoutes {
         self.ssh = Some(SessionSsh { settings, sockets: TaskTracker::new() });
         self
@@ -164,7 +164,7 @@ impl ControlPlaneRoutes {
         }
     }
 
-    /// The caller that this token belongs to, unless it is the server's own token.
+    /// The caller to whom this token belongs. `None` for the server's own token.
     pub(crate) async fn owner_of_token(&self, shown: &[u8]) -> Option<AccessTokenOwner> {
         let shown = std::str::from_utf8(shown).ok()?;
         match self.control.store().token_owner(shown).await {
@@ -213,7 +213,8 @@ pub(crate) struct Items<T> {
 ///
 /// # Errors
 ///
-/// Fails for agents and executors. They must never decide, even if their token may use the route.
+/// Fails for agents and executors, because they must never decide, even if their token may use the
+/// route.
 pub(crate) fn decided_by(
     principal: &Principal,
     decision: &ApprovalDecision,

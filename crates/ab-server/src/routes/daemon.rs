@@ -16,8 +16,8 @@ use crate::app::HttpApp;
 
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
-        // This route is public, and its handler checks the token: clients expect the error for a
-        // wrong token after the upgrade.
+        // This route is public, and its handler checks the token, because clients expect the error
+        // for a wrong token after the upgrade.
         .routes(Access::Public.to(routes!(ssh::connect)))
         .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
 }

@@ -17,8 +17,8 @@ use crate::extract::QueryParams;
 use crate::gate::host;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// A page that loads the web page. A redirect is not possible: if the navigation began on another
-/// site, browsers do not send a strict cookie with a redirect.
+/// A page that loads the web page. A redirect is not possible, because browsers do not send a
+/// strict cookie with a redirect if the navigation began on another site.
 const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
     <link rel=\"icon\" href=\"/ui/icon.svg\"><meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
 

@@ -116,7 +116,7 @@ async fn session(
     QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
-    // Read the session after its events. A reader who has the last event then also sees how the
+    // Read the session after its events. A reader who sees the last event then also sees how the
     // session ended.
     let Activity { events, omitted, cursor, has_more } = activity(surface, id, query.after).await?;
     let session = found(&surface.control, id).await?;
@@ -506,7 +506,7 @@ async fn create_task(
     }
 }
 
-/// The form as the body of `POST /api/v1/tasks`, so that both are checked by the same parser.
+/// Converts the form to the body of `POST /api/v1/tasks`, so that the same parser checks both.
 fn body(form: &TaskForm) -> Vec<u8> {
     let mut repo = json!({ "mode": "git", "url": form.repo });
     if !form.branch.is_empty() {

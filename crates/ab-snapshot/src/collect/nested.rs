@@ -1,8 +1,8 @@
 //! Adds the files of repositories that lie inside a session's tree (nested repositories).
 //!
-//! Git adds a nested repository as a link to a commit, without its files. That commit is not part
-//! of the delivery, so the files would be lost. They are added as plain files instead. Submodules
-//! that the base commit already has remain links.
+//! Git adds a nested repository as a link to a commit, without its files. The files would be lost,
+//! because this commit is not part of the delivery. This module adds the files as plain files
+//! instead. Submodules that the base commit already has remain links.
 
 use std::collections::BTreeSet;
 

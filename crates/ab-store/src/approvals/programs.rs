@@ -20,8 +20,9 @@ pub struct RequestedApproval {
 }
 
 impl Store {
-    /// Stores the question of a program. If the same program asked about the same digest before and
-    /// has not used the decision, returns that approval instead, pending or decided.
+    /// Stores the question of a program. If the same program already asked about the same digest
+    /// and has not used the decision, returns the earlier approval instead. It may be pending or
+    /// decided.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! The content of uploads: one file for each in the data directory. The length of a file is the
-//! offset of its upload, so the offset is correct even if the process is killed during a write.
+//! The content of uploads. The data directory contains one file for each upload. The length of a
+//! file is the offset of its upload, so the offset is correct even if the process is killed during
+//! a write.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

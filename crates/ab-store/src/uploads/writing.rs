@@ -75,7 +75,8 @@ impl UploadWriter {
             return Err(UploadRefusal::BeingWritten.into());
         }
         let lease = UploadLease { id, busy: Arc::clone(busy) };
-        // Read the record again: another writer may have changed it before the lease was taken.
+        // Read the record again, because another writer may have changed it before the lease was
+        // taken.
         let record = store.get_upload(id).await?;
         let expected = record.upload.offset;
         let offset = match (record.upload.status, start) {
@@ -117,8 +118,8 @@ impl UploadWriter {
         if self.collected.len() >= BUFFER { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes the buffered rest. If all bytes of the upload have arrived, they are checked, and the
-    /// upload becomes complete.
+    /// Writes the buffered rest. If all bytes of the upload have arrived, checks them and completes
+    /// the upload.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().mode, before.mode);
 }
 
-/// A new file gets the bits it was written or opened with. An existing one keeps its own.
+/// A new file gets the bits with which it was written or opened. An existing file keeps its bits.
 pub async fn writes_keep_the_mode(backend: &Backend) {
     let with = |bits| WriteOptions { permissions: Some(bits), ..WriteOptions::default() };
     let expect = backend.info().capabilities.file_modes.then_some(0o700);

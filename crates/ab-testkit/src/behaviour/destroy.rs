@@ -25,7 +25,7 @@ pub async fn refuses_everything_after(backend: &Backend) {
     for handle in [backend, &clone] {
         let mut answers = every_call::try_every_call_on(handle, "kept").await;
         answers.extend(every_call::try_every_pathless_call(handle).await);
-        // Even a path that would be refused: a destroyed backend does not check paths.
+        // Use a path that would be refused, because a destroyed backend does not check paths.
         answers.extend(every_call::try_every_call_on(handle, "../out").await);
         for (call, result) in answers {
             let error = match result {

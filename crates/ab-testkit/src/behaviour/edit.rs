@@ -9,7 +9,7 @@ fn plain() -> EditOptions {
     EditOptions::default()
 }
 
-/// Several edits are applied one after the other, each to the result of the one before.
+/// Several edits are applied one after the other, each to the result of the previous edit.
 pub async fn several_build_on_each_other(backend: &Backend) {
     backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("two", "2"), Edit::new("one 2", "1 and 2"), Edit::new("three", "3")];

@@ -42,7 +42,7 @@ pub async fn starts_small(backend: &Backend) {
     let said = exec_stdout_text(backend, "env").await;
     let names: BTreeSet<&str> =
         said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    // Caches and histories go to one private directory; these variables name it.
+    // Caches and histories go to one private directory. These variables name this directory.
     let caches = said.lines().find_map(|line| line.strip_prefix("XDG_CACHE_HOME="));
     let caches = caches.and_then(|path| Some(path.rsplit_once('/')?.0));
     let leads_there = |name: &&str| {

@@ -20,8 +20,8 @@ fn in_directory(cwd: &str) -> ExecOptions {
     ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() }
 }
 
-/// A backend that cannot run commands names itself and the verb in the error; one that can, runs
-/// one.
+/// A backend that cannot run commands names itself and the verb in the error. A backend that can
+/// run commands runs one.
 pub async fn needs_the_capability(backend: &Backend) {
     let info = backend.info();
     if info.capabilities.exec {

@@ -46,7 +46,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
     );
 }
 
-/// Listing a file is `NotADirectory`, and so is listing below one.
+/// Listing a file is `NotADirectory`. Listing a path below a file is also `NotADirectory`.
 pub async fn a_file_is_not_a_directory(backend: &Backend) {
     plant(backend).await;
     expect_error_on_path(backend.readdir("a.txt").await, ErrorKind::NotADirectory, "a.txt");

@@ -247,7 +247,7 @@ pub async fn syncs(backend: &Backend) {
 }
 
 /// A file that was replaced or removed can still be read through its handle, and differs from the
-/// new one.
+/// new file.
 pub async fn handle_outlives_its_name(backend: &Backend) {
     backend.write("file", "old").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();

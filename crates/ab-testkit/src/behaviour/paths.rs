@@ -1,4 +1,5 @@
-//! What paths mean and which are refused: the same for every call and in every scope.
+//! Which file a path means, and which paths are refused. This is the same for every call and in
+//! every scope.
 
 use ab_core::options::{ListOptions, RemoveOptions};
 use ab_core::path::{MAX_PATH_BYTES, MAX_PATH_SEGMENT_BYTES, TEMP_FILE_PREFIX, WsPath};
@@ -7,7 +8,7 @@ use ab_core::{Backend, ErrorCode, ErrorKind, FileKind, ScopeOptions};
 use crate::every_call;
 use crate::expect::{assert_content, assert_missing, expect_error_on_path, list_tree};
 
-/// Checks that every call refuses `path`, names it as it was given, and creates nothing.
+/// Checks that every call refuses `path`, names the path in the caller's form, and creates nothing.
 async fn refused(backend: &Backend, path: &str, kind: ErrorKind, code: ErrorCode) {
     backend.write("kept", "kept").await.unwrap();
     for (call, result) in every_call::try_every_call_on(backend, path).await {
@@ -93,7 +94,7 @@ pub async fn relative_is_below_the_root(backend: &Backend) {
     }
 }
 
-/// Inner `..` is resolved as text: the directory before it need not exist.
+/// Inner `..` is resolved as text, so the directory before it does not need to exist.
 pub async fn inner_dotdot_is_resolved(backend: &Backend) {
     backend.write("not-there/../dir/./a//../file", "x").await.unwrap();
     assert_content(backend, "dir/file", "x").await;

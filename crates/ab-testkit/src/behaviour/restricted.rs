@@ -197,8 +197,8 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
     }
 }
 
-/// Hidden and read-only paths are not changed, created, moved or removed, by any name that leads to
-/// them.
+/// Hidden and read-only paths are not changed, created, moved or removed. This holds for every name
+/// that leads to them.
 pub async fn kept_files_do_not_change(backend: &Backend) {
     let fixture = Fixture::new(backend).await;
     // The files themselves, by names that do not end in a link.

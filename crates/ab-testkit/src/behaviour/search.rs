@@ -396,8 +396,8 @@ pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
     assert_eq!(glob(backend, "*.log", GlobOptions::default()).await.len(), 3, "otherwise not");
 }
 
-/// Counts each ignored directory once, and ignored files that the search would include, but nothing
-/// excluded.
+/// Each ignored directory counts once. An ignored file counts if the search would include it.
+/// Excluded entries do not count.
 pub async fn what_is_ignored_is_counted(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;

@@ -81,8 +81,8 @@ pub async fn version_stays_without_a_write(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().version, version);
 }
 
-/// Files and directories exist. A missing path, or one below a file, does not, and that is not an
-/// error.
+/// Files and directories exist. A missing path, or a path below a file, does not exist. This is not
+/// an error.
 pub async fn exists_answers_yes_or_no(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     for (path, expect) in [

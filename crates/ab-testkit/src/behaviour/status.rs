@@ -32,7 +32,7 @@ pub async fn connect_is_idempotent(backend: &Backend) {
     assert_eq!(heard.transitions(), []);
 }
 
-/// Between creation and destruction there is one transition, whatever calls are made.
+/// Between creation and destruction there is one transition, no matter which calls are made.
 pub async fn connected_until_destroyed(backend: &Backend) {
     let heard = ConnectionStatusRecorder::subscribe(backend);
     backend.write("file", "x").await.unwrap();

@@ -1,5 +1,5 @@
-//! System calls that could break the isolation. Most of them have no effect outside, so the program
-//! that makes the call reports whether it succeeded.
+//! System calls that could break the isolation. Most of these calls have no effect outside the
+//! sandbox, so the program that makes the call reports whether the call succeeded.
 
 use ab_core::effective_policy::PolicyControlKind;
 

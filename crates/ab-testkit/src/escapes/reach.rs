@@ -1,4 +1,4 @@
-//! Attempts on other programs: sockets, the network, signals, tracing, memory and files of theirs.
+//! Attempts on other programs: their sockets, memory and files, the network, signals and tracing.
 
 use ab_core::effective_policy::PolicyControlKind;
 
@@ -32,7 +32,7 @@ const fn connects(name: &'static str, script: &'static str) -> EscapeAttempt {
     }
 }
 
-/// Sends to a path from every kind of local socket, created alone and as one of a pair.
+/// Sends to a path from every kind of local socket, created alone and as part of a pair.
 const BY_PAIRS: &str = "python3 -c '@call@
 def tries(make):
     for path in (\"@out@/datagram\", \"@out@/socket\"):

@@ -1,7 +1,7 @@
 //! Attempts to gain rights: programs that change their user, and the sandbox's own programs.
 //!
-//! Many of them can succeed only if the tests run as root; other users may not change these files
-//! anyway.
+//! Many of these attempts can succeed only if the tests run as root, because other users may not
+//! change these files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,8 +33,8 @@ fn another_users_shell(testbed: &EscapeTestbed) {
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o4755)).unwrap();
 }
 
-/// Reports whether it has any capability. If one of these programs is missing, the others are
-/// tried.
+/// Reports whether the process has any capability. If one of these programs is missing, the script
+/// tries the other programs.
 const BY_OTHER_USERS: &str = "cat > p.py <<'END'
 @call@
 h = struct.pack(\"Ii\", 0x20080522, 0)

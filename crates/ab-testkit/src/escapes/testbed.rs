@@ -155,10 +155,10 @@ struct Victim {
     line: UnixStream,
 }
 
-/// How long it may be silent before it counts as stopped.
+/// How long the process may be silent before it counts as stopped.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Starts it with a secret in its environment. It ends with its input.
+/// Starts the process with a secret in its environment. The process ends at the end of its input.
 fn victim(secret: &str) -> Victim {
     let (line, theirs) = UnixStream::pair().unwrap();
     line.set_read_timeout(Some(SILENCE)).unwrap();

@@ -106,8 +106,8 @@ impl Pair {
             .map_or(FileVersion::new(FOREIGN), |(version, _)| *version)
     }
 
-    /// Records the version. Returns an error message if it was seen with other bytes before. The
-    /// opposite is allowed: an unchanged file may get a new version, for example when it is moved.
+    /// Records the version. Returns an error message if the same version was seen with other bytes
+    /// before. An unchanged file may get a new version, for example when it is moved.
     fn mistaken(&mut self, model: &Reply<State>, backend: &Reply<FileVersion>) -> Option<String> {
         let (state, version) = (model.state?, backend.state?);
         match self.versions.iter().find(|(seen, _)| *seen == version) {

@@ -51,7 +51,7 @@ pub enum WorkspaceOperation {
         to: String,
         overwrite: OverwriteMode,
     },
-    /// Opens a file in a slot. The file that was open there is closed, unless this fails.
+    /// Opens a file in a slot. If this succeeds, the file that was open in the slot is closed.
     Open {
         slot: OpenFileSlot,
         path: String,
@@ -89,11 +89,11 @@ pub const MAX_OPEN_FILES: usize = 2;
 pub enum ExpectedVersion {
     /// No expectation.
     Any,
-    /// The current one; if there is no file, one that never existed.
+    /// The current version. If there is no file, a version that never existed.
     Current,
-    /// The latest seen version that is not the current one.
+    /// The latest seen version that is not the current version.
     Stale,
-    /// One that never existed.
+    /// A version that never existed.
     NeverExisted,
 }
 

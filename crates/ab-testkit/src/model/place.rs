@@ -11,8 +11,8 @@ use super::answer::Refusal;
 pub(super) struct Place(pub(super) Vec<String>);
 
 impl Place {
-    /// Parses a path that is relative, or absolute from the root. Resolves `..` as text and refuses
-    /// escapes.
+    /// Parses a path that is relative, or absolute from the root. Resolves `..` as text. Refuses
+    /// paths that lead outside.
     pub(super) fn parse(raw: &str) -> Result<Self, Refusal> {
         let refused = |kind| Refusal { kind, path: Some(raw.to_owned()) };
         if raw.is_empty() || raw.contains('\0') {
@@ -48,7 +48,7 @@ impl Place {
         self.0.strip_prefix(&top.0[..]).map(<[String]>::len)
     }
 
-    /// The same place after `from` was renamed to `to`. It must be at or below `from`.
+    /// The same place after `from` was renamed to `to`. This place must be at or below `from`.
     pub(super) fn moved(&self, from: &Place, to: &Place) -> Place {
         let below = &self.0[from.0.len()..];
         Place(to.0.iter().chain(below).cloned().collect())

@@ -1,6 +1,6 @@
 //! Random sequences over a few names, so that operations often meet at the same paths.
 //!
-//! Every choice has its simplest form first, because failing sequences shrink to that.
+//! Every choice has its simplest form first, because failing sequences shrink to the first form.
 
 use std::fmt;
 
@@ -186,8 +186,8 @@ fn root() -> impl Strategy<Value = String> {
     prop_oneof![Just(".".to_owned()), path()]
 }
 
-/// Where a search starts. Not at the root: a scope that was never written to has no directory to
-/// search.
+/// Where a search starts. This is never the root, because a scope that was never written to has no
+/// directory to search.
 fn searched() -> impl Strategy<Value = String> {
     plain()
 }
@@ -236,8 +236,8 @@ const ODD_SPELLINGS: &[Spelling] = &[
     Spelling::Exactly("a\0b"),
 ];
 
-/// A value that is `weight` times as likely as each of the others. It takes one draw, which is much
-/// cheaper than a choice between strategies.
+/// A value that is `weight` times as likely as each of the other values. The choice takes one draw,
+/// which is much cheaper than a choice between strategies.
 fn mostly<T: Clone + fmt::Debug + 'static>(
     usual: T,
     weight: usize,

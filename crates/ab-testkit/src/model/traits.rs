@@ -50,10 +50,10 @@ pub struct WorkspaceLayout {
 /// Where the initial files of a fixture are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialFileLayer {
-    /// In the same layer as all others.
+    /// The initial files are in the same layer as all other files.
     #[default]
     SameLayer,
-    /// In the lower layer of an overlay, until they change. A reader continues to read the lower
-    /// layer's file.
+    /// The initial files are in the lower layer of an overlay, until they change. A reader
+    /// continues to read the lower layer's file.
     LowerLayer,
 }

@@ -195,8 +195,8 @@ impl ReferenceWorkspace {
         Ok(())
     }
 
-    /// The node after a rename. A file stays the same, except in another mount: there it is a copy,
-    /// and open handles keep the old file.
+    /// The node after a rename. A file stays the same file, except if it moves to another mount. In
+    /// this case the new file is a copy, and open handles keep the old file.
     fn node_after_move(&mut self, node: Node, from: &Place, to: &Place) -> Node {
         match node {
             Node::Dir => Node::Dir,

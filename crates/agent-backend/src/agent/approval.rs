@@ -27,7 +27,8 @@ use crate::ServeClient;
 
 pub use server::ServerApprover;
 
-/// Maximum number of approvals that are remembered for calls that need another approval too.
+/// Maximum number of granted approvals that are remembered for calls that still wait for another
+/// approval.
 const MAX_GIVEN: usize = 1000;
 /// The tool that starts commands, and the tool that sends input to running commands.
 const EXEC: &str = "exec";
@@ -45,8 +46,8 @@ pub struct ToolApproval {
 #[derive(Clone)]
 enum Route {
     Approver(Arc<dyn Approver>),
-    /// The lock ensures that only one question is asked at a time, so that an answer cannot reach
-    /// another question.
+    /// The lock ensures that only one question is asked at a time. Otherwise an answer could reach
+    /// the wrong question.
     Callback(Arc<Callback>, Arc<Mutex<()>>),
 }
 
@@ -71,8 +72,8 @@ pub enum ToolApprovalDecision {
 }
 
 impl ToolApproval {
-    /// Asks an approver. If the approver does not decide at once, the call ends and the model is
-    /// told to repeat it later. The stored question covers the tool and all its arguments.
+    /// Asks an approver. If the approver does not decide at once, the call ends, and the model is
+    /// told to repeat the call later. The stored question covers the tool and all its arguments.
     pub fn by_approver(approver: Arc<dyn Approver>) -> Self {
         Self { names: BTreeSet::new(), route: Route::Approver(approver) }
     }
@@ -127,7 +128,7 @@ impl ToolApproval {
     }
 
     /// Whether an approval of the parent session covers a tool of its sub-agent. Prefixes of names
-    /// are ignored, because the toolsets of a sub-agent have prefixes of their own.
+    /// are ignored, because the toolsets of a sub-agent have their own prefixes.
     fn covers_in_sub_agent(&self, tool: &AgentTool) -> bool {
         let original = tool.original_name();
         let covered = |original: &str| self.names.iter().any(|name| name.ends_with(original));
@@ -194,8 +195,8 @@ impl fmt::Debug for ToolApproval {
     }
 }
 
-/// Wraps a tool, so that each call waits until all required approvals are given: those of this
-/// session's definition and of its parent sessions that cover the tool.
+/// Wraps a tool, so that each call first waits for all its approvals. These are the approvals that
+/// cover the tool, from the session's own definition and from its parent sessions.
 pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentTool {
     let inherited = session.inherited_approvals().iter();
     let inherited = inherited.filter(|approval| approval.covers_in_sub_agent(tool));
@@ -225,9 +226,9 @@ pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentToo
 /// The approvals that one tool needs. A call runs only if all of them approve it.
 struct Questions {
     approvals: Vec<ToolApproval>,
-    /// Granted approvals of calls that still wait for another approval, as the index of the
-    /// approval and the arguments of the call. They are remembered until the call runs, because an
-    /// approver's decision can be used only once.
+    /// The granted approvals of calls that still wait for another approval. An entry contains the
+    /// index of the approval and the arguments of the call. They are remembered until the call
+    /// runs, because an approver's decision can be used only once.
     given: std::sync::Mutex<BTreeSet<(usize, String)>>,
 }
 

@@ -59,7 +59,7 @@ pub struct SessionContext {
     pub snapshot_id: Option<String>,
     /// The principal of the session.
     pub principal: Principal,
-    /// The session that started this one as its sub-agent.
+    /// The session that started this session as its sub-agent.
     pub parent: Option<AgentSessionId>,
     /// Any value from the caller. Null by default.
     pub context: Value,

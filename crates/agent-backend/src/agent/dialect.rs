@@ -8,7 +8,7 @@ use super::tool::{AgentTool, ToolContent, ToolResult};
 use super::tools::AgentTools;
 
 const MIB: usize = 1024 * 1024;
-/// Limits on a picture for Anthropic's API, which refuses larger ones. The limit on width and
+/// Limits on a picture for Anthropic's API, which refuses larger pictures. The limit on width and
 /// height applies once a conversation has more than 20 pictures.
 const ANTHROPIC_PICTURE: PictureLimits = PictureLimits { base64_bytes: 5 * MIB, side: 2000 };
 /// Maximum length of all pictures of one message in base64. A whole request may have 32 MB.
@@ -120,7 +120,8 @@ fn schema(tool: &AgentTool) -> Value {
 }
 
 /// Content that the model API accepts. A single unacceptable block would make the API refuse the
-/// whole request, and all later requests too, because the block stays in the conversation.
+/// whole request. The API would also refuse all later requests, because the block stays in the
+/// conversation.
 enum Accepted {
     Text(String),
     Picture { mime_type: &'static str, base64: String },
@@ -164,8 +165,8 @@ fn visible(
     limits: PictureLimits,
     room: usize,
 ) -> Result<&'static str, String> {
-    // Check the type first: a file of another type may contain the bytes of a picture, such as a
-    // raw camera file with a preview.
+    // Check the type first, because a file of another type may contain the bytes of a picture. An
+    // example is a raw camera file with a preview.
     if !mime_type.starts_with("image/") {
         return Err("only pictures can be shown".to_owned());
     }

@@ -212,11 +212,12 @@ impl BackendFactory for RemotePerSession {
 }
 
 /// Gives each session the backend of a pool whose key is the session's id. The session, its tools
-/// and its sub-agents hold a lease. The pool may destroy a backend once none of them uses it.
+/// and its sub-agents hold a lease. The pool may destroy the backend when none of them holds the
+/// lease.
 ///
-/// The factory of the pool does not get the key. Unless
-/// [`configure_if_created`](Self::configure_if_created) sets a place, it makes all backends from
-/// the same configuration, for example in the same directory.
+/// The factory of the pool does not get the key. It makes all backends from the same configuration,
+/// for example in the same directory, unless [`configure_if_created`](Self::configure_if_created)
+/// changes the configuration.
 pub struct PooledPerSession<C> {
     pool: Arc<BackendPool<C>>,
     configure: Option<Arc<ConfigureForSession<C>>>,
@@ -258,8 +259,8 @@ impl<C> fmt::Debug for PooledPerSession<C> {
 }
 
 /// Uses the workspace of a session of `agent-backend serve` on this machine, for example to inspect
-/// or continue the work of a coding agent. Commands run in a sandbox of this process, not in that
-/// of the coding agent.
+/// or continue the work of a coding agent. Commands run in a sandbox of this process, not in the
+/// sandbox of the coding agent.
 #[derive(Clone, Debug)]
 pub struct ServeSessionWorkspace {
     client: ServeClient,

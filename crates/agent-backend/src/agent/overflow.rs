@@ -65,7 +65,7 @@ impl ResultStore {
         );
         let media = result.content.into_iter().filter(|it| matches!(it, ToolContent::Media { .. }));
         let content = std::iter::once(ToolContent::Text(shown)).chain(media).collect();
-        // Drop the value if it equals the text, which is stored in the file.
+        // Drop the value if it equals the text, because the file contains the text.
         let is_same = |data: &Value| serde_json::to_string(data).is_ok_and(|data| data == text);
         let data = result.data.filter(|data| !is_same(data));
         ToolResult { content, data, is_error: result.is_error }

@@ -47,8 +47,8 @@ impl ToolPlaces {
         })
     }
 
-    /// The directory of a tool that can read text files. If there is no such tool, the root of the
-    /// workspace.
+    /// The directory of a tool that can read text files. If there is no such tool, this is the root
+    /// of the workspace.
     pub(super) fn readable_root(&self) -> WsPath {
         let places = self.lock();
         let reader = places.iter().find(|place| place.name == READ);

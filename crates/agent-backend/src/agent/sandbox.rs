@@ -1,5 +1,5 @@
-//! Sandboxes of other providers. The sandbox of a session is found by the session's id and started,
-//! or it is created.
+//! Sandboxes of external providers. Each session has its own sandbox. It is looked up by the
+//! session's id, created if there is none, and then started.
 //!
 //! To use your own provider, implement [`SandboxProvider`] and [`ExternalSandbox`], as
 //! `examples/sandbox_provider.rs` shows.
@@ -45,7 +45,8 @@ pub trait ExternalSandbox: fmt::Debug + Send + Sync {
     async fn backend(&self) -> Result<Backend>;
 }
 
-/// A backend factory that starts the session's sandbox, or creates one if there is none.
+/// A backend factory that starts the sandbox of each session. Creates the sandbox first if there is
+/// none.
 #[derive(Debug)]
 pub struct SandboxPerSession<P> {
     provider: P,

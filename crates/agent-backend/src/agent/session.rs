@@ -183,8 +183,8 @@ impl SessionOptions {
 pub enum SubAgentBackend {
     /// The workspace of the parent session.
     Inherit,
-    /// The workspace of the parent session, read-only. Commands are not available, because without
-    /// isolation a command could change files. Only long results of tools are stored, in
+    /// The workspace of the parent session, read-only. Commands are not available, because a
+    /// command without isolation could change files. Only long results of tools are written, to
     /// [`LONG_OUTPUT_DIRECTORY`](super::LONG_OUTPUT_DIRECTORY).
     ReadOnly,
     /// Only this directory of the parent's workspace.
@@ -279,8 +279,8 @@ impl AgentSession {
         Ok(())
     }
 
-    /// The backend of the session, if it has one. If the backend comes from a pool, the returned
-    /// handle alone does not keep it in use. The session, its tools and its sub-agents do.
+    /// The backend of the session, if it has one. If the backend comes from a pool, only the
+    /// session, its tools and its sub-agents keep it in use. The returned handle does not.
     pub fn backend(&self) -> Option<Backend> {
         self.attached().as_ref().map(|attached| attached.backend.clone())
     }
@@ -307,9 +307,9 @@ impl AgentSession {
     ///
     /// # Errors
     ///
-    /// Fails if a toolset needs a backend and there is none, if a toolset's directory is outside
-    /// the workspace, if two tools have the same name, if the schema of a tool is invalid, or if an
-    /// approval names a tool that does not exist.
+    /// Fails if a toolset needs a backend and there is none, or if a toolset's directory is outside
+    /// the workspace. Also fails if two tools have the same name, if the schema of a tool is
+    /// invalid, or if an approval names a tool that does not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![SessionToolset {
@@ -365,12 +365,13 @@ impl AgentSession {
     }
 
     /// Starts a session of `definition` as a sub-agent of this one. The approvals of this session
-    /// also apply to the tools of the sub-agent, before those of `definition`.
+    /// also apply to the tools of the sub-agent. They are asked before the approvals of
+    /// `definition`.
     ///
     /// # Errors
     ///
     /// The same as for [`AgentDefinition::start`]. If the sub-agent uses the workspace of this
-    /// session, it also fails if this session has no backend or the directory is outside the
+    /// session, also fails if this session has no backend, or if the directory is outside the
     /// workspace.
     pub async fn start_sub_agent(
         &self,

@@ -48,7 +48,7 @@ impl SkillsToolset {
     }
 
     /// Uses the skills in these directories, which must exist. If two skills have the same name,
-    /// the one in the later directory is used. Paths are relative to the root of the backend:
+    /// the skill in the later directory is used. Paths are relative to the root of the backend:
     /// `./skills` in a backend at `/foo` is `/foo/skills`.
     pub fn in_directories<T: Into<String>>(directories: impl IntoIterator<Item = T>) -> Self {
         Self { directories: directories.into_iter().map(Into::into).collect() }
@@ -208,7 +208,8 @@ async fn answer(backend: &Backend, places: &ToolPlaces, skill: &Skill, body: Str
             write!(text, "[the files of this skill, in '{path}', cannot be read by other tools")
         }
     };
-    // Show paths as the reading tool accepts them. Without such a tool, relative to the skill.
+    // Show paths in the form that the reading tool accepts. If there is no such tool, show them
+    // relative to the skill.
     let shown = |file: &WsPath| match places.reader(file) {
         Some((_, path)) => path.to_string(),
         None => file.strip_prefix(&skill.directory).unwrap_or_default().to_string(),

@@ -68,7 +68,7 @@ impl AgentTool {
     }
 
     /// The tool's name in its workspace, without the prefix of the toolset. For a tool that does
-    /// not work in a workspace, the name of the tool.
+    /// not work in a workspace, this is the name of the tool.
     pub(super) fn original_name(&self) -> &str {
         self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::session::AgentSession;
 use super::tool::{AgentTool, ToolOrigin, ToolResult};
 
-/// Creates the tools of a session. A toolset has no backend of its own: all sessions of a
+/// Creates the tools of a session. A toolset has no backend of its own, because all sessions of a
 /// definition share the toolset.
 #[async_trait]
 pub trait Toolset: fmt::Debug + Send + Sync {

@@ -15,8 +15,8 @@ impl Sink {
         Self { writer: Mutex::new(Box::new(writer)), lost: AtomicU64::new(0) }
     }
 
-    /// Writes one line with a single write. A journal must not fail the call that it records, so a
-    /// line that cannot be written is only counted.
+    /// Writes one line with a single write. A line that cannot be written is only counted, because
+    /// a journal must not make the call fail that it records.
     pub(super) fn line(&self, mut line: String) {
         line.push('\n');
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

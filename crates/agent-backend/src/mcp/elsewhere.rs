@@ -62,7 +62,7 @@ fn found(settings: &RemoteClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let mut headers = HeaderMap::new();
     let mut token = mcp.token.as_ref();
     // If both are on the same host, the MCP server needs the proxy, TLS settings and headers of the
-    // daemon. They are not sent to another host.
+    // daemon. These settings and headers are not sent to another host.
     if let RemoteEndpoint::WebSocket(daemon) = &settings.endpoint
         && daemon.address.host().host() == socket.address.host().host()
     {

@@ -2,7 +2,7 @@
 //! process.
 //!
 //! The program connects through a socket in a private directory. The first connection must come
-//! from the process that was started here. After that the socket is removed.
+//! from this program. After this connection the socket is removed.
 
 use std::ffi::OsString;
 
@@ -49,7 +49,7 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     };
     let (input, output) = stream.into_split();
     let serving = tokio::spawn(async move {
-        // Ignore the error: the stream is closed, so the program sees the end.
+        // Ignore the error, because the program sees the end of the stream.
         let _ = ab_mcp::serve_mcp_over_streams(backend, input, output).await;
     });
     Ok((Server { companion: Some(companion), serving: Some(serving) }, pipes))

@@ -1,7 +1,7 @@
 //! Performs what the ledger decides: creates and destroys backends and answers waiting callers.
 //!
-//! While the ledger's lock is held, no code of the caller runs and none of its values is dropped,
-//! because a driver, a factory or a status listener may call the pool again.
+//! A driver, a factory or a status listener may call the pool again. Therefore no code of the
+//! caller runs, and no value of the caller is dropped, while the ledger's lock is held.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

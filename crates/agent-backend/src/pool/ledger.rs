@@ -6,8 +6,8 @@
 //! - The number of seated members is limited. Retired members are dead, have no key and do not
 //!   count. They stay until their last user releases them and they are destroyed.
 //! - If the member of a key is being created or live, no caller with this key is in the queue.
-//! - No code of the caller runs here, and none of its values is dropped here. Actions that follow
-//!   from a change are returned as [`Effects`].
+//! - No code of the caller runs here, and no value of the caller is dropped here. Actions that
+//!   follow from a change are returned as [`Effects`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
 use super::stats::BackendPoolStats;
 
-/// A caller in the queue. It waits for a free slot, in which its backend can be created.
+/// A caller in the queue. The caller waits for a free slot, in which the pool can create its
+/// backend.
 struct Ticket {
     id: TicketId,
     key: Option<Arc<str>>,
@@ -37,7 +38,8 @@ pub(super) struct Ledger {
     keys: HashMap<Arc<str>, MemberId>,
     /// The callers in the queue, in order of arrival. Their ids have the same order.
     line: VecDeque<Ticket>,
-    /// All waiting callers: those in the queue, and those whose backend is being created.
+    /// All waiting callers: the callers in the queue, and the callers whose backend is being
+    /// created.
     asking: HashMap<TicketId, Answer>,
     failed_destroys: u64,
     /// The number of backends that could not be destroyed since the pool was closed, and the first
@@ -161,8 +163,8 @@ impl Ledger {
         }
     }
 
-    /// Counts one user of a backend less. The last user's release makes the backend idle, or starts
-    /// its destruction if it cannot be used again.
+    /// Counts one user of a backend less. When the last user releases the backend, it becomes idle.
+    /// If it cannot be used again, its destruction starts.
     pub(super) fn release(&mut self, id: MemberId, effects: &mut Effects) {
         let Some(member) = self.member(id) else { return };
         let Phase::Live { held, users, idle_since } = &mut member.phase else { return };
@@ -316,7 +318,7 @@ impl Ledger {
         effects.create.push((id, ticket.make));
     }
 
-    /// Starts to destroy as many idle backends as needed. The ones that were idle longest come
+    /// Starts to destroy as many idle backends as needed. The backends that were idle longest come
     /// first.
     fn make_room(&mut self, effects: &mut Effects) {
         if !self.is_full() || self.line.is_empty() {
@@ -357,8 +359,8 @@ impl Ledger {
         }
     }
 
-    /// Starts to destroy a member that is not in use. A dead member does not occupy its slot
-    /// meanwhile.
+    /// Starts to destroy a member that is not in use. A dead member does not occupy its slot during
+    /// its destruction.
     fn dismiss(&mut self, id: MemberId, effects: &mut Effects) {
         if self.seated.get(&id).is_some_and(Member::is_dead) {
             self.retire(id, effects);

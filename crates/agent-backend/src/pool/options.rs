@@ -41,10 +41,11 @@ pub struct BackendPoolOptions<C> {
 /// Who destroys backends that have been idle for too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleBackendCleanup {
-    /// Only the caller, with [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
+    /// Only the caller destroys idle backends, with
+    /// [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
-    /// The pool itself at this interval, in addition to such calls.
+    /// The pool itself also destroys idle backends, at this interval.
     Every(Duration),
 }
 

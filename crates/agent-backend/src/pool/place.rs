@@ -15,8 +15,8 @@ pub(super) struct Place {
     pub(super) keeper: Arc<Keeper>,
     pub(super) ticket: TicketId,
     pub(super) key: Option<Arc<str>>,
-    /// Receives the lease. If the receiver is dropped, a lease that was already sent is dropped
-    /// too, which releases the backend.
+    /// Receives the lease. If the receiver is dropped, a lease that was already sent is also
+    /// dropped. This releases the backend.
     pub(super) answer: oneshot::Receiver<Result<BackendLease>>,
 }
 

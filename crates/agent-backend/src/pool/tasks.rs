@@ -34,8 +34,8 @@ impl Tasks {
     }
 
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Spawn before locking: if the runtime has shut down, it drops the work at once, which may
-        // call the pool again.
+        // Spawn before locking. A runtime that has shut down drops the work at once, and the drop
+        // may call the pool again.
         let task = self.runtime.spawn(work);
         let mut finished = Vec::new();
         let mut state = self.lock();

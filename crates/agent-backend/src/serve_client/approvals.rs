@@ -116,7 +116,7 @@ impl ServeClient {
     }
 
     /// Uses the decision about a question of this client. A decision can be used once. The caller
-    /// may do what it asked about only if the status of the returned approval is approved.
+    /// may perform its action only if the status of the returned approval is approved.
     ///
     /// # Errors
     ///

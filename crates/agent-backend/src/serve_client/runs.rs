@@ -87,8 +87,8 @@ impl ServeClient {
         Ok(data)
     }
 
-    /// Follows the updates of a run: first those since its start, then new ones as they happen,
-    /// until the run has ended.
+    /// Follows the updates of a run: first the updates since its start, then new updates as they
+    /// happen, until the run has ended.
     pub fn follow_run(&self, run: RunId) -> RunUpdateStream {
         let messages = MessageStream::new(self.clone(), format!("/v1/runs/{run}/stream"), None);
         RunUpdateStream { run, messages, has_ended: false }

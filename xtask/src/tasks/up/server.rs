@@ -41,7 +41,7 @@ impl Place<'_> {
         Ok(place)
     }
 
-    /// Replaces this process by the server. Returns only if that fails.
+    /// Replaces this process by the server. Returns only if this fails.
     pub(super) fn serve(&self) -> Result<(), Failure> {
         let port = match TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)) {
             Ok(_) => PORT,
@@ -105,7 +105,7 @@ impl Place<'_> {
         format!("{} {}", quoted(&self.binary.to_string_lossy()), words.join(" "))
     }
 
-    /// The one branch that is not the sample's own.
+    /// The only branch that is not the sample's own branch.
     fn delivered(&self) -> Result<String> {
         let branches = sample::branches(&self.sample)?;
         let made: Vec<&String> = branches.iter().filter(|name| *name != sample::BRANCH).collect();
@@ -114,8 +114,8 @@ impl Place<'_> {
     }
 }
 
-/// The suggested commands: give a task and watch it, list the sessions, see what the last one
-/// changed.
+/// The suggested commands: give a task and watch it, list the sessions, show the changes of the
+/// last session.
 fn commands() -> [Vec<&'static str>; 3] {
     [
         vec!["task", "Describe this project", "--follow"],

@@ -68,8 +68,8 @@ pub(crate) struct Install {
     pub(crate) json: bool,
 }
 
-/// The configuration with the agents, the directory with installed agents, and the programs and
-/// credentials that agents find on this machine.
+/// The agents that this machine offers: the configuration that lists the agents, the directory with
+/// installed agents, and the programs and credentials of this machine.
 pub(crate) struct AgentsHere {
     config: Config,
     directory: AgentInstallDir,

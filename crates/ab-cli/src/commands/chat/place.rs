@@ -49,8 +49,8 @@ impl Place {
         }
     }
 
-    /// Stores the id of a conversation atomically: after a crash the file contains the old id or
-    /// the new one.
+    /// Stores the id of a conversation atomically. After a crash the file contains either the old
+    /// id or the new id.
     pub(super) fn remember(&self, id: &AcpSessionId) -> io::Result<()> {
         let new = self.conversation().with_extension("new");
         fs::write(&new, id.as_str())?;

@@ -268,9 +268,9 @@ fn call_value(call: &ToolCall) -> Value {
     value
 }
 
-/// Whether the output of a tool call is shown. This applies to commands, to failed calls, and to
-/// calls of an unknown kind. The output of other calls, such as reading a file, is only for the
-/// agent.
+/// Whether the chat shows the output of this tool call. It shows the output of commands, of failed
+/// calls, and of calls of an unknown kind. Other output, such as the content of a file, is only for
+/// the agent.
 fn has_output(call: &ToolCall) -> bool {
     let is_shown_kind = matches!(call.kind, ToolKind::Execute | ToolKind::Other);
     is_shown_kind || call.command().is_some() || call.status == ToolCallStatus::Failed

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 pub(super) const MAX_COMMANDS: u32 = 512;
 /// Maximum number of processes and threads of one command.
 const PROCESSES: u64 = 1024;
-/// The part of the host's memory that one command may use, in quarters of it.
+/// The part of the host's memory that one command may use, in quarters of the host's memory.
 const QUARTERS_OF_MEMORY: u64 = 3;
 
 /// Returns `asked`, with defaults for the number of processes and for memory if they are not set.
@@ -25,8 +25,8 @@ pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
     ExecLimits { processes, memory, ..asked }
 }
 
-/// The limits in the result of [`completed`] that are defaults. If the host cannot enforce one of
-/// these, commands run without it.
+/// The limits in the result of [`completed`] that are defaults. If the host cannot enforce a
+/// default limit, commands run without this limit.
 pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
     let memory = asked.memory.is_none().then_some(SandboxRequirement::MemoryLimit);
     memory
@@ -35,8 +35,9 @@ pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
         .collect()
 }
 
-/// Whether a control group can be created. Without one, the kernel counts all processes of the user
-/// against the limit of a command, so that a user with many processes could not start any command.
+/// Whether a control group can be created. Without a control group, the kernel counts all processes
+/// of the user against the limit of a command. A user with many processes could then not start any
+/// command.
 fn can_group() -> bool {
     if rustix::process::geteuid().is_root() {
         return true;

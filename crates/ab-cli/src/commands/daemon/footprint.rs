@@ -1,8 +1,9 @@
 //! Releases memory that was needed only for the start of a daemon.
 //!
-//! When a page of program code runs, the kernel maps a chunk of pages around it, and the start runs
-//! most of the program once. After the start these pages are dropped. They stay in the page cache,
-//! and the kernel maps a page again when it is needed.
+//! When a page of program code runs, the kernel maps this page and the pages around it. The start
+//! of a daemon runs most of the program once, so most pages are mapped. This module drops the pages
+//! after the start. They stay in the page cache, and the kernel maps a page again when it is
+//! needed.
 
 #![allow(unsafe_code, reason = "advice on memory has no safe form")]
 
@@ -19,9 +20,9 @@ pub(crate) fn give_back() {
     };
     for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the range is a read-only mapping of our own executable file. It cannot have been
-        // written to, so the kernel can read dropped pages from the file again. The kernel keeps
-        // the file as long as it is mapped.
+        // SAFETY: the range is a read-only mapping of our own executable file. Nothing can have
+        // written to the mapping, so the kernel can read dropped pages from the file again. The
+        // kernel keeps the file as long as it is mapped.
         let _ = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
     }
 }

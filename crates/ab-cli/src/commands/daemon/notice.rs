@@ -98,7 +98,8 @@ pub(crate) async fn tell(
                 // Say so, because the user may have misspelt the name of an existing directory.
                 Kind::Local if known.is_created => " (a new directory)",
                 Kind::Local => "",
-                // A workspace in memory has no relation to the host directory of the same name.
+                // A workspace in memory does not contain the files of the host directory with the
+                // same path.
                 Kind::Memory => " (in memory, gone when this ends)",
             };
             let needed = if known.guarded { access } else { "no token needed" };

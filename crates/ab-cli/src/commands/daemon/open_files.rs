@@ -3,8 +3,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit to set. It is enough for the connections of a port and the files that they use. It is
-/// not higher, because commands inherit it and some programs loop over all possible descriptors.
+/// The limit to set. This limit is enough for the connections of a port and for the files that the
+/// connections use. A higher limit would slow down commands, because commands inherit the limit and
+/// some programs loop over all possible descriptors.
 const ENOUGH: u64 = 65_536;
 /// Below this limit, commands may fail or get weaker isolation, because a sandbox needs several
 /// files for each command.

@@ -65,8 +65,8 @@ impl ServedRoot {
         let asked = commands.limits();
         let mut workspace = LocalWorkspaceConfig::new(&root);
         let mut exec = wire::exec_settings(config);
-        // The configured default is meant for agents. A host that cannot run sessions can still
-        // serve a directory.
+        // The default of the configuration is meant for sessions. Use the default of a workspace
+        // here, so that a host that cannot run sessions can still serve a directory.
         if config.sessions.minimum_isolation.origin == Origin::Default {
             exec.minimum_isolation = LocalExecSettings::default().minimum_isolation;
         }
@@ -115,8 +115,8 @@ impl ServedRoot {
         })?;
         let lanes = SshConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
-        // Any SSH login is accepted, because a caller that reaches the upgrade has already sent the
-        // token.
+        // Any SSH login is accepted here, because the server checks the token before it upgrades
+        // the connection.
         let settings = SshServerSettings::new(key, SshAccess::AnyUser);
         let ssh = SshServer::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpListener;
 
-/// TCP keep-alive: the idle time before the first probe, the time between probes, and the number of
-/// unanswered probes after which a connection is considered dead.
+/// The settings of TCP keep-alive. `SILENCE` is the idle time before the first probe. The other two
+/// are the time between probes, and the number of unanswered probes after which a connection is
+/// considered dead.
 const SILENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(15);
 const TIMES: u32 = 4;

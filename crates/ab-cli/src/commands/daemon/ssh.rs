@@ -165,8 +165,8 @@ impl Ssh {
                 SshServerSettings { keepalive, ..SshServerSettings::new(key.clone(), access) };
             SshServer::with_threads(backend.clone(), settings, lanes.clone())
         };
-        // Any SSH login is accepted here, because a caller that reaches the upgrade has already
-        // sent the token.
+        // Any SSH login is accepted here, because the server checks the token before it upgrades
+        // the connection.
         let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::AnyUser));
         let conventional = match users {
             None => None,
@@ -246,8 +246,8 @@ impl Ssh {
     }
 }
 
-/// The default path of the host key. Users other than root cannot write in the directory of the
-/// service.
+/// The default path of the host key. For root this is a path in the directory of the service. Other
+/// users cannot write there, so their key is in `state`.
 fn default_host_key(is_root: bool, state: Result<PathBuf, Failure>) -> PathBuf {
     match state {
         Ok(state) if !is_root => state.join("ssh_host_ed25519_key"),
@@ -324,8 +324,8 @@ fn named_users(
 }
 
 impl SshServers {
-    /// Returns a guard for the connection threads. It must be dropped last, because commands that
-    /// were started over SSH run on these threads and must end there.
+    /// Returns a guard for the connection threads. The guard must be dropped last, because commands
+    /// that clients started over SSH run on these threads and must end there.
     pub(crate) fn lanes(&self) -> LastOfAll {
         LastOfAll(self.lanes.clone())
     }

@@ -21,8 +21,8 @@ pub(super) async fn tell(
 ) -> Result<(), Failure> {
     let trip = round_trip(backend).await?;
     let policy = backend.effective_policy().await;
-    // Read the capabilities after the policy: with some servers, only that call reveals whether
-    // they can run commands.
+    // Read the capabilities after the policy. With some servers, only the call for the policy shows
+    // whether they can run commands.
     let info = backend.info();
     let all = abilities(info.capabilities);
     let ours = info.capabilities.jail;
@@ -77,7 +77,8 @@ fn shown(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// The name of every capability, whether the workspace has it, and what it means if it is missing.
+/// All capabilities. Each entry contains the name, whether the workspace has the capability, and
+/// what it means for the user if the capability is missing.
 fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
         ("exec", has.exec, "commands cannot run"),

@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 /// Whose limits are described.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LimitsOf<'a> {
-    /// Limits in general: how one is enforced.
+    /// Limits in general: the text says how limits are enforced.
     AnyCommand,
     /// The limits that one command has.
     Command(&'a ExecLimits),
@@ -44,7 +44,8 @@ pub(crate) fn print_policy(
     Ok(())
 }
 
-/// Two texts about a control: what it does, and how it is enforced, with a colour.
+/// Two texts about a control: what the control does, and how it is enforced. The second text has a
+/// colour.
 fn sentences(control: &EffectivePolicyControl, limits: LimitsOf<'_>) -> (String, (Style, String)) {
     let what = control.in_force.trim_end_matches('.');
     let nothing = (GOOD, String::new());
@@ -97,7 +98,8 @@ fn is_limit(kind: PolicyControlKind) -> bool {
     limit(kind, &all).is_some()
 }
 
-/// The value of the limit to which a control belongs, if the limit is set.
+/// The value of the limit that this control enforces. `None` if the limit is not set or the control
+/// enforces no limit.
 fn limit(kind: PolicyControlKind, limits: &ExecLimits) -> Option<String> {
     let time = |time: Duration| format!("{time:?}");
     match kind {

@@ -29,8 +29,8 @@ impl Watching<'_> {
         }
     }
 
-    /// Shows the output of a command until it ends. `backend` is the workspace of the command. It
-    /// is absent for a local background job.
+    /// Shows the output of a command until it ends. `backend` is the workspace of the command.
+    /// `None` for a local background job.
     pub(crate) async fn follow(
         &self,
         process: Process,
@@ -146,8 +146,8 @@ impl Watching<'_> {
     }
 }
 
-/// Why a command was ended without our request. The driver that ended the command appends a line
-/// `ended: REASON` to its standard error.
+/// Why a command was ended without our request. A driver that ends a command appends the line
+/// `ended: REASON` to the standard error of the command.
 fn ended_for(errors: &str) -> String {
     match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
         Some(why) => format!("the command was ended: {why}"),
@@ -155,8 +155,8 @@ fn ended_for(errors: &str) -> String {
     }
 }
 
-/// The note after a reconnect. Signals and input are not sent again, because the first copy may
-/// have arrived.
+/// The note after a reconnect. The client does not send signals and input again, because the first
+/// copy may have arrived.
 const CONNECTED_AGAIN: &str = "note: connected again; signals and input from just before the loss \
                                may be missing\n";
 
@@ -181,7 +181,7 @@ fn after_the_loss(daemon: bool) -> &'static str {
     }
 }
 
-/// The exit code for the way in which the command ended.
+/// The exit code of this process for a command that ended in this way.
 pub(crate) fn exit_code(exit: &ProcessExit) -> Exit {
     const TIMED_OUT: u8 = 124;
     const BY_SIGNAL: i32 = 128;

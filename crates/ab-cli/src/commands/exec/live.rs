@@ -23,8 +23,8 @@ const INTERRUPT: i32 = 2;
 const TERMINATE: i32 = 15;
 const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
-/// How long to wait until a killed command has ended. If the command is remote, its machine may be
-/// unreachable.
+/// How long to wait until a killed command has ended. The wait is limited because the machine of a
+/// remote command may be unreachable.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
@@ -38,7 +38,7 @@ pub(crate) enum Interrupts {
     Leave,
 }
 
-/// How many bytes of one output channel were shown, and how many there were.
+/// How many bytes of one output channel were shown, and how many bytes the command wrote to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) shown: u64,
@@ -114,7 +114,8 @@ pub(crate) async fn follow(
             }
             control => control,
         };
-        // Ignore errors: the command may have just ended, or its machine may be unreachable.
+        // Ignore errors, because the command may have just ended, or its machine may be
+        // unreachable.
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
@@ -199,8 +200,8 @@ impl Signals {
     }
 }
 
-/// Waits for the next signal. If there is no handler, the default action applies, and this waits
-/// forever.
+/// Waits for the next signal. If there is no handler, this never returns, and the default action of
+/// the signal applies.
 async fn one(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,

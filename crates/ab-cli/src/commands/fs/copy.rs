@@ -81,7 +81,8 @@ fn no_follow() -> StatOptions {
     StatOptions { links: LinkHandling::NoFollow }
 }
 
-/// The path of the copy: inside `to` if `to` is a directory, otherwise `to` itself.
+/// The path of the copy. If `to` is a directory, the copy is created inside it. Otherwise the path
+/// is `to`.
 async fn target(backend: &Backend, from: &WsPath, to: WsPath) -> Result<WsPath, Failure> {
     match (backend.stat(&to).await, from.name()) {
         (Ok(stat), Some(name)) if stat.kind.is_dir() => Ok(to.child(name)?),

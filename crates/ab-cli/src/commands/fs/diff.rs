@@ -229,7 +229,8 @@ fn word(change: &PathDifference) -> (&'static str, Style) {
     }
 }
 
-/// The name of a change: a path relative to the compared directories, or the two compared paths.
+/// The name of a change. In a comparison of directories this is the path relative to them.
+/// Otherwise it is the two compared paths.
 fn name(change: &PathDifference, (from, to): &(WsPath, WsPath)) -> String {
     let is_dir = |side: &Option<ComparedEntry>| side.as_ref().is_none_or(|side| side.kind.is_dir());
     if change.path.is_root() {
@@ -253,7 +254,7 @@ fn diff_of(change: &PathDifference) -> Option<&str> {
     }
 }
 
-/// A note in place of a diff: why there is none, and how the mode changed.
+/// A note for a change without a diff. It says why there is no diff, and how the mode changed.
 fn aside(change: &PathDifference) -> String {
     let modes = modes(change).map(|modes| format!(" (mode {modes})"));
     format!("{}{}", content_aside(change), modes.unwrap_or_default())
@@ -294,7 +295,7 @@ fn described(side: &ComparedEntry) -> String {
     }
 }
 
-/// The size of a change in a few characters, such as line counts.
+/// The size of a change in a few characters, such as the numbers of added and removed lines.
 fn measure(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (

@@ -167,8 +167,8 @@ impl Grep {
         }
     }
 
-    /// The text to search for and its syntax: a single literal text, or otherwise one regular
-    /// expression.
+    /// The text to search for and its syntax. A single pattern is used unchanged. Several patterns,
+    /// or patterns that must match whole words, are combined into one regular expression.
     fn query(&self, root: &WsPath) -> Result<(String, PatternSyntax), Failure> {
         let given = match self.patterns.as_slice() {
             [] => self.pattern.as_slice(),

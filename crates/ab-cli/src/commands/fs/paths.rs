@@ -39,8 +39,9 @@ impl Outcomes {
         Ok(())
     }
 
-    /// If JSON was requested, prints the values: an object for a single path, or an array of the
-    /// successful ones for several. The first failure determines the exit code.
+    /// Prints the JSON values if JSON was requested. For a single path this is one object. For
+    /// several paths it is an array of the successful results. The first failure determines the
+    /// exit code.
     pub(crate) fn finish(mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         match (terminal.format(), self.several) {
             (Format::Json, true) => terminal.value(&Value::Array(self.values))?,

@@ -35,7 +35,8 @@ const BLOCK: usize = 256 * 1024;
 const PART_SUFFIX: &str = ".part";
 /// Number of characters of the version in the name of a partial file.
 const VERSION: usize = 16;
-/// Flags to open a file that may be a link, which is not followed, or a pipe, which is not waited for.
+/// Flags to open a file that may be a link or a pipe. With these flags a link is not followed, and
+/// opening a pipe does not block.
 const WITHOUT_LINKS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 /// Permission bits of a file.
 const PERMISSIONS: u32 = 0o777;
@@ -114,7 +115,7 @@ pub(crate) async fn get(
     let fails = |act: &str, path: &Path, error: io::Error| {
         Failure::input(format!("{act} {}", path.display()), error)
     };
-    // Do not follow links: the copy would replace the link, device or pipe itself.
+    // Refuse links, devices and pipes, because the copy would replace them.
     if let Ok(there) = to.symlink_metadata() {
         let shown = to.display().to_string();
         if !there.is_file() {
@@ -276,7 +277,7 @@ pub(crate) async fn interruptible(
     }
 }
 
-/// The path on this machine to which a file with this name is copied.
+/// The path on this machine of the copy of a file with this name.
 fn host_target(to: Option<&Path>, name: &str) -> PathBuf {
     match to {
         None => PathBuf::from(name),
@@ -285,8 +286,8 @@ fn host_target(to: Option<&Path>, name: &str) -> PathBuf {
     }
 }
 
-/// The file that a transfer to this machine writes to. It is locked, so that two transfers never
-/// write to the same one.
+/// The file that a transfer to this machine writes to. The transfer locks the file, so that two
+/// transfers never write to the same file.
 struct PartFile {
     path: PathBuf,
     file: HostFile,
@@ -298,8 +299,8 @@ impl PartFile {
     /// Opens the partial file of an earlier transfer, or creates a new one. If another transfer is
     /// using the partial file, a separate file is created.
     ///
-    /// An agent may be able to write to the directory, so a link, a pipe or a device with the name of a partial file is
-    /// neither followed nor opened for writing.
+    /// An agent may be able to write to the directory. So if a link, a pipe or a device has the
+    /// name of a partial file, it is neither followed nor opened for writing.
     fn open(to: &Path, version: &str, mode: u32) -> io::Result<PartFile> {
         let name = to.file_name().unwrap_or_default().to_string_lossy();
         let path = to.with_file_name(part_name(&name, version));
@@ -308,7 +309,7 @@ impl PartFile {
         if let Ok(file) = options.clone().create(true).open(&path) {
             let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let is_file = file.metadata().is_ok_and(|found| found.is_file());
-            // Before the lock was taken here, the other transfer may have renamed the file.
+            // Another transfer may have renamed the file before this one took the lock.
             if locked && is_file && is_at(&file, &path) {
                 return Ok(PartFile { path, file, is_own: false });
             }
@@ -356,7 +357,7 @@ impl PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if self.is_own {
-            // Ignore an error: the file may have been renamed or removed.
+            // Ignore this error, because the file may already have been renamed or removed.
             let _ = fs::remove_file(&self.path);
         }
     }

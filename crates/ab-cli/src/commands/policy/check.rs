@@ -153,8 +153,8 @@ pub(crate) struct CheckedCommand<'a> {
 /// What the rules decide about a command line.
 pub(crate) struct Decision {
     pub(crate) judgement: PolicyJudgement,
-    /// The error of the path check that the isolation `software` consists of, if it refuses the
-    /// line.
+    /// If the isolation is `software` and its path check refuses the line, the error of this check.
+    /// Otherwise `None`.
     pub(crate) screened: Option<Error>,
 }
 

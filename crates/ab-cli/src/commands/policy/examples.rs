@@ -67,7 +67,7 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
     if misses.is_empty() { Ok(()) } else { Err(Failure::No) }
 }
 
-/// Checks a rule file by loading it, which checks every example in it.
+/// Checks a rule file. Loading the file checks every example in it.
 fn rules(path: &Path, file: &PolicyRuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
     for profile in [PolicyProfile::Guarded, PolicyProfile::Strict] {
         CommandPolicy::with_user_rules(profile, file).map_err(|error| in_file(path, error))?;

@@ -28,7 +28,7 @@ pub(super) struct FollowedRun<'a> {
     pub(super) after: Option<ApprovalId>,
     pub(super) operations: Vec<Operation>,
     pub(super) approve: Approve,
-    /// The flags that reach the same server again.
+    /// The flags with which a later command reaches the same server.
     pub(super) server_flags: &'a str,
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn follow(
                     }
                     approval => approval?,
                 };
-                // Skip an approval that was decided in the meantime.
+                // Skip an approval that another caller has already decided.
                 if approval.status == ApprovalStatus::Pending {
                     if approve == Approve::Ask && !questions.is_interactive() {
                         let status = MessageStatus::AwaitingApproval;

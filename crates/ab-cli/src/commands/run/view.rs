@@ -15,10 +15,10 @@ const MAX_PARTIAL_LINE: usize = 8 * 1024;
 /// Where the output of commands comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputSource {
-    /// From this process: all of the output arrives while the command runs.
+    /// The run is in this process. All of the output arrives while the command runs.
     Process,
-    /// From a server: some of the output may arrive while the command runs. The event at its end
-    /// contains all of it.
+    /// The run is on a server. Parts of the output may arrive while the command runs. The event at
+    /// the end of the command contains all of the output.
     Server,
 }
 

@@ -80,8 +80,8 @@ pub(super) async fn run(
     }
 }
 
-/// Starts the IDE. A graphical IDE keeps running after this command has ended. For an editor in the
-/// terminal, this waits until it exits.
+/// Starts the IDE. Waits until an editor in the terminal exits. Does not wait for a graphical IDE,
+/// which keeps running after this command has ended.
 fn open(
     command: &[String],
     path: &str,

@@ -8,7 +8,8 @@ use super::{age, shortened};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Prints all prompts of a session: first the sent ones, then the queue in its order.
+/// Prints all prompts of a session. The sent prompts come first, followed by the queued prompts in
+/// their order.
 pub(super) async fn list(
     client: &ServeClient,
     id: SessionId,

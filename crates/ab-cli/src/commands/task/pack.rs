@@ -1,9 +1,9 @@
 //! Packs a directory into a tar archive piece by piece. The whole archive is never in memory or on
 //! the disk.
 //!
-//! An agent may have written the directory. So no link in it is followed, not even if it replaced a
-//! directory that git tracks. Git runs none of the programs that the settings of the repository
-//! name.
+//! An agent may have written the directory. Therefore no link in the directory is followed, not
+//! even a link that replaced a directory that git tracks. For the same reason, git runs none of the
+//! programs that the settings of the repository name.
 
 use std::collections::VecDeque;
 use std::env;
@@ -26,7 +26,7 @@ use crate::failure::Failure;
 const LIST_TIME: Duration = Duration::from_secs(5 * 60);
 /// Maximum size of the list of files in bytes.
 const MAX_LIST: usize = 256 * 1024 * 1024;
-/// Settings with which git runs nothing that the repository names.
+/// Settings with which git runs none of the programs that the repository names.
 const OVERRIDES: &[&str] = &[
     "core.fsmonitor=false",
     "core.untrackedCache=false",
@@ -58,9 +58,8 @@ pub(super) struct PackedDirectory {
 }
 
 impl PackedDirectory {
-    /// Lists the files of the directory. In a git repository these are the tracked files and the
-    /// files that no `.gitignore` excludes. Elsewhere these are all files that no `.gitignore`
-    /// excludes.
+    /// Lists the files of the directory. In a git repository, lists the tracked files and the files
+    /// that no `.gitignore` excludes. Elsewhere, lists all files that no `.gitignore` excludes.
     ///
     /// # Errors
     ///
@@ -222,8 +221,8 @@ impl PackedDirectory {
 
     fn open(&self, relative: &Path) -> Result<File, Errno> {
         let (parent, name) = self.parent(relative)?;
-        // The name may now belong to a link, which is not followed, or to a pipe, which is not
-        // waited for.
+        // The name may now belong to a link or a pipe. With these flags a link is not followed, and
+        // opening a pipe does not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(File::from(sys::openat(parent, name, flags, Mode::empty())?))
     }
@@ -243,7 +242,8 @@ async fn tracked(root: &Path) -> Option<Vec<PathBuf>> {
     let git = HostProgram::find("git", &path).ok()?;
     let settings = OVERRIDES.iter().flat_map(|setting| ["-c", setting]);
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
-    // Do not pass on git's variables: they could name another repository, or contain settings.
+    // Do not pass on git's variables, because they could name another repository or contain
+    // settings.
     let is_git = |name: &OsString| name.as_encoded_bytes().starts_with(b"GIT_");
     let inherited = env::vars_os().filter(|(name, _)| !is_git(name));
     let ours = ENVIRONMENT.iter().map(|(name, value)| (OsString::from(name), value.into()));

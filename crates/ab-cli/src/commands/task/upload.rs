@@ -19,11 +19,12 @@ use crate::failure::Failure;
 use crate::progress::{Progress, Wanted};
 use crate::terminal::Terminal;
 
-/// Number of bytes of one request. This must be small enough for a slow connection to send it
-/// within the time limit of a request.
+/// Number of bytes of one request. A slow connection must be able to send it within the time limit
+/// of a request.
 const PIECE: usize = 2 * 1024 * 1024;
-/// Maximum number of attempts to send a piece, and the pause after the first failure. All pauses
-/// together are longer than the time that the server waits for a silent sender.
+/// Maximum number of attempts to send a piece, and the pause after the first failed attempt. Each
+/// further pause is twice as long. All pauses together are longer than the time that the server
+/// waits for a silent sender.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -31,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 ///
-/// Fails if a file cannot be read or the server refuses it. The uploads are then removed from the
-/// server.
+/// Fails if a file cannot be read or the server refuses it. After a failure the uploads are removed
+/// from the server.
 pub(super) async fn add_uploads(
     client: &ServeClient,
     request: &mut TaskRequest,

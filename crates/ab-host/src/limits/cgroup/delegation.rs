@@ -1,9 +1,9 @@
 //! Prepares our own group so that groups with limits can be made below it, in cgroup v2.
 //!
 //! In v2, a group that hands controllers down to groups below it cannot contain processes itself.
-//! So if our group contains only our process and what it has started, they move into a subgroup, and
-//! our group then hands the controllers down. Groups are never made beside our own group, because a
-//! command there would not be subject to the limits on our group.
+//! If our group contains only our process and the processes that it has started, these processes
+//! move into a subgroup. Our group can then hand the controllers down. Groups are never made beside
+//! our own group, because a command there would not be subject to the limits on our group.
 
 use std::fs;
 use std::io;
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 use crate::host_features::Lack;
 use crate::process::strays;
 
-/// The name of the subgroup that our process moves into. It differs from the names of command
-/// groups, so that a cleanup of those does not kill our process.
+/// The name of the subgroup that our process moves into. The name differs from the names of command
+/// groups, so that a cleanup of command groups does not kill our process.
 const OWN_LEAF: &str = "agent-backend.self";
 /// How often the remaining processes of our group are moved. One pass is not always enough, because
-/// they may start other processes meanwhile.
+/// the processes may start other processes during the pass.
 const ROUNDS: usize = 16;
 /// Maximum number of parents that are followed from a process up to this process.
 const MOST_ANCESTORS: usize = 1024;
@@ -119,8 +119,8 @@ fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
 }
 
 /// Returns whether a process is this process or was started by it, such as the watchdog, git, or a
-/// command without limits. Also returns true if the process has ended, because it is in no group
-/// any more.
+/// command without limits. Also returns true if the process has ended, because an ended process is
+/// in no group.
 pub(crate) fn is_ours(pid: u32) -> bool {
     // The kernel shows a process of another pid namespace with the id 0.
     if pid == 0 {
@@ -128,8 +128,8 @@ pub(crate) fn is_ours(pid: u32) -> bool {
     }
     let own = std::process::id();
     let mut ancestor = pid;
-    // A parent relation has no cycles, but the kernel may reuse an id between two reads. The bound
-    // ends the loop in that case.
+    // A parent relation has no cycles. The loop still needs a bound, because the kernel may reuse
+    // an id between two reads.
     for _ in 0..MOST_ANCESTORS {
         if ancestor == own {
             return true;
@@ -141,8 +141,8 @@ pub(crate) fn is_ours(pid: u32) -> bool {
             None => break,
         }
     }
-    // The parent of the process or of one of its ancestors has ended, so look for the variable that
-    // we set for our commands.
+    // A parent in the chain has ended, so the chain does not lead to our process. Look for the
+    // variable that we set for our commands.
     strays::has_our_mark(pid)
 }
 
@@ -197,14 +197,14 @@ mod tests {
         };
         let both = &["cpu", "memory", "pids"];
         for (facts, expect) in [
-            // A group that was prepared already. It does not matter which processes are in it.
+            // A group that is already prepared. It does not matter which processes are in it.
             (facts(false, both, both, &[7, 8]), Some(Way::Ready)),
             // The top group of a host without a service manager.
             (facts(true, both, &["cpu"], &[1, 7, 8]), Some(Way::HandDown)),
             // The group of a service, or of a container that runs nothing else.
             (facts(false, both, &[], &[7]), Some(Way::MoveAndHandDown)),
             (facts(false, both, &["cpu", "pids"], &[7]), Some(Way::MoveAndHandDown)),
-            // A group whose only process was ours, which has already moved to the subgroup.
+            // A group whose only process was ours. Our process has already moved to the subgroup.
             (facts(false, both, &["pids"], &[]), Some(Way::MoveAndHandDown)),
             // The group of a login session, or of a container with a shell, where other processes
             // exist too.

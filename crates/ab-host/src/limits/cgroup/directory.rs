@@ -41,8 +41,8 @@ impl Directory {
         written.map_err(|error| io::Error::new(error.kind(), format!("writing to {file}: {error}")))
     }
 
-    /// Writes to a file that does not exist on every kernel. If it does not exist, this is not an
-    /// error.
+    /// Writes to a file that does not exist on every kernel. It is not an error if the file does
+    /// not exist.
     pub(super) fn write_if_there(&self, file: &str, text: &str) -> io::Result<()> {
         match self.write(file, text) {
             Err(error) if is_absence(&error) => Ok(()),
@@ -55,7 +55,7 @@ impl Directory {
     pub(super) fn kill_each(&self) -> usize {
         let members = fs::read_to_string(self.place.join("cgroup.procs")).unwrap_or_default();
         // A process outside of our pid namespace is listed as 0. It must be left out, because
-        // `kill` would take 0 for our own process group.
+        // `kill` would interpret 0 as our own process group.
         let members = members.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?));
         let others = members.filter(|member| *member != rustix::process::getpid());
         let mut count = 0;

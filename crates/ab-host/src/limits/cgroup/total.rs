@@ -2,7 +2,7 @@
 //! processes can be frozen or killed together.
 //!
 //! Commands enter the group when they start. In cgroup v2, a group that hands controllers down
-//! cannot contain processes itself, so commands enter a subgroup there. A command that has its own
+//! cannot contain processes itself. So commands enter a subgroup there. A command with its own
 //! limits gets its own subgroup.
 
 use std::fs;
@@ -79,8 +79,8 @@ struct Shared {
     group: Group,
     limits: ControlGroupLimits,
     /// Locked for reading while a process starts, and for writing while the group is frozen.
-    /// Without this lock, a process could be frozen before it executes its program, which would
-    /// block the thread that starts processes.
+    /// Without this lock, a process could be frozen before it executes its program. The thread that
+    /// starts processes would then block.
     entering: Arc<RwLock<()>>,
     /// The lock for writing. `Some` while the group is frozen.
     frozen: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
@@ -129,7 +129,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// Fails with `Unavailable` if the host cannot freeze groups, and with `Io` if a process does
-    /// not stop. If this fails, all processes continue.
+    /// not stop. After a failure, all processes continue.
     pub async fn freeze(&self) -> Result<()> {
         if self.is_frozen() {
             return Ok(());
@@ -203,9 +203,9 @@ impl ControlGroup {
         &self.shared.group
     }
 
-    /// Opens the files through which a process enters the group, by writing `0` to each. `own` is
-    /// the command's own group, which the process enters too. If a directory of `own` lies below a
-    /// directory of this group, the latter is left out.
+    /// Opens the files through which a process enters the group. The process writes `0` to each
+    /// file. `own` is the command's own group, which the process also enters. Leaves out a
+    /// directory of this group if a directory of `own` lies below it.
     pub(crate) fn entry_files(&self, own: Option<&Group>) -> io::Result<Vec<OwnedFd>> {
         let is_covered = |directory: &&Directory| {
             let inside = |own: &Directory| own.place.starts_with(&directory.place);
@@ -432,8 +432,8 @@ mod tests {
         write("cgroup.subtree_control", "cpu memory pids\n");
         write("cgroup.procs", "");
 
-        // Commands without limits of their own enter the subgroup, because the workspace's group
-        // enables controllers and so cannot contain processes.
+        // Commands without limits of their own enter the subgroup. The workspace's group cannot
+        // contain processes, because it enables controllers.
         let members = top.join(MEMBERS).join("cgroup.procs");
         fs::write(&members, "").unwrap();
         let entered = |own: Option<&Group>| -> Vec<PathBuf> {
@@ -594,7 +594,7 @@ mod tests {
             fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == pid))
         };
         // The shell enters the hierarchies one after the other, and is throttled as soon as it has
-        // entered the first.
+        // entered the first hierarchy.
         let is_inside = || {
             places(&group).into_iter().all(|place| {
                 is_in(place.join("cgroup.procs")) || is_in(place.join("members/cgroup.procs"))

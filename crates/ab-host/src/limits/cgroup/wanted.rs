@@ -61,8 +61,8 @@ impl Limit {
             (Limit::Memory(bytes), Version::First) => {
                 let bytes = bytes.to_string();
                 group.write("memory.limit_in_bytes", &bytes)?;
-                // The limit that includes swap must be set second, because it must not be lower
-                // than the limit without swap.
+                // The limit that includes swap must be set second, because the kernel does not
+                // accept a limit with swap that is lower than the limit without swap.
                 group.write_if_there("memory.memsw.limit_in_bytes", &bytes)
             }
             (Limit::Memory(bytes), Version::Second) => {

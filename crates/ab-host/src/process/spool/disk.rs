@@ -1,8 +1,8 @@
 //! The part of a spool that is on disk. It consists of records in a sequence of unnamed files. If
 //! the limit is exceeded, the oldest file is dropped.
 //!
-//! - Each record contains its sequence number. So nothing has to be stored about gaps, which exist
-//!   where output could not be written.
+//! - There is a gap where output could not be written. Nothing is stored about gaps, because each
+//!   record contains its sequence number.
 //! - The positions of records are stored only at intervals, so that many small records need little
 //!   memory.
 //! - The limit applies to the length of the files, including headers, and is checked before each
@@ -34,8 +34,8 @@ const WRITE: usize = 256 * 1024;
 const MARK: u64 = 64 * 1024;
 /// Length of a record's header: sequence number, channel and length.
 const HEADER: usize = 8 + 1 + 4;
-/// Length of a block. It is long enough to reach any record from the stored position before it, and
-/// to read the record to its end.
+/// Length of a block. A block that starts at a stored position always contains the next records up
+/// to the following stored position, including the whole last record.
 const BLOCK: usize = MARK as usize + HEADER + LONGEST_PIECE;
 
 pub(super) struct Disk {
@@ -72,8 +72,8 @@ impl Disk {
         self.end
     }
 
-    /// Writes `records`, which follow all records that were written before. Records that cannot be
-    /// written are lost.
+    /// Writes `records`, which must follow all earlier records. Records that cannot be written are
+    /// lost.
     pub(super) fn append(&mut self, records: &[Record]) {
         let mut rest = records;
         while !rest.is_empty() {
@@ -192,8 +192,8 @@ impl Segment {
         let mut block = self.block(mark.offset)?;
         while let Some(record) = block.peek() {
             if record.end() > from {
-                // Let the block start at this record, so that it also contains the following
-                // records, which the reader will need next.
+                // Let the block start at this record. It then also contains the following records,
+                // which the reader will need next.
                 return match block.at {
                     0 => Ok(block),
                     at => self.block(mark.offset + at as u64),

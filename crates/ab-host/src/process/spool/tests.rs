@@ -159,7 +159,7 @@ async fn small_pieces_are_joined_and_their_cost_is_bounded() {
 async fn a_writer_that_goes_away_loses_nothing() {
     let (spool, _directory) = spool(Bounds { memory: 10_000, disk: 1 << 20 });
     for n in 0..100u8 {
-        // Drop the future while it waits for the disk. By chance it may have finished before.
+        // Drop the future while it waits for the disk. It may already have finished by then.
         let _ = spool.push(OutputChannel::Stdout, vec![n; 4_999].into()).now_or_never();
     }
     spool.push(OutputChannel::Stdout, vec![100; 4_999].into()).await;

@@ -20,8 +20,8 @@ pub(crate) struct Client {
     /// How to check the host key. `None` if the endpoint has no host name for the check.
     check: Option<(HostKeyCheck, HostPort)>,
     who: String,
-    /// Reports the end of the connection. Taken by the first function that notices the end, so that
-    /// only one report is sent.
+    /// Reports the end of the connection. The first function that notices the end takes this
+    /// sender, so that only one report is sent.
     over: Option<oneshot::Sender<Gone>>,
     /// Passes the data of each channel to its receiver.
     lines: Arc<Lines>,

@@ -122,8 +122,8 @@ pub(super) fn words(error: &russh::Error) -> String {
     }
 }
 
-/// Converts a text for use inside a sentence: its first letter becomes lower case, and it is put on
-/// one line.
+/// Converts a text for use inside a sentence. The first letter becomes lower case, and the text is
+/// put on one line.
 pub(super) fn lower(text: &str) -> String {
     let text = ab_core::error::escape_unprintable(text);
     let mut letters = text.chars();

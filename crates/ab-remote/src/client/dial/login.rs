@@ -18,8 +18,8 @@ use crate::client::secret::SecretText;
 const MAX_QUESTIONS: usize = 8;
 
 /// Logs in to a server that accepts any user name, because the stream to it has already
-/// authenticated the client. First tries without credentials, and then with the token, for servers
-/// that require one.
+/// authenticated the client. First tries without credentials, and then with the token, because some
+/// servers require it.
 pub(super) async fn without_name(
     dialled: &mut Dialled,
     who: &str,
@@ -205,7 +205,8 @@ impl<'a> Login<'a> {
         Ok(false)
     }
 
-    /// The hash for signatures with a key: the strongest that the server supports. Never SHA-1.
+    /// The hash for signatures with a key. This is the strongest hash that the server supports, and
+    /// never SHA-1.
     async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, ConnectError> {
         if !matches!(algorithm, Algorithm::Rsa { .. }) {
             return Ok(None);
@@ -252,8 +253,8 @@ impl<'a> Login<'a> {
         &mut self.dialled.handle
     }
 
-    /// The error if the connection was closed. If the server closed it after too many attempts, the
-    /// login was refused.
+    /// The error if the connection was closed. If the server closed the connection after too many
+    /// attempts, the error says that the login was refused.
     async fn gone(&mut self) -> ConnectError {
         match (&mut self.dialled.gone).await {
             Ok(gone) if gone.refused && !self.tried.is_empty() => {

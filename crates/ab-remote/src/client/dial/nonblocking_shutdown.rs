@@ -1,8 +1,8 @@
 //! A stream whose shutdown never waits.
 //!
 //! russh shuts its stream down before it reports that the connection has ended. If the peer no
-//! longer reads, waiting for the shutdown would delay this report forever. Therefore data that
-//! cannot be written at once is dropped.
+//! longer reads, waiting for the shutdown would delay this report forever. Therefore this stream
+//! drops data that cannot be written at once.
 
 use std::io;
 use std::pin::Pin;

@@ -33,8 +33,8 @@ impl Page<'_> {
             || start.contains("<!doctype")
     }
 
-    /// Describes who sent the response, what was expected, and how the page begins. The quote is
-    /// omitted if it contains one of `secrets`.
+    /// Describes who sent the response, what was expected, and how the page begins. Omits the quote
+    /// of the page if the quote contains one of `secrets`.
     pub(super) fn describe<'s>(
         &self,
         who: &str,

@@ -72,8 +72,8 @@ async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
         if answer.len() >= MAX_ANSWER {
             return Err(std::io::Error::other("the proxy's answer is too long"));
         }
-        // Read byte by byte, because bytes after the head must remain in the stream. This is
-        // acceptable, because heads are short.
+        // Read byte by byte, because bytes after the head must remain in the stream. The cost is
+        // small, because heads are short.
         match stream.read_u8().await {
             Ok(byte) => answer.push(byte),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {

@@ -1,8 +1,8 @@
 //! A stream for a WebSocket handshake that returns only the head of the HTTP response.
 //!
-//! The code for the handshake reads all bytes that are available and does not return those after
-//! the head. The first WebSocket frames may directly follow the head and must not be lost, so this
-//! stream holds them back.
+//! The code for the handshake reads all available bytes and does not return the bytes after the
+//! head. The first WebSocket frames may directly follow the head. This stream holds them back, so
+//! that they are not lost.
 
 use std::io;
 use std::pin::Pin;
@@ -41,9 +41,9 @@ impl<S> Threshold<S> {
     }
 }
 
-/// The position after a head that accepts a WebSocket, which ends with the first empty line. Empty
-/// lines before the status line are skipped. Lines may end without a carriage return, as HTTP
-/// parsers allow.
+/// The position after a head that accepts a WebSocket. The head ends with the first empty line.
+/// Empty lines before the status line are skipped. As in HTTP parsers, lines may end without a
+/// carriage return.
 fn end(answer: &[u8]) -> Option<usize> {
     let blank = answer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let head = &answer[blank..];
@@ -98,7 +98,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Threshold<S> {
 mod tests {
     use super::*;
 
-    /// Feeds these pieces. Returns the bytes that a reader gets and those that are held back.
+    /// Feeds these pieces. Returns the bytes that a reader gets, and the bytes that are held back.
     fn shown(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
         let mut threshold = Threshold::new(());
         let mut shown = Vec::new();

@@ -32,8 +32,8 @@ impl<'a> Act<'a> {
         Self { path, ..self }
     }
 
-    /// The same call. Requests are not recorded, because their changes are not visible in the
-    /// workspace.
+    /// The same call, which does not record requests. It is used for requests whose changes are not
+    /// visible in the workspace.
     pub(super) fn aside(self) -> Self {
         Self { context: self.context.without_recording(), ..self }
     }

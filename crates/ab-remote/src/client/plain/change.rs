@@ -63,8 +63,8 @@ impl Plain {
         }
         act.make_parents(&spot).await?;
         let at = self.at(&spot.real);
-        // OpenSSH expects the target as the first field, contrary to the specification. Other
-        // servers do the same.
+        // OpenSSH and other servers expect the target as the first field, contrary to the
+        // specification.
         let request =
             SftpRequest::Symlink { first: target.to_owned().into(), second: at.clone().into() };
         let status = act.status(&request).await?;
@@ -79,7 +79,7 @@ impl Plain {
     }
 
     /// Whether the target text of a link leads to a path inside the workspace. Each use of the link
-    /// checks again where it really leads.
+    /// checks its real target again.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
             let below = self.inside(target, path.innermost_scope_root().as_str());

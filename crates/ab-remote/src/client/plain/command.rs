@@ -2,7 +2,8 @@
 //! its process id and its exit status. See [`super::line`].
 //!
 //! If the caller drops the process, its process group is killed through another channel. If the
-//! connection is lost, the command cannot be killed. It then ends only when it reads or writes.
+//! connection is lost, the command cannot be killed. In this case it ends only when it reads or
+//! writes.
 
 mod carry;
 
@@ -31,8 +32,8 @@ use crate::client::context::CallContext;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
-/// How often a channel is requested again after the server has refused it. The server may still be
-/// closing another one.
+/// How often a channel is requested again after the server has refused it. The repetition helps if
+/// the server is still closing another channel.
 const OPEN_AGAIN: usize = 10;
 const OPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -179,7 +180,7 @@ async fn run(
     match began {
         Ok(running) => {
             let (process, feed) = Process::new_with_driver_channels(id, stdin);
-            // If the caller no longer waits, this drops the process, which ends the command.
+            // If the caller no longer waits, this drops the process. The drop ends the command.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
         }

@@ -59,7 +59,7 @@ impl PlainFile {
         Error::for_path(verb, &self.path, ErrorKind::PermissionDenied, message)
     }
 
-    /// Performs a change of the file, which gets a new version before and after the change.
+    /// Performs a change of the file. The file gets a new version before and after the change.
     async fn changing<T>(
         &self,
         act: Act<'_>,

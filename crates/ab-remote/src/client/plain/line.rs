@@ -1,4 +1,4 @@
-//! Builds the line that the login shell of the server runs for a command. It contains the
+//! Builds the line that the login shell of the server runs for a command. The line contains the
 //! directory, the environment, and shell code around the command (the wrapper). The wrapper reports
 //! the start, the process id and the exit status of the command, and kills the remaining processes
 //! of its process group. The functions here convert a request to text, without I/O.
@@ -108,7 +108,7 @@ const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
 const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 
 /// Shell code that writes a marker to both output channels, so that the end of the output is known
-/// for each.
+/// on each channel.
 fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
     let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
     if scene.terminal { first } else { format!("{first}printf '\\036WORD{sign};' >&{stderr}; ") }

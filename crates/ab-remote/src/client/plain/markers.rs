@@ -1,7 +1,7 @@
 //! Parses the markers in the output of a command. The shell code around the command prints them to
 //! report its start, its process id and its exit status.
 //!
-//! A marker begins with a special byte and a random word that the command cannot know. Output
+//! A marker begins with a special byte and a random word. The command cannot know this word. Output
 //! before the first marker comes from the login shell. The parser converts bytes to events and does
 //! no I/O.
 

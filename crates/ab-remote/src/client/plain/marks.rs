@@ -1,10 +1,10 @@
 //! File versions for a server that has no versions.
 //!
-//! SFTP reports sizes, and times in whole seconds. These do not distinguish two writes in the same
-//! second. Therefore every change that is made through this connection stores a new number (a mark)
-//! for its path. A version is a digest of the size, the time and the marks of all directories from
-//! the root down. Changes by others are detected unless size and second are the same as before.
-//! Versions are valid for one connection only: on the next connection every file has a new version.
+//! SFTP reports only sizes, and times in whole seconds. They cannot distinguish two writes in the
+//! same second. Therefore every change through this connection stores a new number (a mark) for its
+//! path. A version is a digest of the size, the time and the marks of all directories from the root
+//! down. A change by another client is detected if it changes the size or the second. Versions are
+//! valid for one connection only. On the next connection every file has a new version.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sftp::SftpAttributes;
 
-/// Maximum number of paths with marks. If there would be more, all marks are cleared and every file
-/// gets a new version.
+/// Maximum number of paths with marks. When another mark would exceed this number, all marks are
+/// cleared and every file gets a new version.
 const MOST: usize = 65_536;
 
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(super) struct Marks {
 
 #[derive(Debug)]
 struct State {
-    /// A random value that is part of each version, so that versions of other connections, or from
-    /// before the marks were cleared, are different.
+    /// A random value that is part of each version, so that it differs from versions of other
+    /// connections, and from versions before the marks were cleared.
     epoch: [u8; 16],
     next: u64,
     of: HashMap<String, u64>,

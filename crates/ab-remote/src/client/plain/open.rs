@@ -64,7 +64,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file is created and removed repeatedly"))
     }
 
-    /// Opens an existing file. Returns `None` if the file has disappeared in the meantime.
+    /// Opens an existing file. Returns `None` if the file has disappeared since it was looked up.
     async fn open_existing(
         &self,
         act: Act<'_>,
@@ -97,7 +97,7 @@ impl Plain {
         }
     }
 
-    /// Creates a file. Returns `None` if something has appeared at the path in the meantime.
+    /// Creates a file. Returns `None` if a file has appeared at the path since it was looked up.
     async fn make(&self, act: Act<'_>, spot: &Spot, options: OpenOptions) -> Result<Option<Bytes>> {
         let mode = options.permissions.map(|mode| mode & 0o777);
         let request = SftpRequest::Open {

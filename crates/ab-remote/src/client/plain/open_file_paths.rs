@@ -1,6 +1,6 @@
 //! Tracks the current path of each open file. A rename changes the path. A file that was replaced
-//! or removed has no path. File versions depend on paths, so this is needed to get the same version
-//! for an open file as for its path. Only changes through this connection are tracked.
+//! or removed has no path. This is needed so that an open file has the same version as its path,
+//! because file versions depend on paths. Only changes through this connection are tracked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -39,7 +39,7 @@ impl OpenFilePaths {
         for other in self.living() {
             let mut at = other.lock();
             if below(&at, real).is_some() {
-                // The file gets a name that no path has: paths contain no NUL, and the address is
+                // The file gets a name that no path has. Paths contain no NUL, and the address is
                 // unique.
                 *at = format!("\0{:p}", Arc::as_ptr(&other));
             }

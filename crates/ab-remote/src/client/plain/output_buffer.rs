@@ -1,7 +1,7 @@
 //! Buffers the output of a command on a plain SSH server until the reader takes it.
 //!
-//! russh accepts everything that a server sends, even if it is not read. Therefore unread bytes are
-//! counted here, and a command that exceeds the limit is ended.
+//! russh accepts everything that a server sends, even if no task reads it. Therefore this buffer
+//! counts unread bytes, and a command that exceeds the limit is ended.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! Short commands that the client itself runs on a plain SSH server, each on its own channel: a
-//! test whether the server can run commands, and signals, which few servers support directly.
+//! Short commands that the client itself runs on a plain SSH server, each on its own channel. One
+//! command tests whether the server can run commands. The others send signals, because few servers
+//! support signals directly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +77,8 @@ pub(super) async fn end_group(session: &Session, group: u32) {
     alone(session, &line).await;
 }
 
-/// Runs a line while no other such line runs, because servers offer only a few channels. Does
-/// nothing on an agent-backend server.
+/// Runs a line. Lines run one at a time, because servers offer only a few channels. Does nothing on
+/// an agent-backend server.
 async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
     let _turn = plain.own_commands.acquire().await;

@@ -145,7 +145,7 @@ impl Act<'_> {
         }
         let put = self.status(&rename(from, &to)).await.map_err(kept)?;
         if put.code == status::OK {
-            // If this fails, a temporary file remains, which is not listed.
+            // If this fails, a temporary file remains. Listings do not show it.
             let _ = self.status(&SftpRequest::Remove { path: aside.into() }).await;
             return Ok(put);
         }

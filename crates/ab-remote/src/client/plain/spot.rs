@@ -4,7 +4,7 @@
 //! All names of a path are requested at the same time, so most paths take one round trip. Links
 //! must not lead out of the workspace or out of the path's scope roots. Files on the server may
 //! change between this lookup and the operation that follows. The check therefore protects against
-//! mistakes but not against attacks. The same is true for the paths that access rules hide or
+//! mistakes but not against attacks. This also applies to the paths that access rules hide or
 //! protect.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(super) enum Final {
     Keep,
 }
 
-/// The file or directory to which a path leads.
+/// The result of resolving a path: the file or directory to which the path leads.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
     /// The path from the root, without links. Empty for the root.
@@ -162,7 +162,7 @@ impl Act<'_> {
         if status.code == status::OK {
             return Ok(());
         }
-        // Another client may have created the directory in the meantime.
+        // Another client may have created the directory first.
         match self.lstat(path).await? {
             Some(found) if kind(&found) == FileKind::Dir => Ok(()),
             Some(_) => Err(self.not_a_directory()),
@@ -244,7 +244,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Replaces the last name of the trail, which is a link, by the names in the link's target.
+    /// Replaces the last name of the trail by the names in its target. The last name is a link.
     async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
         trail.links += 1;
         if trail.links > MAX_LINKS {

@@ -1,5 +1,6 @@
 //! Locks for paths on a plain SSH server. An operation that checks a path and then changes it holds
-//! the lock of the path, so that no other call on this connection changes the path in between.
+//! the lock of the path. So no other call on this connection changes the path between the check and
+//! the change.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

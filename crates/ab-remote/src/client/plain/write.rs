@@ -1,10 +1,10 @@
-//! Replaces a file on a plain SSH server: writes a temporary file next to it (a draft), and renames
-//! the draft to the final path.
+//! Replaces a file on a plain SSH server. Writes a temporary file (a draft) next to the file, and
+//! renames the draft to the final path.
 //!
 //! If the server supports a rename onto an existing file, readers see either the old bytes or the
-//! new ones. An expected version is checked immediately before the rename. Callers of this
-//! connection are serialized by locks, but another client may change the file between the check and
-//! the rename.
+//! new bytes. An expected version is checked immediately before the rename. Locks serialize the
+//! callers of this connection. Another client may still change the file between the check and the
+//! rename.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,8 +121,8 @@ struct Draft<'a> {
     file: Option<RemoteFile>,
     /// The permission bits of the final file.
     mode: Option<u32>,
-    /// Whether to keep the draft: it was renamed to its final path, or it may be the only copy of
-    /// the content.
+    /// Whether to keep the draft. It is kept after it was renamed to its final path, and if it may
+    /// be the only copy of the content.
     stays: bool,
 }
 
@@ -202,8 +202,8 @@ impl<'a> Draft<'a> {
                 self.act.status(&SftpRequest::Rename { from, to }).await?
             }
             (false, false) => {
-                // Keep the draft: after a failure it may be the only copy. In this case the error
-                // contains its name.
+                // Keep the draft, because after a failure it may be the only copy. In this case the
+                // error contains its name.
                 self.stays = true;
                 let status = self.act.put_over(&self.at, spot).await?;
                 self.stays = false;

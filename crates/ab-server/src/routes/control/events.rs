@@ -94,7 +94,7 @@ pub(crate) async fn follow(
             Json(EventHistory { items, last_event_id, has_more: !rest.is_empty() }).into_response()
         );
     }
-    // Respond with 204: a browser reconnects after the end of every other stream.
+    // Respond with 204, because a browser reconnects after the end of every other stream.
     if session.status.is_terminal()
         && control.store().event_records(scope, after, 1).await.map_err(failed)?.is_empty()
     {
@@ -134,7 +134,7 @@ pub(crate) async fn follow_all(
     };
     let after = after.map_err(|error| of_task(ControlPlaneError::from(error)))?;
     let records = control.follow_events(EventLogScope::All, after).into_stream();
-    // The log also contains the events of runs and spaces, which are skipped.
+    // Skip the events of runs and spaces, which the log also contains.
     let events = records.filter_map(|record| {
         let event = match record {
             Ok(record) if record.stream.session_id().is_none() => None,

@@ -10,7 +10,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MAX_KEY_BYTES: usize = 255;
 
 /// The key of a request, if it has one. `request` must contain everything that distinguishes two
-/// requests: a key that is used again with a different request is refused.
+/// requests, because a key that is used again with a different request is refused.
 ///
 /// # Errors
 ///

@@ -112,8 +112,8 @@ pub(crate) async fn revoke(
     Ok(Json(revoked))
 }
 
-/// Refuses callers that use an API key. Otherwise a key could create another key, which would stay
-/// valid after the first was revoked.
+/// Refuses callers that use an API key. Otherwise a key could create another key, and the other key
+/// would stay valid after the first key was revoked.
 fn may_change_keys(principal: &Principal) -> Result<(), Problem> {
     if principal.kind() == PrincipalKind::ApiKey && principal.id() != RESERVED_API_KEY_NAME {
         let detail = "an API key cannot create or revoke keys: use the token of the server";

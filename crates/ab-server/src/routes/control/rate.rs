@@ -19,7 +19,7 @@ pub(super) enum TaskCounter {
 }
 
 /// Limits the tasks of each caller and of each project. All tasks of a minute may arrive at once.
-/// After that, tasks are accepted at regular intervals: one minute divided by the limit.
+/// Further tasks are accepted at regular intervals. An interval is one minute divided by the limit.
 #[derive(Debug)]
 pub(crate) struct TaskRateLimit {
     per_minute: NonZeroU32,
@@ -40,7 +40,8 @@ impl TaskRateLimit {
         TaskRateLimit { per_minute, full_again: Mutex::default() }
     }
 
-    /// Counts a task for all counters. If one of them is exceeded, it is counted for none.
+    /// Counts a task for all counters. If the limit of one counter is exceeded, counts the task for
+    /// none of them.
     pub(super) fn take(
         &self,
         counters: &[TaskCounter],

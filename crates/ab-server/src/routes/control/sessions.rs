@@ -347,8 +347,8 @@ pub(crate) async fn diff(
     Ok((headers, diff).into_response())
 }
 
-/// The changes of a session. If it has ended, the stored diff, otherwise the current diff of its
-/// workspace.
+/// The changes of a session. For a session that has ended, this is the stored diff. Otherwise it is
+/// the current diff of the session's workspace.
 pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Result<String, Problem> {
     let record = control.store().session_record(id).await;
     let record = record.map_err(|error| of_session(id, error.into()))?;

@@ -1,7 +1,7 @@
 //! `/ssh`: SSH in the binary messages of a WebSocket.
 //!
-//! A request with a wrong token is upgraded too, and the WebSocket is then closed with the code
-//! 4001. By this code clients distinguish a wrong token from a network failure.
+//! A request with a wrong token is also upgraded. The WebSocket is then closed with code 4001, so
+//! that clients can distinguish a wrong token from a network failure.
 
 use std::future::poll_fn;
 use std::io;
@@ -100,9 +100,9 @@ pub(crate) async fn connect(
 pub(in crate::routes) enum SshTarget {
     /// A server that ends its connections itself when it is shut down.
     Served { server: SshServer, view: Backend },
-    /// A server for one connection, which ends when the token is cancelled, or earlier.
+    /// A server for one connection. The connection ends at the latest when the token is cancelled.
     Until { server: SshServer, backend: Backend, shutdown: CancellationToken },
-    /// None: the caller has no valid token.
+    /// There is no server, because the caller has no valid token.
     Unauthorized,
 }
 
@@ -194,7 +194,7 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let _ = timeout(GOODBYE, parting).await;
 }
 
-/// The socket. It is shared by the SSH stream and by the close handshake after it. Only the close
+/// The socket. The SSH stream and the close handshake after it share the socket. Only the close
 /// handshake closes it.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<WebSocketByteStream<Beyond>>>);

@@ -61,7 +61,7 @@ impl DaemonRoutes {
         self.in_force.get()
     }
 
-    /// Refuses requests that select a scope. Used when `backend` already is a scope for all
+    /// Refuses requests that select a scope. This is used when `backend` is already a scope for all
     /// callers.
     pub fn reject_requested_scopes(mut self) -> DaemonRoutes {
         self.scoped = true;
@@ -91,8 +91,8 @@ impl DaemonRoutes {
         self.sockets.wait().await;
     }
 
-    /// The workspace, or the scope of it that the headers select. The caller is the actor of its
-    /// calls.
+    /// The workspace, or the scope that the headers select. The caller is the actor of all calls
+    /// through this handle.
     pub(crate) fn view(
         &self,
         headers: &HeaderMap,
@@ -121,8 +121,8 @@ impl DaemonRoutes {
         self.backend.scope(scope, options).map_err(|error| invalid(error.to_string()))
     }
 
-    /// Checks that the root in a client's header is the served one. Some clients send `undefined`,
-    /// which is ignored.
+    /// Checks that the root in a client's header is the served root. Ignores `undefined`, which
+    /// some clients send.
     fn agrees_on_root(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(named) = text(headers, &ROOT_DIR)? else { return Ok(()) };
         let bare = |path: &str| match path.trim_end_matches('/') {

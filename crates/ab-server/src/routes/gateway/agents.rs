@@ -232,7 +232,7 @@ impl InstallRequest {
 const MOCK: &str = "mock";
 
 /// Lists the scripted agent under the id `mock`, for clients of sandbox-agent. `None` if a launcher
-/// or a catalog entry has that name.
+/// or a catalog entry has the name `mock`.
 fn mock(gateway: &AgentGateway) -> Option<GatewayAgent> {
     let agents = &gateway.settings().agents;
     agents.launchers_dir.as_ref()?;
@@ -285,8 +285,8 @@ fn launched(gateway: &AgentGateway, name: &str) -> GatewayAgent {
     }
 }
 
-/// The features of an agent. Which content prompts may contain depends on the agent. The other
-/// features follow from the messages of ACP.
+/// The features of an agent. The content that prompts may contain depends on the agent. The
+/// messages of ACP determine the other features.
 fn capabilities(prompt_content: &[AgentPromptContent]) -> GatewayCapabilities {
     GatewayCapabilities {
         plan_mode: true,

@@ -124,7 +124,7 @@ impl<'a> ConfigFile<'a> {
     }
 
     /// Changes the entries. Changes by this server run one at a time. If another program changes
-    /// the file at the same time, this is detected and the change is repeated.
+    /// the file at the same time, the server detects this and repeats the change.
     async fn change(&self, change: impl Fn(&mut Map<String, Value>)) -> Result<(), Problem> {
         let _turn = self.surface.config_turn.acquire().await;
         for _ in 0..ATTEMPTS {

@@ -218,8 +218,8 @@ fn has_tag(headers: &HeaderMap, name: HeaderName, etag: &str) -> bool {
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// The bytes from `start` to `end`. If the file becomes shorter while it is read, this is an error,
-/// so that the client does not treat the content as complete.
+/// The bytes from `start` to `end`. Fails if the file becomes shorter while it is read, so that the
+/// client does not treat the content as complete.
 fn pieces(
     file: Arc<dyn File>,
     start: u64,
@@ -253,7 +253,7 @@ enum PartOfFile {
 }
 
 impl PartOfFile {
-    /// Parses a Range header. A malformed header, or one with several ranges, is ignored, as RFC
+    /// Parses a Range header. Ignores a malformed header and a header with several ranges, as RFC
     /// 9110 allows.
     fn parse(header: &str, size: u64) -> PartOfFile {
         let Some((start, last)) = header.strip_prefix("bytes=").and_then(|it| it.split_once('-'))

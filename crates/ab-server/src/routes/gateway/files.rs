@@ -81,8 +81,8 @@ impl ServedDirectory {
     }
 }
 
-/// The served directory for one request: the caller is the actor of its calls, so that policy and
-/// journal name it.
+/// The served directory for one request. The caller is the actor of its calls, so that policy and
+/// journal name the caller.
 #[derive(Debug)]
 pub(crate) struct CallerFiles(pub(crate) ServedDirectory);
 
@@ -369,8 +369,8 @@ fn parsed(backend: &Backend, path: &str) -> Result<WsPath, Problem> {
 }
 
 /// Renames `from` to `to` if `to` exists. The existing entry is renamed to a temporary name first.
-/// It is removed only after `from` has been renamed, because that rename can still fail: for
-/// example, a link in one of the paths may lead into the other one.
+/// It is removed only after `from` has been renamed, because renaming `from` can still fail. For
+/// example, a link in one of the paths may lead into the other path.
 async fn replace(backend: &Backend, from: &WsPath, to: &WsPath) -> Result<(), Error> {
     let unlisted = backend.with_reserved_names_allowed();
     let aside = temporary_beside(to)?;

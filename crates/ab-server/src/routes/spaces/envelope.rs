@@ -56,7 +56,7 @@ impl<T> Enveloped<Vec<T>> {
         Self { data: built.items, meta }
     }
 
-    /// The entries of a directory. If the list is truncated, the response says so. It has no next
+    /// The entries of a directory. The response says whether the list is truncated. It has no next
     /// page.
     pub(crate) fn listing(items: Vec<T>, listing: &Listing, request: &RequestId) -> Self {
         let problem = |it: &WalkProblem| format!("{}: {}", it.path, it.error.message());

@@ -167,8 +167,8 @@ struct FilePath {
     path: String,
 }
 
-/// The files of a space as the caller may access them, with the path rules of the protocol, and the
-/// path in the request.
+/// The files of a space, with the rights of the caller and the path rules of the protocol. Also
+/// contains the path in the request.
 pub(crate) struct SpaceFiles {
     backend: Backend,
     path: String,

@@ -70,8 +70,8 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
     }
 }
 
-/// Converts an error of a file operation to a problem. `fallback` is the code of errors that have
-/// no code of their own.
+/// Converts an error of a file operation to a problem. `fallback` is the code for errors without a
+/// code of their own.
 pub(crate) fn of_file(error: &Error, fallback: &'static str) -> Problem {
     let is_too_large = error.kind() == ErrorKind::TooLarge || error.code() == ErrorCode::TooLarge;
     if is_too_large {

@@ -16,7 +16,7 @@ pub(super) struct FileState {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: Option<u32>,
     state: State,
-    /// Whether the file is still the one in an overlay's lower layer.
+    /// Whether the file is still the file in an overlay's lower layer.
     is_below: bool,
 }
 
@@ -197,7 +197,7 @@ impl ReferenceWorkspace {
         self.traits.file_mode.map(|usual| permissions.unwrap_or(usual))
     }
 
-    /// A new file, which may replace another. Open handles keep the old one.
+    /// A new file, which may replace another. Open handles keep the old file.
     fn place_file(&mut self, place: &Place, bytes: &[u8], mode: Option<u32>) -> FileId {
         let state = self.next_state();
         let file = FileId(self.files.len());

@@ -21,10 +21,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// Asks `agent-backend serve` for approvals.
 ///
-/// A question is stored as an approval of the server. It appears in the list of `agent-backend
-/// approvals` and on the web page, where a person decides it. The tool call waits for the decision,
-/// even if the server restarts in between. A decision can be used once, for the same tool with the
-/// same arguments. A question whose caller has gone expires.
+/// A question is stored as an approval of the server. It appears in the list of
+/// `agent-backend approvals` and on the web page, where a person decides it. The tool call waits
+/// for the decision, even if the server restarts during the wait. A decision can be used once, for
+/// the same tool with the same arguments. A question whose caller has gone expires.
 #[derive(Clone, Debug)]
 pub struct ServerApprover {
     client: ServeClient,
@@ -37,15 +37,15 @@ impl ServerApprover {
         Self { client, expires_after: None, wait_at_most: None }
     }
 
-    /// Sets the time after which a question expires, which counts as a refusal. The server has a
-    /// default, and a maximum of one week.
+    /// Sets the time after which a question expires. An expired question counts as refused. The
+    /// server has a default, and a maximum of one week.
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
         self
     }
 
-    /// Sets how long a call waits for the decision. After that the model is told to repeat the call
-    /// once the question is decided. By default a call waits until the question is decided or
+    /// Sets how long a call waits for the decision. After this time the model is told to repeat the
+    /// call once the question is decided. By default a call waits until the question is decided or
     /// expires.
     pub fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = Some(time);
@@ -74,8 +74,8 @@ impl ServerApprover {
             }
             match self.reaching(|| self.client.use_approval(id, &digest)).await {
                 Ok(used) => return Ok(answer_of(&used)),
-                // Ask again: another call with the same arguments has used the decision, or the
-                // decision expired before it was used.
+                // Ask again, because another call with the same arguments has used the decision, or
+                // the decision expired before it was used.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }

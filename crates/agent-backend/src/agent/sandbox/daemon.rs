@@ -51,8 +51,8 @@ pub struct DaemonSandboxProvider {
     running: Running,
 }
 
-/// The sessions that had a sandbox. Each has a slot, which contains the daemon while it runs. The
-/// lock of the slot ensures that only one task starts the daemon.
+/// The sessions that had a sandbox. Each session has a slot, which contains the daemon while the
+/// daemon runs. The lock of the slot ensures that only one task starts the daemon.
 type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
 type Slot = Arc<Mutex<Option<RunningDaemon>>>;
 
@@ -137,7 +137,8 @@ impl ExternalSandbox for DaemonSandbox {
         if running.as_ref().is_some_and(|daemon| daemon.program_use.is_running()) {
             return Ok(());
         }
-        // Stop using the old daemon first, so that the new one does not have to wait for its end.
+        // Stop using the old daemon first, so that the new daemon does not have to wait until the
+        // old one ends.
         *running = None;
         let lock = self.lock().await?;
         *running = match RunningDaemon::join(&lock).await? {

@@ -7,9 +7,9 @@ use super::{ExternalSandbox, SandboxProvider};
 use crate::RemoteConfig;
 use crate::agent::SessionContext;
 
-/// Gives each session a directory on an SSH host, named after the session's id. The permissions of
-/// the SSH user limit what a session can do: a plain SSH server does not restrict it to its
-/// directory.
+/// Gives each session a directory on an SSH host, named after the session's id. A plain SSH server
+/// does not restrict a session to its directory. Only the permissions of the SSH user limit what
+/// the session can do.
 #[derive(Clone, Debug)]
 pub struct SshSandboxProvider {
     config: RemoteConfig,
@@ -17,8 +17,8 @@ pub struct SshSandboxProvider {
 }
 
 impl SshSandboxProvider {
-    /// Uses directories below `base`, an absolute path on the host of `config`. It is created with the first
-    /// sandbox if it is missing.
+    /// Uses directories below `base`, an absolute path on the host of `config`. If `base` is
+    /// missing, it is created together with the first sandbox.
     pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
         let base = base.into();
         Self { config, base: base.trim_end_matches('/').to_owned() }

@@ -68,8 +68,8 @@ pub(super) enum Missing {
 }
 
 impl DiscoveredSkills {
-    /// Looks for skills in these directories of a workspace. If two have the same name, the one of
-    /// the later directory is used, and a problem reports it.
+    /// Looks for skills in these directories of a workspace. If two skills have the same name, the
+    /// skill in the later directory is used, and a problem reports this.
     pub async fn discover<P: AsRef<str>>(backend: &Backend, directories: &[P]) -> DiscoveredSkills {
         let places: Vec<(&str, Missing)> =
             directories.iter().map(|directory| (directory.as_ref(), Missing::Problem)).collect();

@@ -17,8 +17,8 @@ const ASIDE: Style = Style::new().dimmed();
 
 /// The separator between lines that are not adjacent.
 const GAP: &str = "--";
-/// Maximum length of a text that is highlighted. Searching for it takes time in proportion to its
-/// length for each character of a line.
+/// Maximum length of a text that is highlighted. The limit is necessary because the search takes
+/// time in proportion to the length of the text for each character of a line.
 const MAX_NEEDLE_BYTES: usize = 256;
 
 /// Text to highlight where it occurs. Matches of regular expressions are not highlighted.

@@ -31,8 +31,9 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Whether the target can be replaced by a rename. This is possible if the caller does not require
-/// a version and the target is not a symbolic link, which a rename would replace.
+/// Whether a rename can replace the target. This is possible if two conditions hold. The caller
+/// does not require a version, and the target is not a symbolic link, because a rename would
+/// replace the link itself.
 pub(super) async fn possible(
     command: &Write,
     backend: &Backend,
@@ -60,8 +61,8 @@ pub(super) async fn write(
         let (_subscription, mut loss) = loss(backend);
         tokio::select! {
             filled = filled(command, backend, (path, &beside), (begun, blocks), progress) => filled,
-            // When the connection is lost, the server closes the open file, so writing more input
-            // is useless.
+            // After the connection is lost, the server closes the open file, so the rest of the
+            // input cannot be written.
             Some(error) = loss.recv() => Err(Unfinished::Lost(error.into())),
         }
     };
@@ -85,8 +86,8 @@ pub(super) async fn write(
     }
 }
 
-/// Renames the temporary file to the target. The error says why the rename failed, and whether the
-/// target was replaced.
+/// Renames the temporary file to the target. If the rename fails, the error says why, and whether
+/// the target was replaced.
 async fn placed(
     command: &Write,
     backend: &Backend,
@@ -157,7 +158,7 @@ impl Unfinished {
         let left = left.then(|| format!("'{beside}' may remain: remove it with fs rm"));
         let Failure::Call(error) = failure else {
             // A user who interrupts the command expects that the file is unchanged. Print a message
-            // if this is not certain, or if a temporary file is left.
+            // if the file may have changed, or if a temporary file is left.
             if left.is_some() || effect == LostCallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
@@ -166,7 +167,7 @@ impl Unfinished {
         };
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
-        // Name the path that the user gave, not that of the temporary file.
+        // Name the path that the user gave, not the path of the temporary file.
         let error = if error.path().is_some() || error.kind() == ErrorKind::Disconnected {
             error.with_verb(Verb::Write).with_path(path)
         } else {
@@ -176,8 +177,8 @@ impl Unfinished {
     }
 }
 
-/// Removes the temporary file, and returns whether it is gone. Without a connection no attempt is
-/// made.
+/// Removes the temporary file, and returns whether the file is gone. Does nothing if the connection
+/// is lost.
 async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool {
     if backend.status() != ConnectionStatus::Connected {
         return false;
@@ -190,8 +191,8 @@ async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool
     }
 }
 
-/// Returns a channel that receives the error when the connection is lost. It works as long as the
-/// subscription is held.
+/// Returns a channel that receives the error when the connection is lost. The channel works as long
+/// as the caller holds the subscription.
 fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
     let (tells, hears) = mpsc::channel(1);
     let subscription = backend.on_status_change(move |change| {
