@@ -17,7 +17,7 @@ use ab_api::{
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
     CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
-    SessionRecord, Store, StoreError, UploadLimits,
+    SessionRecord, Store, StoreError, UploadLimits, WriteUrgency,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,7 @@ const MAX_OPEN_TOOLS: usize = 1000;
 const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(10 * 60);
 /// How long the expiry task waits after an error of the store.
 const EXPIRY_RETRY: Duration = Duration::from_secs(1);
+const RESTARTED: &str = "The server restarted.";
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -540,7 +541,7 @@ impl ControlPlane {
     /// can be cancelled.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let (session, state, start) =
-            match self.plane.begin_again(record.clone(), "The server restarted.").await {
+            match self.plane.begin_again(record.clone(), RESTARTED, WriteUrgency::Normal).await {
                 Ok(Some((session, state))) => (session, state, DriverStart::TakenUp),
                 Ok(None) => return Ok(()),
                 Err(error) if error.is_disk_full() => {
@@ -602,6 +603,7 @@ impl Plane {
         &self,
         record: SessionRecord,
         cause: &str,
+        urgency: WriteUrgency,
     ) -> Result<Option<(Session, SessionState)>, StoreError> {
         let SessionRecord { mut session, progress } = record;
         let restored = SessionState::restore(session.status, &progress, session.keep_open);
@@ -637,7 +639,7 @@ impl Plane {
         session.activity = next.activity();
         session.updated_at = now;
         let record = SessionRecord { session: session.clone(), progress: next.progress() };
-        self.store.restart_session(record, events).await?;
+        self.store.restart_session(record, events, urgency).await?;
         Ok(Some((session, next)))
     }
 
@@ -690,6 +692,10 @@ impl Plane {
             }
             if let Err(error) = self.store.expire_overdue_approvals(Time::now()).await {
                 tracing::warn!(%error, "cannot expire approvals");
+                tokio::select! {
+                    () = self.shutdown.cancelled() => return,
+                    () = tokio::time::sleep(EXPIRY_RETRY) => {}
+                }
             }
         }
     }

@@ -54,10 +54,54 @@ async fn tar(
         max_output: MAX_OUTPUT,
     };
     let output = program.run(request).await?;
-    if output.code == Some(0) {
-        return Ok(());
+    match output.code {
+        Some(0) => Ok(()),
+        code => Err(failure(archive, code, &output.stderr)),
     }
-    let why = output.stderr.lines().next().unwrap_or("it gave no reason");
+}
+
+fn failure(archive: &Path, code: Option<i32>, stderr: &str) -> Failure {
+    let why = match (reason(stderr), code) {
+        (Some(line), _) => line.to_owned(),
+        (None, Some(code)) => format!("tar ended with the exit code {code} and gave no reason"),
+        (None, None) => "tar was ended by a signal".to_owned(),
+    };
     let message = format!("tar failed on {}: {why}", archive.display());
-    Err(Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, message).into())
+    Error::new(ErrorCode::ExecFailed, ErrorKind::Failed, message).into()
+}
+
+/// The line of the output that says what is wrong. Decompressors begin theirs with an empty line,
+/// and tar adds lines that say only that it failed.
+fn reason(stderr: &str) -> Option<&str> {
+    const WITHOUT_REASON: [&str; 4] = [
+        "Child returned status",
+        "Child died with signal",
+        "Error is not recoverable",
+        "Exiting with failure status",
+    ];
+    let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.find(|line| !WITHOUT_REASON.iter().any(|text| line.contains(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_is_the_line_that_says_what_is_wrong() {
+        for (stderr, expect) in [
+            (
+                "\ngzip: stdin: unexpected end of file\ntar: Child returned status 1\n",
+                Some("gzip: stdin: unexpected end of file"),
+            ),
+            (
+                "tar: Child returned status 1\ntar: ./a: Cannot write: No space left on device\n",
+                Some("tar: ./a: Cannot write: No space left on device"),
+            ),
+            ("tar: Error is not recoverable: exiting now\n", None),
+            ("", None),
+        ] {
+            assert_eq!(reason(stderr), expect, "{stderr:?}");
+        }
+    }
 }
