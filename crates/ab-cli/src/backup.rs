@@ -4,6 +4,7 @@
 //! directory and an additional file `manifest.json`.
 
 mod archive;
+mod content;
 mod making;
 mod restoring;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use content::BackupContent;
 pub(crate) use making::make;
 pub(crate) use restoring::restore;
 
@@ -23,9 +25,9 @@ const DATABASE: &str = "state.db";
 const FORMAT: u32 = 1;
 /// File name endings of archives. Backups with other names are directories.
 const ARCHIVE_ENDS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz"];
-/// Entries of a data directory that are not copied, because these entries belong to the running
-/// server or can be made again.
-const LEFT_OUT: [&str; 4] = ["lock", "server.json", "agents", "agent-servers"];
+/// Entries of a data directory that are not copied, because they belong to the running server or
+/// can be made again.
+const LEFT_OUT: [&str; 5] = ["lock", "reserve", "server.json", "agents", "agent-servers"];
 /// Maximum size in bytes of a file directly in the data directory, such as a key.
 const MAX_SMALL_FILE: u64 = 16 * 1024 * 1024;
 
@@ -41,6 +43,10 @@ struct Manifest {
     data_dir: String,
     /// The SHA-256 digest of the database.
     database_sha256: String,
+    /// Everything else in the backup, so that an incomplete one is recognised. Missing in backups of
+    /// earlier versions.
+    #[serde(default)]
+    content: Option<BackupContent>,
 }
 
 /// The result of making or restoring a backup.

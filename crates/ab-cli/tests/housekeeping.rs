@@ -216,6 +216,57 @@ fn backup_of_a_running_server_continues_elsewhere() {
 }
 
 #[test]
+fn truncated_backup_is_refused_with_a_reason_and_leaves_nothing() {
+    let stage = repository();
+    let server = Server::start(&stage);
+    stopped(&stage);
+    let data = stage.outside("restored");
+    let refused = |backup: &Path, reasons: &[&str]| {
+        let ran = on(&stage, &["restore", backup.to_str().unwrap()], &data);
+        let name = backup.to_str().unwrap();
+        assert!(ran.code != 0 && ran.err.contains(name), "{name}: {}", ran.err);
+        let has_reason = reasons.iter().any(|reason| ran.err.contains(reason));
+        assert!(has_reason, "{name}: none of {reasons:?} in {}", ran.err);
+        assert!(!data.exists(), "{name}");
+        let names = stage.root().parent().unwrap().read_dir().unwrap().flatten();
+        let left = names.filter(|it| it.file_name().to_string_lossy().starts_with(".restored"));
+        assert_eq!(left.count(), 0, "{name}");
+    };
+    let no_archive = ["does not look like a tar archive", "unexpected end of file"];
+    let cut_gzip = ["unexpected end of file"];
+    // An archive that ends between two of its entries is one for tar.
+    let cut_tar = ["Unexpected EOF", "is not a backup", "is incomplete or damaged"];
+    for (name, reasons) in [("b.tar.gz", &cut_gzip[..]), ("b.tar", &cut_tar[..])] {
+        let whole = stage.outside(name);
+        ok(&stage, &["backup", whole.to_str().unwrap()]);
+        let bytes = fs::read(&whole).unwrap();
+        let cut = stage.outside(&format!("cut-{name}"));
+        let block = |share: usize| bytes.len() * share / 10 / 512 * 512;
+        for length in [block(2), block(2) + 100, block(5), block(7), block(9)] {
+            fs::write(&cut, &bytes[..length]).unwrap();
+            refused(&cut, reasons);
+        }
+        fs::write(&cut, "").unwrap();
+        refused(&cut, &[&no_archive[..], &["is not a backup"]].concat());
+        fs::write(&cut, "no archive at all\n".repeat(100)).unwrap();
+        refused(&cut, &["does not look like a tar archive", "not in gzip format"]);
+    }
+    // A directory that was not copied completely.
+    let whole = stage.outside("directory");
+    ok(&stage, &["backup", whole.to_str().unwrap()]);
+    let workspaces = whole.join("sessions/workspaces");
+    let workspace = workspaces.read_dir().unwrap().flatten().next().unwrap().path();
+    let readme = workspace.join("tree/README.md");
+    let text = fs::read(&readme).unwrap();
+    fs::write(&readme, "").unwrap();
+    refused(&whole, &["is incomplete or damaged: it has"]);
+    fs::write(&readme, text).unwrap();
+    let restored = on(&stage, &["restore", whole.to_str().unwrap()], &data);
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
 fn damaged_or_foreign_backup_is_refused_and_leaves_nothing() {
     let stage = repository();
     let server = Server::start(&stage);
@@ -249,6 +300,8 @@ fn damaged_or_foreign_backup_is_refused_and_leaves_nothing() {
     database[middle] ^= 0xff;
     fs::write(backup.join("state.db"), database).unwrap();
     refused("is damaged");
+    fs::remove_file(backup.join("state.db")).unwrap();
+    refused("state.db is missing");
     let missing = on(&stage, &["restore", "/no/such/backup"], &data);
     assert!(missing.code != 0 && missing.err.contains("/no/such/backup"), "{}", missing.err);
     let nothing =

@@ -243,7 +243,7 @@ fn task_command_fails_for_an_agent_without_its_credential() {
         let ran = serve::client(&stage, &["task", "Do it", "--agent", "keyed"]);
         let says = "error: agent \"keyed\" has no credential: set MY_KEY or \
                     MY_OTHER_KEY";
-        assert!(ran.code == 4 && ran.err.contains(says), "{ran:?}");
+        assert!(ran.code == 1 && ran.err.contains(says), "{ran:?}");
         let listed = serve::client(&stage, &["session", "list", "--json"]).value();
         assert_eq!(listed["items"].as_array().unwrap().len(), 0, "{listed}");
         assert_eq!(server.end().0, 0);

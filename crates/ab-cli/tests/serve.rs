@@ -337,12 +337,37 @@ fn a_second_server_on_the_data_directory_is_refused() {
 }
 
 #[test]
+fn port_that_is_in_use_is_an_error_that_says_so() {
+    let stage = Stage::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = client(&stage, &["serve", "--port", &port]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains(&format!("port {port}")), "{}", refused.err);
+    assert!(refused.err.contains("choose another one with --port"), "{}", refused.err);
+    drop(taken);
+    let server = Server::start_with(&stage, &["--port", &port]);
+    assert!(server.url().ends_with(&format!(":{port}")), "{}", server.notice);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
 fn errors_name_the_field_and_a_denied_question_ends_well() {
     let stage = repository();
     let _server = Server::start(&stage);
-    let unknown = client(&stage, &["task", "x", "--agent", "nonsense"]);
-    assert_eq!(unknown.code, 4, "{}", unknown.err);
-    assert!(unknown.err.contains("--agent \"nonsense\" is unknown"), "{}", unknown.err);
+    // Whether the field has an invalid value or the server does not have what it names.
+    for (flags, says) in [
+        (["--agent", "nonsense"], "--agent \"nonsense\" is unknown"),
+        (["--template", "none"], "template"),
+        (["--runtime", "disabled"], "--runtime"),
+        (["--branch", "a..b"], "--branch \"a..b\" is not a valid git branch name"),
+        (["--cpu", "5000"], "--cpu must be 0.01 to 1024"),
+        (["--project", "a b"], "project"),
+    ] {
+        let refused = client(&stage, &[&["task", "x"][..], &flags[..]].concat());
+        assert_eq!(refused.code, 1, "{flags:?}: {}", refused.err);
+        assert!(refused.err.contains(says), "{flags:?}: {}", refused.err);
+    }
     let missing = client(&stage, &["session", "get", "01HVZ6K9T1N8S6M3V3Q3F0X5B7"]);
     assert_eq!(missing.code, 1, "{}", missing.err);
     assert!(missing.err.contains("session list"), "{}", missing.err);

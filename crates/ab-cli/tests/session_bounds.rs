@@ -94,6 +94,28 @@ async fn memory_bomb_of_an_agent_is_contained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn busy_agent_gets_only_the_processor_time_that_its_task_asked_for() {
+    // Busy for three seconds; then it tells its processor time and that of its children, in ticks.
+    let steps = r#"[agent]
+        uses_mcp = false
+        [[turn]]
+        steps = [
+            { run = "end=$(($(date +%s)+3)); while [ $(date +%s) -lt $end ]; do :; done; cut -d' ' -f14-17 /proc/$$/stat" },
+            { say = "used: {output}\n" },
+        ]"#;
+    let Some(server) = bounded(steps, ControlGroupLimits::default()).await else { return };
+    let id = server.create_with("scenario", json!({ "resources": { "cpu": 0.2 } })).await;
+    let session = server.ended(id).await;
+    let said = said(&server, id).await;
+    assert_eq!(session.limits.and_then(|limits| limits.cpu), Some(0.2));
+    let (_, used) = said.split_once("used: ").unwrap_or_else(|| panic!("{said}"));
+    let used: u64 =
+        used.split_whitespace().take(4).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    assert!(used < 120, "{used} hundredths of a second in 3 seconds");
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agent_that_runs_out_of_memory_says_so() {
     let steps = r#"[agent]
         uses_mcp = false

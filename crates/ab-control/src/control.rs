@@ -19,7 +19,7 @@ use ab_api::{
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
     CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
-    SessionRecord, Store, StoreError, UploadLimits,
+    SessionRecord, Store, StoreError, UploadLimits, WriteUrgency,
 };
 use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -53,6 +53,7 @@ const EXPIRY_RETRY: Duration = Duration::from_secs(1);
 /// The reason in words of a session whose driver panicked.
 const DRIVER_PANICKED: &str =
     "an internal error of the server ended the session; the log of the server says why";
+const RESTARTED: &str = "The server restarted.";
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -568,7 +569,7 @@ impl ControlPlane {
     /// session whose stored data is invalid fails.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let (session, state, start) =
-            match self.plane.begin_again(record.clone(), "The server restarted.").await {
+            match self.plane.begin_again(record.clone(), RESTARTED, WriteUrgency::Normal).await {
                 Ok(Some((session, state))) => (session, state, DriverStart::TakenUp),
                 Ok(None) => return Ok(()),
                 Err(error) if error.is_disk_full() || error.is_permanent() => {
@@ -634,6 +635,7 @@ impl Plane {
         &self,
         record: SessionRecord,
         cause: &str,
+        urgency: WriteUrgency,
     ) -> Result<Option<(Session, SessionState)>, StoreError> {
         let SessionRecord { mut session, progress } = record;
         let restored = SessionState::restore(session.status, &progress, session.keep_open);
@@ -669,7 +671,7 @@ impl Plane {
         session.activity = next.activity();
         session.updated_at = now;
         let record = SessionRecord { session: session.clone(), progress: next.progress() };
-        self.store.restart_session(record, events).await?;
+        self.store.restart_session(record, events, urgency).await?;
         Ok(Some((session, next)))
     }
 
@@ -722,6 +724,10 @@ impl Plane {
             }
             if let Err(error) = self.store.expire_overdue_approvals(Time::now()).await {
                 tracing::warn!(%error, "cannot expire approvals");
+                tokio::select! {
+                    () = self.shutdown.cancelled() => return,
+                    () = tokio::time::sleep(EXPIRY_RETRY) => {}
+                }
             }
         }
     }

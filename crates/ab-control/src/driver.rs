@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::effect::close_session;
 use self::effect::{Doing, Done};
-use self::recovery::Recovery;
+use self::recovery::{Recovery, RequestedEnd};
 use self::waiting::{AwaitedDecision, Decided, Inherited};
 use crate::control::{ControlPlaneError, Plane};
 use crate::crash::CrashTestPoint;
@@ -269,10 +269,6 @@ impl Driver {
             );
             self.append(vec![Event::at_current_time(log(LogLevel::Info, note))]).await?;
         }
-        if matches!(effect, SessionAction::Stop | SessionAction::Kill) {
-            let reason = "the session ended".to_owned();
-            self.plane.store.expire_session_approvals(self.session.id, reason).await?;
-        }
         Ok(Doing::other(Arc::clone(&self.plane), self.job(), effect))
     }
 
@@ -419,7 +415,7 @@ impl Driver {
 
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         let Command { request, reply } = command;
-        let is_cancel = matches!(request, SessionRequest::Input(SessionInput::Cancel));
+        let end = RequestedEnd::of(&request);
         let outcome = match request {
             SessionRequest::Input(input) => self.obey_input(input).await.map(|()| None),
             SessionRequest::Prompts { input, change } => self.change_queue(input, change).await,
@@ -431,12 +427,13 @@ impl Driver {
             Err(ControlPlaneError::ShuttingDown) => Some(StoreError::Closed),
             _ => None,
         };
-        if is_cancel && failure.as_ref().is_some_and(StoreError::is_disk_full) {
-            // The session is cancelled when its workspace has made room.
-            self.recovery.cancel(reply);
-        } else {
+        match end {
+            // The session ends when there is room to store that.
+            Some(end) if failure.as_ref().is_some_and(StoreError::is_disk_full) => {
+                self.recovery.end(end, reply);
+            }
             // The caller may have stopped waiting for the reply.
-            let _ = reply.send(outcome);
+            _ => drop(reply.send(outcome)),
         }
         failure.map_or(Ok(()), Err)
     }

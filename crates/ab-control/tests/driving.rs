@@ -195,10 +195,10 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         }
         let session = scene.end(id).await;
         assert_eq!(session.status, expect);
-        // The last event is the status: the question expired before.
+        // The question expires with the request, before anything else of the end.
         let story = scene.story(id).await;
-        let end = [String::from("approvalDecided"), expect.to_string()];
-        assert_eq!(story[story.len() - 2..], end);
+        let end = ["approvalDecided", "stopping", expect.as_str()];
+        assert_eq!(story[story.len() - 3..], end);
         scene.control.cancel_session(id).await.expect("cancel an ended session");
         let cleanups = scene.control.store().pending_cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
@@ -208,6 +208,21 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
             "{error}"
         );
     }
+}
+
+#[tokio::test]
+async fn agent_that_asks_while_its_session_ends_gets_a_no_and_leaves_no_approval() {
+    let scene = scene(Fake::new(Script::AskAtTheEnd)).await;
+    let id = scene.create(false).await;
+    scene.event(id, "thought").await;
+    scene.control.stop_session(id).await.expect("stop");
+    let ended =
+        tokio::time::timeout(TIMEOUT, scene.end(id)).await.expect("the question is answered");
+    assert_eq!(ended.status, SessionStatus::Stopped);
+    let filter = ApprovalFilter { status: None, session: Some(id) };
+    let store = scene.control.store();
+    let (_, total) = store.list_approvals(filter, PageRequest::default()).await.expect("list");
+    assert_eq!(total, 0, "nobody is asked");
 }
 
 #[tokio::test]

@@ -48,6 +48,8 @@ pub(crate) enum Fault {
 pub(crate) enum Script {
     Work,
     Ask,
+    /// Asks when its session ends, and ends with the answer.
+    AskAtTheEnd,
     Crash,
     /// Ends the turn with a long error.
     LongError,
@@ -121,6 +123,13 @@ impl Fake {
     fn reports(&self) -> AgentReportSender {
         self.reports.lock().expect("reports").clone().expect("launched")
     }
+}
+
+/// A question that has the same digest each time.
+fn question(id: &str) -> AgentReport {
+    let (title, digest) = ("Run ls".to_owned(), Some("d".to_owned()));
+    let subject = ApprovalSubject { title, digest, ..ApprovalSubject::default() };
+    AgentReport::Question(AgentQuestion { id: AgentQuestionId(id.to_owned()), subject })
 }
 
 pub(crate) fn thought(text: &str) -> EventKind {
@@ -201,18 +210,13 @@ impl Executor for Fake {
         send(AgentReport::Event(thought("hm"))).await;
         match self.script {
             Script::Work => send(AgentReport::TurnEnded(TurnOutcome::Done)).await,
-            Script::Ask => {
-                let title = "Run ls".to_owned();
-                let subject = ApprovalSubject { title, ..ApprovalSubject::default() };
-                let id = AgentQuestionId("q1".to_owned());
-                send(AgentReport::Question(AgentQuestion { id, subject })).await;
-            }
+            Script::Ask => send(question("q1")).await,
             Script::Crash => send(AgentReport::Exited { detail: "exit code 3".to_owned() }).await,
             Script::LongError => {
                 let detail = "é".repeat(LONG_ERROR / 2);
                 send(AgentReport::TurnEnded(TurnOutcome::Failed { detail })).await;
             }
-            Script::Silence => {}
+            Script::Silence | Script::AskAtTheEnd => {}
             Script::Flood => {
                 let reports = self.reports();
                 tokio::spawn(async move {
@@ -305,6 +309,12 @@ impl Executor for Fake {
 
     async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
         self.note("terminate");
+        if self.script == Script::AskAtTheEnd {
+            // A cancelled session no longer listens.
+            if self.reports().send(question("q2")).await.is_ok() {
+                self.called("answer q2 Expired").await;
+            }
+        }
         self.reach(Point::Terminate).await
     }
 

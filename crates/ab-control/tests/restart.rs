@@ -1,6 +1,7 @@
 //! The server ends at any point, and sessions go on or end with a reason.
 
-use ab_api::{SessionEndReason, SessionStatus};
+use ab_api::{ApprovalDecider, ApproveOrDeny, PageRequest, SessionEndReason, SessionStatus};
+use ab_store::ApprovalFilter;
 
 use crate::fake::{Fake, Fault, Point, Scene, Script, prompt, scene};
 
@@ -47,6 +48,39 @@ async fn an_agent_that_cannot_load_is_interrupted() {
     let session = scene.end(id).await;
     assert_eq!(session.status, SessionStatus::Failed);
     assert_eq!(session.end_reason, Some(SessionEndReason::Interrupted));
+}
+
+#[tokio::test]
+async fn agent_that_asks_again_after_a_restart_is_told_as_it_is() {
+    for is_decided in [false, true] {
+        let scene = scene(Fake::new(Script::Ask)).await;
+        let id = scene.create(false).await;
+        scene.event(id, "approvalRequested").await;
+        let scene = scene.restart(Fake::new(Script::Ask)).await;
+        let filter = ApprovalFilter { status: None, session: Some(id) };
+        let store = scene.control.store();
+        let (asked, _) = store.list_approvals(filter, PageRequest::default()).await.expect("list");
+        let decide = async || {
+            let by = ApprovalDecider::for_server_rule("test");
+            let decision = ApproveOrDeny::Approve.into();
+            scene.control.decide_approval(asked[0].id, decision, by).await.expect("decide");
+        };
+        let says = if is_decided {
+            // The session tells its agent to go on.
+            decide().await;
+            format!("the decision of approval {} is used: approved", asked[0].id)
+        } else {
+            scene.control.queue_prompt(id, prompt("go on"), None).await.expect("prompt");
+            format!("approval {} still waits for a decision", asked[0].id)
+        };
+        scene.event(id, &says).await;
+        if !is_decided {
+            decide().await;
+        }
+        assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
+        let (_, total) = store.list_approvals(filter, PageRequest::default()).await.expect("list");
+        assert_eq!(total, 1, "nobody is asked twice");
+    }
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ use self::audit::AuditLog;
 use self::endpoint_socket::ServedSocket;
 use self::mask::Mask;
 use self::questions::PolicyQuestions;
-use self::turns::Turns;
+use self::turns::{DiffTurn, Turns};
 use crate::contract::{
     AgentLaunchMode, CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchedAgentInfo,
     ProvisionedWorkspace, RepoBranchList, SessionAttempt, StoredRepoCache, StoredResources,
@@ -315,6 +315,31 @@ impl LocalExecutor {
         let collected = collected.map_err(|error| failed(reason, error.to_string()))?;
         Ok(Brought { workspace, collected })
     }
+
+    /// The diff of collected changes as clients see it, without credentials of the agent. For a
+    /// patch it is the whole patch.
+    async fn diff_text(
+        &self,
+        job: &SessionAttempt,
+        workspace: &PreparedWorkspace,
+        changed: &SessionChanges,
+    ) -> Result<String, ExecutorError> {
+        let mask = match self.settings.catalog.find(&job.session.agent.kind) {
+            Some(entry) => Mask::of_agent(entry, &self.agent_host(), &workspace.home).await,
+            None => Ok(Mask::default()),
+        };
+        let mask = mask.map_err(|error| failed(SessionEndReason::Delivery, error.to_string()))?;
+        match (job.session.delivery.mode, stored_patch(changed)) {
+            (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch.to_owned())),
+            (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
+                let mut diff = mask.text(changed.diff.clone());
+                if changed.diff_cut {
+                    diff.push_str("\n# The diff is truncated here: the rest is not stored.\n");
+                }
+                Ok(diff)
+            }
+        }
+    }
 }
 
 /// The patch, if it is small enough to be stored.
@@ -525,7 +550,7 @@ impl Executor for LocalExecutor {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::Delivery, error.to_string())
         };
-        let _turn = self.turns.take(job.session.id).await;
+        let turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } =
             self.collect(job, SessionEndReason::Delivery).await?;
         let base_commit = published(&workspace, workspace.base_commit.as_ref());
@@ -537,6 +562,9 @@ impl Executor for LocalExecutor {
                 return Ok(DeliveryOutcome { result, changes: ChangeCounts::default(), notes });
             }
         };
+        if let Ok(diff) = self.diff_text(job, &workspace, &changed).await {
+            turn.publish_diff(diff);
+        }
         let mut notes: Vec<String> = left_out_note(&changed.left_out_paths).into_iter().collect();
         notes.extend(changed.history_lost_reason.as_ref().map(|why| {
             format!("The agent's commits could not be used ({why}). The files are one commit.")
@@ -580,25 +608,17 @@ impl Executor for LocalExecutor {
     }
 
     async fn session_diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
-        let _turn = self.turns.take(job.session.id).await;
+        let _turn = match self.turns.take_for_diff(job.session.id).await {
+            DiffTurn::Held(turn) => turn,
+            DiffTurn::Delivering(diff) => return Ok(diff.to_string()),
+        };
         let Brought { workspace, collected } =
             self.collect(job, SessionEndReason::Delivery).await?;
-        let CollectChangesOutcome::Changed(changed) = collected else { return Ok(String::new()) };
-        let patch = stored_patch(&changed).map(str::to_owned);
-        let mask = match self.settings.catalog.find(&job.session.agent.kind) {
-            Some(entry) => Mask::of_agent(entry, &self.agent_host(), &workspace.home).await,
-            None => Ok(Mask::default()),
-        };
-        let mask = mask.map_err(|error| failed(SessionEndReason::Delivery, error.to_string()))?;
-        match (job.session.delivery.mode, patch) {
-            (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch)),
-            (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
-                let mut diff = mask.text(changed.diff);
-                if changed.diff_truncated {
-                    diff.push_str("\n# The diff is truncated here: the rest is not stored.\n");
-                }
-                Ok(diff)
+        match collected {
+            CollectChangesOutcome::Changed(changed) => {
+                self.diff_text(job, &workspace, &changed).await
             }
+            CollectChangesOutcome::Unchanged { .. } => Ok(String::new()),
         }
     }
 

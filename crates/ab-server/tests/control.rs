@@ -47,6 +47,21 @@ async fn a_task_becomes_a_session_with_its_story() {
 }
 
 #[tokio::test]
+async fn diff_is_answered_although_the_session_ends_meanwhile() {
+    let served = serve(Script::DiffEndsWithSession).await;
+    let session = served.create().await;
+    let path = format!("{session}/diff");
+    // The session has no workspace at first.
+    while served.json(&session).await["workspace"]["mountPath"].is_null() {}
+    let ending = async {
+        served.diff_begun().await;
+        assert_eq!(served.ask("DELETE", &session, "").await.status, 202);
+    };
+    let (diff, ()) = tokio::join!(served.ask("GET", &path, ""), ending);
+    assert_eq!((diff.status, diff.body.as_str()), (200, "a diff"), "{diff:?}");
+}
+
+#[tokio::test]
 async fn tasks_that_do_not_fit_are_problems() {
     let served = serve(Script::Silence).await;
     let local = TASK.replace("https://h/x", "/srv/repository");

@@ -16,7 +16,7 @@ use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_store::{
     EventLogScope, IdempotencyRecord, RUN_END_RECORD_KIND, RUN_WAITS_FOR_APPROVAL_RECORD_KIND,
-    RunUpdate, Store, StoreError,
+    RunEventRecord, SpaceEnd, Store, StoreError,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -27,7 +27,7 @@ use crate::approver::SpaceApprover;
 use crate::area::SpaceArea;
 use crate::cancellation::{CANCELLED, RunCancellation};
 use crate::crash::SpaceCrashTestHook;
-use crate::event::{EventsMessage, MessageStatus, ProtocolEvent};
+use crate::event::{ErrorCategory, EventsMessage, MessageStatus, ProtocolEvent};
 use crate::operation::OperationsMessage;
 use crate::request::SpaceRequest;
 use crate::run_task;
@@ -82,6 +82,8 @@ pub enum SpacesError {
     QueueFull,
     /// The server is shutting down.
     ShuttingDown,
+    /// The run currently cannot be stored. It continues, or ends, once it can be stored.
+    RunNotStored(StoreError),
     /// The workspace of the space failed.
     Workspace(Error),
     Store(StoreError),
@@ -303,12 +305,12 @@ impl Spaces {
         })
     }
 
-    /// Ends the runs of a space and removes its files.
+    /// Ends the runs and the pending approvals of a space, and removes its files.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`] if there is no such space. Also fails if the files cannot be
-    /// removed.
+    /// [`SpacesError::SpaceNotFound`] if there is no such space. Also fails if the removal cannot be
+    /// stored. Nothing is removed then.
     pub async fn destroy_space(&self, id: SpaceId) -> Result<(), SpacesError> {
         self.end_space(id, "the space was removed").await
     }
@@ -319,16 +321,18 @@ impl Spaces {
             space => space?,
         };
         self.stop_runs(id, reason).await?;
-        self.store().destroy_space(space).await?;
+        let event = ProtocolEvent::error(ErrorCategory::Execution, reason, None);
+        let event =
+            RunEventRecord { number: None, at: Time::now(), json: json!(event).to_string() };
+        let end = SpaceEnd { reason: reason.to_owned(), event };
+        let cancelled = match self.store().destroy_space(space, end).await {
+            Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
+            cancelled => cancelled?,
+        };
         // Ends the task that performs the runs.
         self.forget(id).await;
-        for mut run in self.store().unfinished_runs(Some(id)).await? {
-            run.status = RunStatus::Cancelled;
-            run.pending_approval = None;
-            run.updated_at = Time::now();
-            run.ended_at = Some(run.updated_at);
-            self.forget_run(run.id);
-            self.store().update_run(RunUpdate::new(run)).await?;
+        for run in cancelled {
+            self.forget_run(run);
         }
         Ok(())
     }
@@ -450,8 +454,8 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// [`SpacesError::ShuttingDown`] if the server shuts down first. [`SpacesError::Store`] if the run
-    /// currently cannot be stored. The run continues once it can be stored again.
+    /// [`SpacesError::ShuttingDown`] if the server shuts down first. [`SpacesError::RunNotStored`] if
+    /// the run currently cannot be stored. The run continues once it can be stored again.
     pub async fn wait_for_run_events(
         &self,
         id: RunId,
@@ -464,7 +468,7 @@ impl Spaces {
             let record = tokio::select! {
                 biased;
                 record = reader.next() => record?,
-                error = in_trouble(&mut trouble) => return Err(SpacesError::Store(error)),
+                error = in_trouble(&mut trouble) => return Err(SpacesError::RunNotStored(error)),
                 () = self.shared.shutdown.cancelled() => return Err(SpacesError::ShuttingDown),
             };
             match record.kind.as_str() {
@@ -530,34 +534,53 @@ impl Spaces {
     /// # Errors
     ///
     /// [`SpacesError::RunNotFound`] if there is no such run, [`SpacesError::RunEnded`] if it has
-    /// already ended.
+    /// already ended. [`SpacesError::RunNotStored`] if its end currently cannot be stored. It is
+    /// cancelled once that is possible.
     pub async fn cancel_run(&self, id: RunId) -> Result<Run, SpacesError> {
         let run = self.get_run(id).await?;
         if run.status.is_terminal() {
             return Err(SpacesError::RunEnded(run.status));
         }
         // End a queued run here. Its own task would end it only when its turn comes.
-        let is_mine = match self.live_runs().get_mut(&id) {
+        let (is_mine, mut trouble) = match self.live_runs().get_mut(&id) {
             Some(live) => {
                 live.cancel.cancel(CANCELLED);
-                !std::mem::replace(&mut live.is_claimed, true)
+                let is_mine = !std::mem::replace(&mut live.is_claimed, true);
+                (is_mine, Some(live.trouble.subscribe()))
             }
-            None => false,
+            None => (false, None),
         };
         if is_mine {
-            let ended = run_task::end_cancelled(self, run, CANCELLED).await;
-            self.forget_run(id);
-            ended?;
+            // The task goes on if the caller stops waiting.
+            let spaces = self.clone();
+            self.shared.tasks.spawn(async move { spaces.end_queued(run).await });
         }
         let mut reader = self.store().follow_events(EventLogScope::Run(id), 0);
         loop {
             let record = tokio::select! {
+                biased;
                 record = reader.next() => record?,
+                error = in_trouble(&mut trouble) => return Err(SpacesError::RunNotStored(error)),
                 () = self.shared.shutdown.cancelled() => return Err(SpacesError::ShuttingDown),
             };
             if record.kind == RUN_END_RECORD_KIND {
                 return self.get_run(id).await;
             }
+        }
+    }
+
+    /// Ends a queued run that was cancelled. If the server shuts down first, the run is queued again
+    /// after its next start.
+    async fn end_queued(&self, run: Run) {
+        let id = run.id;
+        tokio::select! {
+            ended = run_task::end_cancelled(self, run, CANCELLED) => {
+                if let Err(error) = ended {
+                    tracing::warn!(?error, run = %id, "cannot end a cancelled run");
+                }
+                self.forget_run(id);
+            }
+            () = self.shared.shutdown.cancelled() => {}
         }
     }
 

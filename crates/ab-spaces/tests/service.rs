@@ -398,13 +398,14 @@ async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
     assert_eq!((&events[3]["category"], &events[3]["message"]), (&json!("execution"), &json!(why)));
     let approval = server.spaces.store().get_approval(pending.approval_id).await.expect("it stays");
     assert_eq!(approval.status, ApprovalStatus::Expired);
-    // The files are removed after the run has ended.
+    assert_eq!(approval.reason.as_deref(), Some("the space has expired"));
+    // The files are removed once that is stored.
     let removed = async {
         while files.exists() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), removed).await.expect("they are removed");
+    tokio::time::timeout(Duration::from_secs(20), removed).await.expect("the files are removed");
     server.spaces.shutdown().await;
 }
 

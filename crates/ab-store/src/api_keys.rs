@@ -70,7 +70,7 @@ impl Store {
     ///
     /// [`StoreError::NotFound`] if there is no such key.
     pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<ApiKey, StoreError> {
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 sqlx::query("UPDATE api_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL")
                     .bind(id.to_string())

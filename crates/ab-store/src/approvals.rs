@@ -18,6 +18,7 @@ use crate::error::{StoreError, UseDecisionError};
 use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
+use crate::{sessions, spaces};
 
 pub use programs::RequestedApproval;
 
@@ -100,7 +101,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::AlreadyExists`] if an approval with this id exists.
+    /// [`StoreError::AlreadyExists`] if an approval with this id exists. [`StoreError::NotFound`] if
+    /// its session has ended or its space was removed.
     pub async fn add_approval(&self, approval: Approval) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(async move { insert(writing, &approval).await })).await
     }
@@ -119,7 +121,7 @@ impl Store {
         decision: ApprovalDecision,
         by: ApprovalDecider,
     ) -> Result<Approval, StoreError> {
-        let decided = self.write(move |writing| {
+        let decided = self.write_urgently(move |writing| {
             Box::pin(async move {
                 let approval = pending(writing, id).await?;
                 if is_over(&approval) {
@@ -205,7 +207,7 @@ impl Store {
         scope: ApprovalOwner,
         digest: String,
     ) -> Result<Approval, StoreError> {
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 let approval = read(writing, id).await?;
                 if ApprovalOwner::for_approval(&approval) != Some(scope) {
@@ -229,36 +231,13 @@ impl Store {
         by: ApprovalDecider,
         reason: String,
     ) -> Result<Approval, StoreError> {
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 let approval = read(writing, id).await?;
                 if approval.status != ApprovalStatus::Pending {
                     return Ok(approval);
                 }
                 end(writing, approval, ApprovalStatus::Expired, by, Some(reason)).await
-            })
-        })
-        .await
-    }
-
-    /// Expires every pending approval of a session. Called when the agent that asked has ended.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the database fails.
-    pub async fn expire_session_approvals(
-        &self,
-        session: SessionId,
-        reason: String,
-    ) -> Result<(), StoreError> {
-        self.write(move |writing| {
-            Box::pin(async move {
-                let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
-                let query = sqlx::query_scalar(sql).bind(session.to_string());
-                let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
-                let by = ApprovalDecider::for_server_rule("end of the session");
-                expire_all(writing, ids, &by, &reason).await?;
-                Ok(())
             })
         })
         .await
@@ -539,6 +518,12 @@ async fn publish(
 }
 
 pub(crate) async fn insert(writing: &mut Writing, approval: &Approval) -> Result<(), StoreError> {
+    // An owner that is gone would leave its question pending.
+    match ApprovalOwner::for_approval(approval) {
+        Some(ApprovalOwner::Session(id)) => sessions::check_live(writing, id).await?,
+        Some(ApprovalOwner::Space(id)) => spaces::check_exists(writing, id).await?,
+        Some(ApprovalOwner::Program(_)) | None => {}
+    }
     let revision = writing.next_revision();
     sqlx::query(
         "INSERT INTO approvals \
@@ -620,6 +605,33 @@ async fn end(
     };
     publish(writing, &approval, kind, now).await?;
     Ok(approval)
+}
+
+/// Expires the pending approvals of a session that ends.
+pub(crate) async fn expire_of_session(
+    writing: &mut Writing,
+    session: SessionId,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
+    let query = sqlx::query_scalar(sql).bind(session.to_string());
+    let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
+    let by = ApprovalDecider::for_server_rule("end of the session");
+    expire_all(writing, ids, &by, "the session ended").await?;
+    Ok(())
+}
+
+/// Expires the pending approvals of a space, those of its runs included.
+pub(crate) async fn expire_of_space(
+    writing: &mut Writing,
+    space: SpaceId,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id FROM approvals WHERE status = 'pending' AND space = $1";
+    let query = sqlx::query_scalar(sql).bind(space.to_string());
+    let ids: Vec<String> = query.fetch_all(writing.connection().await?).await?;
+    let by = ApprovalDecider::for_server_rule("end of the space");
+    expire_all(writing, ids, &by, reason).await?;
+    Ok(())
 }
 
 /// Expires the pending approvals of a run.

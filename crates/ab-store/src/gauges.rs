@@ -48,9 +48,9 @@ impl Store {
         })
     }
 
-    /// The number of rows whose session, run or space does not exist, for each table. Tables
-    /// without such rows are omitted. A correct store has no such rows. Tests use this to find
-    /// removals that forgot a table.
+    /// The number of rows whose session, run or space does not exist, for each table, and of pending
+    /// approvals and access tokens whose owner has ended. Those that are 0 are omitted: a correct store
+    /// has no such rows. Tests use this to find removals that forgot a table.
     ///
     /// # Errors
     ///
@@ -76,6 +76,23 @@ impl Store {
                  WHERE (session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)) \
                  OR (space IS NOT NULL AND space NOT IN (SELECT id FROM spaces)) \
                  OR (run IS NOT NULL AND run NOT IN (SELECT id FROM runs))",
+            ),
+            (
+                "pending approvals",
+                "SELECT COUNT(*) FROM approvals WHERE status = 'pending' \
+                 AND (session IN (SELECT id FROM sessions WHERE live = 0) \
+                 OR space IN (SELECT id FROM spaces WHERE status = 'destroyed') \
+                 OR run IN (SELECT id FROM runs WHERE live = 0))",
+            ),
+            (
+                "session_tokens",
+                "SELECT COUNT(*) FROM session_tokens \
+                 WHERE session IN (SELECT id FROM sessions WHERE live = 0)",
+            ),
+            (
+                "space_tokens",
+                "SELECT COUNT(*) FROM space_tokens \
+                 WHERE space IN (SELECT id FROM spaces WHERE status = 'destroyed')",
             ),
         ];
         let mut found = Vec::new();

@@ -24,6 +24,7 @@ mod log;
 mod progress;
 mod prompts;
 mod record;
+mod reserve;
 mod retention;
 mod schema;
 mod session_list;
@@ -62,7 +63,8 @@ pub use retention::{DatabaseSize, EndedRecord, EndedRecordId, EndedWorkspace};
 pub use session_list::{SessionFilter, SessionGroup};
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{
-    QueuedRunUpdate, RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, StoredOperation,
+    QueuedRunUpdate, RUN_WAITS_FOR_APPROVAL_RECORD_KIND, RunEventRecord, RunUpdate, SpaceEnd,
+    StoredOperation,
 };
-pub use store::Store;
+pub use store::{Store, WriteUrgency};
 pub use uploads::{UploadLimits, UploadRecord, UploadRefusal, UploadStart, UploadWriter};

@@ -4,11 +4,12 @@ use ab_api::{Event, PromptStatus, Session, SessionId, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
+use crate::approvals;
 use crate::digest::sha256;
 use crate::error::StoreError;
 use crate::progress::StoredSessionProgress;
 use crate::prompts::{self, PromptQueuePosition};
-use crate::store::Store;
+use crate::store::{Store, WriteUrgency};
 use crate::uploads;
 use crate::writer::{Writing, from_json, to_json};
 
@@ -118,7 +119,8 @@ impl Store {
         stored_answer(&row, request).map(Some)
     }
 
-    /// Stores a changed session together with the events that describe the change.
+    /// Stores a changed session together with the events that describe the change. If the session
+    /// is ending, its pending approvals expire.
     ///
     /// # Errors
     ///
@@ -131,7 +133,7 @@ impl Store {
         let session = &record.session;
         let has_uploads = session.repo.upload_id.is_some() || !session.task.attachments.is_empty();
         let is_over = has_uploads && session.status.is_terminal();
-        self.write(move |writing| {
+        self.write_as(urgency_of(&record), move |writing| {
             Box::pin(async move {
                 update(writing, &record).await?;
                 writing.append(record.session.id, &events).await
@@ -145,7 +147,8 @@ impl Store {
     }
 
     /// Stores a session whose processes were lost, together with the events that describe this. If
-    /// its agent may have received a prompt, the prompt gets the status `unknown`.
+    /// its agent may have received a prompt, the prompt gets the status `unknown`. It is urgent also
+    /// if the session is ending.
     ///
     /// # Errors
     ///
@@ -154,8 +157,13 @@ impl Store {
         &self,
         record: SessionRecord,
         events: Vec<Event>,
+        urgency: WriteUrgency,
     ) -> Result<(), StoreError> {
-        self.write(move |writing| {
+        let urgency = match urgency {
+            WriteUrgency::Urgent => urgency,
+            WriteUrgency::Normal => urgency_of(&record),
+        };
+        self.write_as(urgency, move |writing| {
             Box::pin(async move {
                 let id = record.session.id;
                 prompts::end_sent(writing, id, PromptStatus::Unknown).await?;
@@ -326,10 +334,26 @@ pub(crate) async fn update(
     if done.rows_affected() == 0 {
         return Err(StoreError::NotFound);
     }
+    if record.progress.ending.is_some() {
+        approvals::expire_of_session(writing, session.id).await?;
+    }
     if session.status.is_terminal() {
         prompts::end_all(writing, session.id).await?;
     }
     Ok(())
+}
+
+/// Fails with [`StoreError::NotFound`] if there is no such session, or it has ended.
+pub(crate) async fn check_live(writing: &mut Writing, id: SessionId) -> Result<(), StoreError> {
+    let sql = "SELECT COUNT(*) FROM sessions WHERE id = $1 AND live = 1";
+    let query = sqlx::query_scalar(sql).bind(id.to_string());
+    let sessions: i64 = query.fetch_one(writing.connection().await?).await?;
+    if sessions == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+}
+
+/// The end of a session is urgent: on a full disk it makes room, or is what a person asked for.
+fn urgency_of(record: &SessionRecord) -> WriteUrgency {
+    if record.progress.ending.is_some() { WriteUrgency::Urgent } else { WriteUrgency::Normal }
 }
 
 fn live(session: &Session) -> i64 {

@@ -68,7 +68,7 @@ impl Store {
         space: SpaceId,
         token: SpaceTokenId,
     ) -> Result<(), StoreError> {
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 let sql = "DELETE FROM space_tokens WHERE space = $1 AND id = $2";
                 let query = sqlx::query(sql).bind(space.to_string()).bind(token.to_string());

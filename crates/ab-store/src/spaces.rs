@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use ab_api::{Approval, ApprovalId, PageRequest, Run, RunId, Space, SpaceId, SpaceStatus, Time};
+use ab_api::{
+    Approval, ApprovalId, PageRequest, Run, RunId, RunStatus, Space, SpaceId, SpaceStatus, Time,
+};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tokio::sync::oneshot;
@@ -14,7 +16,7 @@ use crate::error::StoreError;
 use crate::record::{EventStreamId, RUN_END_RECORD_KIND, signed, unsigned};
 use crate::sessions::{IdempotencyRecord, claim_key};
 use crate::space_tokens;
-use crate::store::Store;
+use crate::store::{Store, WriteUrgency};
 use crate::writer::{NewRecord, Writing, from_json, to_json};
 
 /// The kind of a record that contains an event of the protocol.
@@ -62,6 +64,15 @@ pub struct RunUpdate {
     pub requested_approval: Option<Approval>,
     /// The granted approval that permits the operation. It is marked as used.
     pub used_approval: Option<ApprovalId>,
+}
+
+/// Why a space is removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceEnd {
+    /// The reason that its pending approvals get.
+    pub reason: String,
+    /// The last event of its runs that have not ended.
+    pub event: RunEventRecord,
 }
 
 impl RunUpdate {
@@ -174,14 +185,19 @@ impl Store {
         rows.iter().map(|row| from_json("space", row.try_get("body")?)).collect()
     }
 
-    /// Marks a space as destroyed. Its runs and their events are kept.
+    /// Marks a space as destroyed, cancels its runs and expires its pending approvals, in one
+    /// transaction. The runs and their events are kept. Returns the runs that had not ended.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is no such space.
-    pub async fn destroy_space(&self, mut space: Space) -> Result<(), StoreError> {
+    pub async fn destroy_space(
+        &self,
+        mut space: Space,
+        end: SpaceEnd,
+    ) -> Result<Vec<RunId>, StoreError> {
         space.status = SpaceStatus::Destroyed;
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 let sql = "UPDATE spaces SET status = $2, body = $3 \
                      WHERE id = $1 AND status <> 'destroyed'";
@@ -194,7 +210,9 @@ impl Store {
                 if done.rows_affected() == 0 {
                     return Err(StoreError::NotFound);
                 }
-                space_tokens::remove_all(writing, space.id).await
+                approvals::expire_of_space(writing, space.id, &end.reason).await?;
+                space_tokens::remove_all(writing, space.id).await?;
+                cancel_runs(writing, space.id, &end.event).await
             })
         })
         .await
@@ -329,7 +347,8 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::AlreadyDecided`] if the approval was already used. [`StoreError::TooLarge`] if an
-    /// event is too large. If it fails, nothing of the step is stored.
+    /// event is too large. [`StoreError::NotFound`] if the run ended because its space was removed.
+    /// If it fails, nothing of the step is stored.
     pub async fn update_run(&self, step: RunUpdate) -> Result<(), StoreError> {
         self.queue_run_update(step).await?.await
     }
@@ -341,7 +360,12 @@ impl Store {
     /// [`StoreError::Closed`] if the store is closed. The errors of [`Store::update_run`] are
     /// returned by the future.
     pub async fn queue_run_update(&self, step: RunUpdate) -> Result<QueuedRunUpdate, StoreError> {
-        let answer = self.queue(move |writing| Box::pin(perform_step(writing, step))).await?;
+        let urgency = match step.run.status {
+            RunStatus::Cancelled => WriteUrgency::Urgent,
+            _ => WriteUrgency::Normal,
+        };
+        let answer =
+            self.queue_as(urgency, move |writing| Box::pin(perform_step(writing, step))).await?;
         Ok(QueuedRunUpdate { answer })
     }
 }
@@ -356,6 +380,42 @@ pub(crate) async fn check_exists(writing: &mut Writing, id: SpaceId) -> Result<(
     let query = sqlx::query_scalar(sql).bind(id.to_string());
     let spaces: i64 = query.fetch_one(writing.connection().await?).await?;
     if spaces == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+}
+
+/// Cancels the runs of a space that have not ended, and returns their ids.
+async fn cancel_runs(
+    writing: &mut Writing,
+    space: SpaceId,
+    event: &RunEventRecord,
+) -> Result<Vec<RunId>, StoreError> {
+    let sql = "SELECT body FROM runs WHERE live = 1 AND space = $1 ORDER BY id";
+    let query = sqlx::query(sql).bind(space.to_string());
+    let live = bodies(&query.fetch_all(writing.connection().await?).await?)?;
+    let mut cancelled = Vec::with_capacity(live.len());
+    for mut run in live {
+        let id = run.id;
+        run.status = RunStatus::Cancelled;
+        run.pending_approval = None;
+        run.updated_at = Time::now();
+        run.ended_at = Some(run.updated_at);
+        let events = vec![event.clone()];
+        perform_step(writing, RunUpdate { events, ..RunUpdate::new(run) }).await?;
+        writing.note_cancelled_run(id);
+        cancelled.push(id);
+    }
+    Ok(cancelled)
+}
+
+/// Whether a run was cancelled because its space was removed. The task of the run may not know that
+/// yet.
+async fn is_cancelled(writing: &mut Writing, run: RunId) -> Result<bool, StoreError> {
+    if !writing.may_be_cancelled(run) {
+        return Ok(false);
+    }
+    let sql = "SELECT COUNT(*) FROM runs WHERE id = $1 AND live = 1";
+    let query = sqlx::query_scalar(sql).bind(run.to_string());
+    let live: i64 = query.fetch_one(writing.connection().await?).await?;
+    Ok(live == 0)
 }
 
 async fn insert_run(
@@ -393,6 +453,9 @@ async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), Stor
         requested_approval: asked,
         used_approval: used,
     } = step;
+    if is_cancelled(writing, run.id).await? {
+        return Err(StoreError::NotFound);
+    }
     let id = run.id.to_string();
     let mut records = Vec::with_capacity(events.len() + 1);
     for RunEventRecord { number, at, json } in events {

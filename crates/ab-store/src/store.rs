@@ -14,10 +14,11 @@ use crate::data_dir::DataDir;
 use crate::error::StoreError;
 use crate::follow::{EventLogReader, EventLogScope};
 use crate::record::EventRecord;
+use crate::reserve::DiskReserve;
 use crate::schema;
 use crate::tail::{Tails, lock};
 use crate::uploads::UploadState;
-use crate::writer::{Order, QUEUE, Typed, Writer, Writing};
+use crate::writer::{Order, QUEUE, Typed, Urgent, Writer, Writing};
 
 /// The persistent state of a server. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -37,6 +38,15 @@ struct Shared {
     /// Holds the lock of the data directory as long as the store exists.
     data_dir: DataDir,
     uploads: UploadState,
+}
+
+/// Whether a change may use the room that is reserved for a full disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WriteUrgency {
+    #[default]
+    Normal,
+    /// People need the change on a full disk: it ends what runs, makes room, or decides.
+    Urgent,
 }
 
 /// The channels that notify other tasks about commits of the writer.
@@ -75,6 +85,7 @@ impl Store {
     /// [`StoreError::Schema`] if the database was written by a newer version. Also fails if the
     /// database fails.
     pub async fn open(data_dir: DataDir) -> Result<Self, StoreError> {
+        let reserve = DiskReserve::released(data_dir.path());
         let path = data_dir.database()?;
         let connection = schema::open_writer(path.clone()).await?;
         let pool = schema::open_readers(path).await?;
@@ -84,7 +95,7 @@ impl Store {
             revision: watch::Sender::new(0),
         });
         let (orders, queue) = mpsc::channel(QUEUE);
-        let writer = Writer::new(connection, queue, Arc::clone(&readers)).await?;
+        let writer = Writer::new(connection, queue, Arc::clone(&readers), reserve).await?;
         let writer = Mutex::new(Some(tokio::spawn(writer.run())));
         let closed = watch::Sender::new(false);
         let uploads = UploadState::new(&data_dir);
@@ -143,6 +154,58 @@ impl Store {
         let order = Order::Change(Box::new(change));
         self.shared.orders.send(order).await.map_err(|_| StoreError::Closed)?;
         Ok(answer)
+    }
+
+    /// Like [`write`](Store::write), for a change that people need to make room or to end what
+    /// runs. On a full disk it uses the reserved room.
+    pub(crate) async fn write_urgently<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>>
+            + Clone
+            + Send
+            + 'static,
+    {
+        self.write_as(WriteUrgency::Urgent, work).await
+    }
+
+    pub(crate) async fn write_as<T, F>(
+        &self,
+        urgency: WriteUrgency,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>>
+            + Clone
+            + Send
+            + 'static,
+    {
+        self.queue_as(urgency, work).await?.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Queues `work`. It is performed even if the caller does not wait for the answer.
+    pub(crate) async fn queue_as<T, F>(
+        &self,
+        urgency: WriteUrgency,
+        work: F,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>>
+            + Clone
+            + Send
+            + 'static,
+    {
+        match urgency {
+            WriteUrgency::Normal => self.queue(work).await,
+            WriteUrgency::Urgent => {
+                let (change, answer) = Urgent::new(work);
+                let order = Order::Change(Box::new(change));
+                self.shared.orders.send(order).await.map_err(|_| StoreError::Closed)?;
+                Ok(answer)
+            }
+        }
     }
 
     pub(crate) fn pool(&self) -> &SqlitePool {

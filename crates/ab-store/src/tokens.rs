@@ -57,7 +57,7 @@ impl Store {
     ///
     /// Fails if the database fails.
     pub async fn remove_session_tokens(&self, session: SessionId) -> Result<(), StoreError> {
-        self.write(move |writing| {
+        self.write_urgently(move |writing| {
             Box::pin(async move {
                 sqlx::query("DELETE FROM session_tokens WHERE session = $1")
                     .bind(session.to_string())

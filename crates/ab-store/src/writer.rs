@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ab_api::{ApprovalId, Event, SessionId, Time};
+use ab_api::{ApprovalId, Event, RunId, SessionId, Time};
 use futures_util::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::deferred::{DeferredStatements, SqlValue};
 use crate::error::StoreError;
 use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
+use crate::reserve::DiskReserve;
 use crate::shorten::shortened_event;
 use crate::store::Readers;
 
@@ -30,6 +31,9 @@ pub(crate) trait Change: Send {
     /// Performs the change within the open transaction.
     fn perform<'a>(&'a mut self, writing: &'a mut Writing)
     -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Whether the change may use the room that is reserved for a full disk. It can then be
+    /// performed several times.
+    fn is_urgent(&self) -> bool;
     /// Sends the outcome to the caller. Called after the commit.
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
 }
@@ -74,12 +78,64 @@ where
         })
     }
 
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
         let Self { value, reply, .. } = *self;
-        let answer = outcome.and_then(|()| value.ok_or(StoreError::Closed));
-        // The caller may have stopped waiting for the answer. The change is committed anyway.
-        let _ = reply.send(answer);
+        send(reply, value, outcome);
     }
+}
+
+/// A [`Typed`] change that may use the room that is reserved for a full disk.
+pub(crate) struct Urgent<F, T> {
+    work: F,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<F, T> Urgent<F, T> {
+    pub(crate) fn new(work: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { work, value: None, reply }, answer)
+    }
+}
+
+impl<F, T> Change for Urgent<F, T>
+where
+    T: Send,
+    F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>> + Clone + Send,
+{
+    fn perform<'a>(
+        &'a mut self,
+        writing: &'a mut Writing,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = self.work.clone();
+        Box::pin(async move {
+            self.value = Some(work(writing).await?);
+            Ok(())
+        })
+    }
+
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let Self { value, reply, .. } = *self;
+        send(reply, value, outcome);
+    }
+}
+
+fn send<T>(
+    reply: oneshot::Sender<Result<T, StoreError>>,
+    value: Option<T>,
+    outcome: Result<(), StoreError>,
+) {
+    let answer = outcome.and_then(|()| value.ok_or(StoreError::Closed));
+    // The caller may have stopped waiting for the answer. The change is committed anyway.
+    let _ = reply.send(answer);
 }
 
 /// A new entry for the log.
@@ -104,6 +160,8 @@ pub(crate) struct Writing {
     revision: u64,
     /// Sessions whose workspaces are being removed although the disk had no room to store that.
     leaving: HashSet<SessionId>,
+    /// Runs that were cancelled with their space, unless that change failed.
+    cancelled_runs: HashSet<RunId>,
 }
 
 impl Writing {
@@ -209,6 +267,16 @@ impl Writing {
         self.leaving.contains(&session)
     }
 
+    /// Notes, until the store is closed, that a run was cancelled because its space is removed.
+    pub(crate) fn note_cancelled_run(&mut self, run: RunId) {
+        self.cancelled_runs.insert(run);
+    }
+
+    /// Whether a run was noted as cancelled. The change that noted it may have failed.
+    pub(crate) fn may_be_cancelled(&self, run: RunId) -> bool {
+        self.cancelled_runs.contains(&run)
+    }
+
     /// Assigns the number of the next change of an approval.
     pub(crate) fn next_revision(&mut self) -> u64 {
         self.revision += 1;
@@ -290,6 +358,7 @@ pub(crate) struct Writer {
     writing: Writing,
     orders: mpsc::Receiver<Order>,
     readers: Arc<Readers>,
+    reserve: DiskReserve,
 }
 
 impl Writer {
@@ -297,6 +366,7 @@ impl Writer {
         mut connection: SqliteConnection,
         orders: mpsc::Receiver<Order>,
         readers: Arc<Readers>,
+        reserve: DiskReserve,
     ) -> Result<Self, StoreError> {
         let position = last_position(&mut connection).await?;
         let revision = last_revision(&mut connection).await?;
@@ -310,8 +380,9 @@ impl Writer {
             decided: Vec::new(),
             revision,
             leaving: HashSet::new(),
+            cancelled_runs: HashSet::new(),
         };
-        Ok(Self { writing, orders, readers })
+        Ok(Self { writing, orders, readers, reserve })
     }
 
     /// Commits changes until the store is closed.
@@ -345,6 +416,43 @@ impl Writer {
     }
 
     async fn commit(&mut self, group: Vec<Box<dyn Change>>) {
+        let is_full = |outcome: &Result<(), StoreError>| {
+            outcome.as_ref().is_err_and(StoreError::is_disk_full)
+        };
+        let outcomes = self.attempt(group).await;
+        let has_room = !outcomes.iter().any(|(_, outcome)| is_full(outcome));
+        for (change, outcome) in outcomes {
+            if change.is_urgent() && is_full(&outcome) {
+                self.commit_from_reserve(change, outcome).await;
+            } else {
+                change.finish(outcome);
+            }
+        }
+        if has_room {
+            self.reserve.fill();
+        }
+    }
+
+    /// Commits a change for which the disk has no other room. The rest of the room is reserved
+    /// again.
+    async fn commit_from_reserve(
+        &mut self,
+        mut change: Box<dyn Change>,
+        mut outcome: Result<(), StoreError>,
+    ) {
+        while outcome.as_ref().is_err_and(StoreError::is_disk_full) && self.reserve.release() {
+            let Some(next) = self.attempt(vec![change]).await.pop() else { return };
+            (change, outcome) = next;
+        }
+        if outcome.is_ok() {
+            self.empty_log().await;
+        }
+        self.reserve.fill();
+        change.finish(outcome);
+    }
+
+    /// Commits the changes together, and returns the outcome of each.
+    async fn attempt(&mut self, group: Vec<Box<dyn Change>>) -> Vec<Performed> {
         let (position, revision) = (self.writing.position, self.writing.revision);
         let mut outcomes = Vec::with_capacity(group.len());
         match self.transact(group, &mut outcomes).await {
@@ -361,9 +469,7 @@ impl Writer {
                 // transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
                 if error.is_disk_full() {
-                    // The data of the transaction is still in the log file and occupies disk space.
-                    // The checkpoint empties the log file.
-                    let _ = self.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
+                    self.empty_log().await;
                 }
                 for (_, outcome) in &mut outcomes {
                     *outcome = Err(error.clone());
@@ -372,9 +478,14 @@ impl Writer {
         }
         self.writing.appended.clear();
         self.writing.decided.clear();
-        for (change, outcome) in outcomes {
-            change.finish(outcome);
-        }
+        outcomes
+    }
+
+    /// Gives back the disk space of the database's log file, which also has what failed
+    /// transactions wrote.
+    async fn empty_log(&mut self) {
+        // If it fails, the log keeps its space.
+        let _ = self.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
     }
 
     async fn transact(

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalRequester, ApprovalStatus,
-    ApprovalSubject, ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest, SessionId,
-    SpaceId, Time,
+    ApprovalSubject, ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest,
+    SessionEndReason, SessionId, SessionStatus, SpaceId, Time,
 };
-use ab_store::{ApprovalFilter, ApprovalOwner, EventLogScope, Store, StoreError, UseDecisionError};
+use ab_store::{
+    ApprovalFilter, ApprovalOwner, EventLogScope, Store, StoreError, StoredSessionEnd,
+    UseDecisionError,
+};
 
-use crate::fixture::{scratch, stored};
+use crate::fixture::{line, scratch, stored, stored_space};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -126,12 +129,26 @@ async fn pending_approvals_expire_with_their_time_or_their_session() {
         scratch.store.get_approval(early).await.expect("read").decided_by.expect("a decider");
     assert_eq!(decider.kind, DeciderKind::Timeout);
     let late = ask(&scratch.store, session).await;
-    let expire = scratch.store.expire_session_approvals(session, "the session ended".to_owned());
-    let (waited, expired) = tokio::join!(scratch.store.wait_for_decision(late), expire);
-    expired.expect("expire");
-    assert_eq!(waited.expect("expired").status, ApprovalStatus::Expired);
+    let mut record = scratch.store.session_record(session).await.expect("read");
+    let (status, reason) = (SessionStatus::Stopped, SessionEndReason::Stopped);
+    record.progress.ending = Some(StoredSessionEnd { status, reason });
+    let end = scratch.store.update_session(record.clone(), vec![line("the end begins")]);
+    let (waited, ended) = tokio::join!(scratch.store.wait_for_decision(late), end);
+    ended.expect("end");
+    let waited = waited.expect("expired");
+    assert_eq!(waited.status, ApprovalStatus::Expired);
+    assert_eq!(waited.reason.as_deref(), Some("the session ended"));
     let error = scratch.store.decide_approval(late, yes(), by("ana")).await.expect_err("too late");
     assert!(matches!(error, StoreError::AlreadyDecided(_)), "{error}");
+    // One transaction: the decision comes with the change that it belongs to.
+    let records = scratch.store.event_records(EventLogScope::Session(session), 0, 10).await;
+    let kinds: Vec<_> =
+        records.expect("read").into_iter().map(|record| record.kind.clone()).collect();
+    assert_eq!(kinds[kinds.len() - 2..], ["approvalDecided", "log"]);
+    record.session.status = status;
+    scratch.store.update_session(record, Vec::new()).await.expect("end");
+    let error = scratch.store.add_approval(question(session, "d")).await.expect_err("ended");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
 }
 
 #[tokio::test]
@@ -191,7 +208,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> UseDecisionErr
 async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
     let scratch = scratch().await;
     let store = &scratch.store;
-    let (space, other) = (SpaceId::generate(), SpaceId::generate());
+    let (space, other) = (stored_space(store).await.id, SpaceId::generate());
     let subject = ApprovalSubject { digest: Some("d".to_owned()), ..ApprovalSubject::default() };
     let approval =
         Approval { space_id: Some(space), ..Approval::new_pending(subject, Time::now()) };
@@ -283,7 +300,7 @@ async fn take_answer_once(store: &Store, session: SessionId, id: ApprovalId) {
 #[tokio::test]
 async fn a_decision_is_taken_once_for_its_own_digest_and_space() {
     let scratch = scratch().await;
-    let space = SpaceId::generate();
+    let space = stored_space(&scratch.store).await.id;
     let subject = ApprovalSubject { digest: Some("d1".to_owned()), ..ApprovalSubject::default() };
     let approval = Approval {
         space_id: Some(space),

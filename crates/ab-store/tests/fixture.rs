@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    Event, EventKind, LogLevel, LogSource, Session, SessionId, SessionStatus, TaskCapabilities,
-    TaskRequest, Time,
+    Event, EventKind, LogLevel, LogSource, Session, SessionId, SessionStatus, Space, SpaceBackend,
+    SpaceId, SpaceStatus, TaskCapabilities, TaskRequest, Time,
 };
 use ab_store::{DataDir, NewSession, SessionRecord, Store, StoredSessionProgress};
 use tempfile::TempDir;
@@ -64,6 +64,24 @@ pub(crate) async fn stored(store: &Store, prompt: &str) -> SessionId {
     let id = session.id;
     store.create_session(new_session(session)).await.expect("create");
     id
+}
+
+/// Stores a space.
+pub(crate) async fn stored_space(store: &Store) -> Space {
+    let space = Space {
+        id: SpaceId::generate(),
+        name: None,
+        description: None,
+        status: SpaceStatus::Ready,
+        backend: SpaceBackend::Memory,
+        policy: serde_json::Value::Null,
+        env: BTreeMap::new(),
+        metadata: serde_json::Map::new(),
+        created_at: Time::now(),
+        expires_at: None,
+    };
+    store.create_space(space.clone(), None).await.expect("create");
+    space
 }
 
 pub(crate) fn status(status: SessionStatus) -> Event {

@@ -8,5 +8,6 @@ mod fixture;
 mod log;
 mod retention;
 mod sessions;
+mod spaces;
 mod storage;
 mod uploads;

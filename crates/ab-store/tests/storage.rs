@@ -4,13 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ab_api::{
-    ApiKey, ApiKeyId, PageRequest, SessionId, Space, SpaceBackend, SpaceId, SpaceStatus,
-    SpaceToken, SpaceTokenId, Time,
-};
+use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, SpaceId, SpaceToken, SpaceTokenId, Time};
 use ab_store::{AccessTokenOwner, DataDir, PendingCleanup, StoreError};
 
-use crate::fixture::{scratch, stored};
+use crate::fixture::{scratch, stored, stored_space};
+use crate::spaces::removed;
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("metadata").permissions().mode() & 0o777
@@ -129,19 +127,7 @@ async fn api_keys_are_stored_as_digests_and_revoked_once() {
 #[tokio::test]
 async fn tokens_of_a_space_are_bounded_and_end_with_it() {
     let scratch = scratch().await;
-    let space = Space {
-        id: SpaceId::generate(),
-        name: None,
-        description: None,
-        status: SpaceStatus::Ready,
-        backend: SpaceBackend::Memory,
-        policy: serde_json::Value::Null,
-        env: std::collections::BTreeMap::new(),
-        metadata: serde_json::Map::new(),
-        created_at: Time::now(),
-        expires_at: None,
-    };
-    scratch.store.create_space(space.clone(), None).await.expect("create");
+    let space = stored_space(&scratch.store).await;
     let token =
         || SpaceToken { id: SpaceTokenId::generate(), space_id: space.id, created_at: Time::now() };
     let first = token();
@@ -162,7 +148,7 @@ async fn tokens_of_a_space_are_bounded_and_end_with_it() {
     scratch.store.remove_space_token(space.id, first.id).await.expect("revoke");
     assert_eq!(owner("a-secret-of-a-space").await.expect("look"), None);
     assert_eq!(owner("s99").await.expect("look"), known);
-    scratch.store.destroy_space(space.clone()).await.expect("destroy");
+    scratch.store.destroy_space(space.clone(), removed()).await.expect("destroy");
     assert_eq!(owner("s99").await.expect("look"), None);
     let error = scratch.store.add_space_token(token(), "late").await.expect_err("no space");
     assert!(matches!(error, StoreError::NotFound), "{error}");

@@ -45,6 +45,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "crates/ab-snapshot/src/area.rs", "the directory of workspaces in the data directory"),
     allow(Act::OpenFiles, "crates/ab-spaces/src/area.rs", "the directories of spaces in the data directory"),
     allow(Act::OpenFiles, "crates/ab-store/src/data_dir.rs", "makes and locks the data directory"),
+    allow(Act::OpenFiles, "crates/ab-store/src/reserve.rs", "the file that keeps room in the data directory"),
     allow(Act::OpenFiles, "crates/ab-store/src/uploads/files.rs", "the files of uploads in the data directory"),
     allow(Act::OpenFiles, "crates/ab-executor/src/local/program.rs", "the path of an agent's program, which its sandbox shows"),
     allow(Act::OpenFiles, "crates/ab-acp/src/login_files.rs", "the operator's login files of an agent"),

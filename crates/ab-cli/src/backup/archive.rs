@@ -57,13 +57,51 @@ async fn tar(
         max_output: MAX_OUTPUT,
     };
     let output = program.run(request).await?;
-    if output.code == Some(0) {
-        return Ok(Ok(()));
-    }
-    Ok(Err(output.stderr.lines().next().unwrap_or("tar gave no reason").to_owned()))
+    Ok(match (output.code, reason(&output.stderr)) {
+        (Some(0), _) => Ok(()),
+        (_, Some(line)) => Err(line.to_owned()),
+        (Some(code), None) => Err(format!("tar ended with the exit code {code} and gave no reason")),
+        (None, None) => Err("tar was ended by a signal".to_owned()),
+    })
 }
 
 fn failed(act: &str, archive: &Path, why: &str) -> Failure {
     let message = format!("cannot {act} the archive {}: {why}", archive.display());
     Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, message).into()
+}
+
+/// The line of the output that says what is wrong. Decompressors begin theirs with an empty line,
+/// and tar adds lines that say only that it failed.
+fn reason(stderr: &str) -> Option<&str> {
+    const WITHOUT_REASON: [&str; 4] = [
+        "Child returned status",
+        "Child died with signal",
+        "Error is not recoverable",
+        "Exiting with failure status",
+    ];
+    let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.find(|line| !WITHOUT_REASON.iter().any(|text| line.contains(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_is_the_line_that_says_what_is_wrong() {
+        for (stderr, expect) in [
+            (
+                "\ngzip: stdin: unexpected end of file\ntar: Child returned status 1\n",
+                Some("gzip: stdin: unexpected end of file"),
+            ),
+            (
+                "tar: Child returned status 1\ntar: ./a: Cannot write: No space left on device\n",
+                Some("tar: ./a: Cannot write: No space left on device"),
+            ),
+            ("tar: Error is not recoverable: exiting now\n", None),
+            ("", None),
+        ] {
+            assert_eq!(reason(stderr), expect, "{stderr:?}");
+        }
+    }
 }

@@ -16,8 +16,8 @@ use ab_store::{check_backup, copy_database};
 use sha2::{Digest, Sha256};
 
 use super::{
-    BackupForm, BackupReport, DATABASE, FORMAT, LEFT_OUT, MANIFEST, MAX_SMALL_FILE, Manifest,
-    archive, beside,
+    BackupContent, BackupForm, BackupReport, DATABASE, FORMAT, LEFT_OUT, MANIFEST, MAX_SMALL_FILE,
+    Manifest, archive, beside,
 };
 use crate::failure::Failure;
 
@@ -239,12 +239,15 @@ fn write_manifest(source: &Path, staging: &Path) -> Result<(), Failure> {
     let Some(data_dir) = source.to_str() else {
         return Err(Failure::usage(format!("{} is not valid UTF-8", source.display())));
     };
+    let content = BackupContent::of(staging)
+        .map_err(|error| Failure::input(format!("list {}", staging.display()), error))?;
     let manifest = Manifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: Time::now().to_string(),
         data_dir: data_dir.to_owned(),
         database_sha256: digest(&staging.join(DATABASE))?,
+        content: Some(content),
     };
     let path: PathBuf = staging.join(MANIFEST);
     let fails = |error: io::Error| Failure::input(format!("write {}", path.display()), error);

@@ -9,7 +9,7 @@ use ab_host::directory::{DirectoryCopyLimits, copy_directory, remove_directory};
 use ab_store::{DataDir, Store, check_backup};
 
 use super::making::{digest, failed, make_dir};
-use super::{BackupReport, DATABASE, FORMAT, MANIFEST, Manifest, archive, beside};
+use super::{BackupContent, BackupReport, DATABASE, FORMAT, MANIFEST, Manifest, archive, beside};
 use crate::data_dir;
 use crate::failure::Failure;
 
@@ -89,16 +89,15 @@ async fn fill(
     } else {
         let from = std::path::absolute(from)
             .map_err(|error| Failure::input(format!("find {}", from.display()), error))?;
-        archive::unpack(&from, staging).await?;
+        archive::unpack(&from, staging).await.map_err(|failure| {
+            failure.with_hint("if the backup is damaged or incomplete, use another one")
+        })?;
     }
     step("the database");
     let manifest = read_manifest(from, staging)?;
-    let database = staging.join(DATABASE);
-    if digest(&database)? != manifest.database_sha256 {
-        let message = format!("the database of the backup {} is damaged", from.display());
-        return Err(Failure::usage(message).with_hint("use another backup"));
-    }
-    let check = check_backup(&database).await.map_err(failed)?;
+    check_content(from, staging, &manifest)?;
+    let check = check_backup(&staging.join(DATABASE)).await;
+    let check = check.map_err(|error| unusable(from, &error.to_string()))?;
     fs::remove_file(staging.join(MANIFEST))
         .map_err(|error| Failure::input("remove the manifest", error))?;
     let mut report = BackupReport {
@@ -152,6 +151,33 @@ async fn move_paths(directory: &Path, file: &str, old: &str, new: &str) -> ab_co
     };
     backend.destroy().await?;
     changed
+}
+
+/// Compares the files with the manifest.
+fn check_content(from: &Path, staging: &Path, manifest: &Manifest) -> Result<(), Failure> {
+    let database = staging.join(DATABASE);
+    if !database.is_file() {
+        return Err(unusable(from, &format!("{DATABASE} is missing")));
+    }
+    if digest(&database)? != manifest.database_sha256 {
+        return Err(unusable(from, &format!("{DATABASE} is damaged")));
+    }
+    let Some(expected) = manifest.content else { return Ok(()) };
+    let found = BackupContent::of(staging)
+        .map_err(|error| Failure::input(format!("list {}", from.display()), error))?;
+    if found == expected {
+        return Ok(());
+    }
+    let why = format!(
+        "it has {} entries with {} bytes, and had {} with {} when it was made",
+        found.entries, found.bytes, expected.entries, expected.bytes
+    );
+    Err(unusable(from, &why))
+}
+
+fn unusable(from: &Path, why: &str) -> Failure {
+    let message = format!("the backup {} is incomplete or damaged: {why}", from.display());
+    Failure::usage(message).with_hint("use another backup")
 }
 
 fn read_manifest(from: &Path, staging: &Path) -> Result<Manifest, Failure> {

@@ -1,5 +1,6 @@
 //! Approvals of the built server: over kill -9, over MCP, on the command line, as a stream, and decided wrongly.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -8,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, Server, Story, task};
+use super::spaces;
 use crate::outliving::comes;
 use crate::stage::{BINARY, run};
 
@@ -262,21 +264,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert!(text.contains("the agent's description:\n  NOTES.md"), "{text}");
     assert!(text.contains("digest "), "{text}");
     // A reader of pages and of the stream sees the same.
-    let mut stream = server.connect().unwrap();
-    let request = format!(
-        "GET /v1/approvals?status=pending HTTP/1.0\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
-         accept: text/event-stream\r\n\r\n",
-        server.address, server.token
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut stream = BufReader::new(stream);
-    let mut event = || loop {
-        let mut line = String::new();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended");
-        if let Some(data) = line.strip_prefix("data: ") {
-            break serde_json::from_str::<Value>(data).unwrap();
-        }
-    };
+    let mut event = approval_stream(&server);
     assert_eq!(event()["id"], approval);
     let done = approvals(&["approve", &approval[..20], "--reason", "fine"]);
     let expect = format!("{approval} approved by admin via cli: Write NOTES.md (fine)\n");
@@ -306,6 +294,105 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert_eq!(serde_json::from_str::<Value>(&all.text()).unwrap()["total"], 1);
     kill_process(Pid::from_child(&watching), Signal::INT).unwrap();
     assert_eq!(watching.wait().unwrap().code(), Some(130));
+    server.end();
+}
+
+/// A stream of approvals, and the next one in it.
+fn approval_stream(server: &Server) -> impl FnMut() -> Value + use<> {
+    let mut stream = server.connect().unwrap();
+    let request = format!(
+        "GET /v1/approvals?status=pending HTTP/1.0\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         accept: text/event-stream\r\n\r\n",
+        server.address, server.token
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    move || loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            break serde_json::from_str::<Value>(data).unwrap();
+        }
+    }
+}
+
+/// The approvals that waited have ended for this reason, in the list, for deciders and on the command line.
+fn assert_expired(fixture: &Fixture, server: &Server, asked: &[Value], reason: &str) {
+    let list = server.get("/v1/approvals?status=pending");
+    assert_eq!(list["total"], 0, "{list:#}");
+    for approval in asked {
+        let shown = server.get(&path(approval));
+        assert_eq!((&shown["status"], &shown["reason"]), (&json!("expired"), &json!(reason)));
+        assert_eq!(shown["decidedBy"]["kind"], "rule", "{shown:#}");
+        let late = server.ask("POST", &path(approval), YES);
+        assert_eq!(late.status, 409, "{late:?}");
+        let mut command = fixture.stage.command(BINARY);
+        command.args(["approvals", "show", approval["id"].as_str().unwrap(), "--data-dir"]);
+        command.arg(fixture.data());
+        let told = run(command, b"").text();
+        assert!(told.contains("expired") && told.contains(reason), "{told}");
+    }
+}
+
+#[test]
+fn approvals_of_tools_and_runs_end_with_their_space() {
+    let fixture = spaces::fixture();
+    let server = fixture.start(&[]);
+    let mut next = approval_stream(&server);
+    let id = spaces::space(&server, &json!({}));
+    let asks = spaces::operations(json!([{ "type": "shell", "command": "rm -rf data" }]));
+    let parked = server.ask("POST", &format!("/v1/spaces/{id}/runs"), &asks).json();
+    assert_eq!(parked["data"]["status"], "awaiting_approval", "{parked:#}");
+    let of_run = next();
+    exec_at(&server, &format!("/v1/spaces/{id}/mcp"), "rm -rf data");
+    let of_tool = next();
+    assert_eq!((&of_tool["spaceId"], &of_tool["runId"]), (&json!(id), &Value::Null));
+    assert_eq!(server.ask("DELETE", &format!("/v1/spaces/{id}"), "").status, 204);
+    let asked = [of_run, of_tool];
+    assert_expired(&fixture, &server, &asked, "the space was removed");
+    for approval in &asked {
+        let told = next();
+        assert_eq!((&told["id"], &told["status"]), (&approval["id"], &json!("expired")));
+    }
+    let run = parked["data"]["runId"].as_str().unwrap();
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    assert_eq!(shown["status"], "cancelled", "{shown:#}");
+    let last = shown["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["message"], "the space was removed", "{shown:#}");
+    server.end();
+}
+
+#[test]
+fn approvals_of_an_agent_and_its_commands_end_with_their_session() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let asking = "[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]".to_owned();
+    let waits = "approval-wait = \"1ms\"\nrules = \"rules.toml\"";
+    let fixture = Fixture::with_agents(&[("asking", asking)], waits);
+    fs::write(fixture.stage.outside("rules.toml"), RULES).unwrap();
+    let server = fixture.start(&[]);
+    for (method, suffix) in [("DELETE", ""), ("POST", "/stop")] {
+        let mut next = approval_stream(&server);
+        let id = server.create_with(&fixture, "asking");
+        let of_agent = next();
+        exec(&server, &id, "touch made");
+        let of_command = next();
+        assert_eq!(of_command["describedBy"], "server", "{of_command:#}");
+        let session = format!("/api/v1/sessions/{id}{suffix}");
+        assert_eq!(server.ask(method, &session, "").status, 202);
+        // They have ended with the answer, before the processes of the session.
+        let asked = [of_agent, of_command];
+        assert_expired(&fixture, &server, &asked, "the session ended");
+        // In any order: the agent that gets the no changes its approval again.
+        let mut waited: BTreeSet<String> = asked.iter().map(path).collect();
+        while !waited.is_empty() {
+            let told = next();
+            assert_eq!(told["status"], "expired", "{told:#}");
+            waited.remove(&path(&told));
+        }
+        server.ended(&id);
+    }
     server.end();
 }
 

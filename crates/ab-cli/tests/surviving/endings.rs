@@ -1,11 +1,14 @@
 //! Stop and DELETE in every state, twice and at once.
 
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
+use ab_testkit::http_remote::HttpRemote;
 use serde_json::{Value, json};
 
-use super::fixture::{Fixture, Server, task};
+use super::fixture::{Fixture, Server, git, task};
 use crate::outliving::comes;
 
 /// States that a session can be held in, each by its agent.
@@ -115,6 +118,53 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
 /// Makes a file that takes a while to deliver.
 const LARGE: &str = "[[turn]]\nsteps = [{ run = \"head -c 8000000 /dev/urandom >large.bin\" }]";
 
+/// Asks for the diff of a session again and again until it has ended, and once after that.
+fn diffs_until_the_end(server: &Server, id: &str) {
+    loop {
+        let is_over = !server.session(id)["endReason"].is_null();
+        let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "");
+        assert_eq!(diff.status, 200, "{}", diff.body);
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[test]
+fn diff_is_answered_while_a_slow_server_takes_the_branch() {
+    if !Fixture::can_run() {
+        return;
+    }
+    let writes = "[[turn]]\nsteps = [{ write = { path = \"new.txt\", text = \"new\" } }]";
+    let fixture = Fixture::with_agents(&[("writer", writes.to_owned())], "");
+    let remotes = fixture.stage.outside("remotes");
+    let bare = remotes.join("x.git");
+    fixture.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+    git(&bare, &["config", "http.receivepack", "true"]);
+    let hook = bare.join("hooks/pre-receive");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let waits = "#!/bin/sh\ntouch asked\nwhile [ ! -e go ]; do sleep 0.02; done\n";
+    fs::write(&hook, waits).unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let remote = HttpRemote::open(&remotes);
+    let server = fixture.start(&[]);
+    let mut task = task(&fixture.source(), "Work");
+    task["agent"]["type"] = "writer".into();
+    task["repo"]["url"] = remote.url("x.git").into();
+    let id = server.create_from(&task);
+    comes("the push", || bare.join("asked").exists());
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "");
+    assert_eq!(diff.status, 200, "{diff:?}");
+    assert!(diff.body.contains("+++ b/new.txt"), "{diff:?}");
+    assert_eq!(server.session(&id)["activity"], "delivering");
+    fs::write(bare.join("go"), "").unwrap();
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    let stored = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "");
+    assert_eq!(stored.body, diff.body);
+    server.end();
+}
+
 #[test]
 fn session_that_ends_while_it_is_delivered_has_a_whole_branch_or_none() {
     if !Fixture::can_run() {
@@ -127,9 +177,14 @@ fn session_that_ends_while_it_is_delivered_has_a_whole_branch_or_none() {
     for requests in [[STOP, STOP], [STOP, DELETE], [DELETE, DELETE]] {
         let id = server.create_with(&fixture, "large");
         server.event(&id, |event| event["activity"] == "delivering");
-        send_at_once(&server, &id, &requests);
         let ended = |session: &Value| !session["endReason"].is_null();
-        let session = server.reaches(&id, "the end", ended);
+        let session = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| diffs_until_the_end(&server, &id));
+            }
+            send_at_once(&server, &id, &requests);
+            server.reaches(&id, "the end", ended)
+        });
         let (_, story) = server.ended(&id);
         story.assert_whole(&server, &id);
         if let Some(branch) = session["vcs"]["deliveredBranch"].as_str() {

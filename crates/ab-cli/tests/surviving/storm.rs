@@ -1,7 +1,8 @@
 //! Sessions that are created, prompted, paused, stopped and deleted at random while their server is killed: no request
 //! fails with a 500, no event is lost or doubled, and nothing is left behind. Then one server lives on with many sessions,
-//! and holds no more than before.
+//! and holds no more than before. At last all sessions are removed, and no row or directory of theirs is left.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -189,6 +190,48 @@ fn live_through(fixture: &Fixture, server: &Server, random: &mut Random) {
     }
 }
 
+fn rows_without_owner(fixture: &Fixture) -> Vec<(&'static str, u64)> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(DataDir::open(fixture.data()).unwrap()).await.unwrap();
+        let rows = store.count_rows_without_owner().await.unwrap();
+        store.close().await;
+        rows
+    })
+}
+
+/// The data directory has what a server needs, and nothing of a session.
+fn assert_no_directory_left(data: &Path) {
+    let names = |directory: &str| -> BTreeSet<String> {
+        let entries = data.join(directory).read_dir().into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    for directory in ["sessions/workspaces", "uploads", "spaces"] {
+        assert_eq!(names(directory), BTreeSet::new(), "{directory}");
+    }
+    let expected = ["cache", "git", "workspaces"].map(str::to_owned);
+    assert_eq!(names("sessions"), BTreeSet::from(expected));
+    let caches = names("sessions/cache");
+    assert_eq!(caches.iter().filter(|name| name.ends_with(".git")).count(), 1, "{caches:?}");
+    let directories = names("").into_iter().filter(|name| data.join(name).is_dir());
+    let known = ["agents", "sessions", "spaces", "uploads"];
+    let unknown: Vec<_> = directories.filter(|name| !known.contains(&name.as_str())).collect();
+    assert_eq!(unknown, [""; 0]);
+}
+
+/// A server whose sessions have all ended long ago removes them. Returns its process id.
+fn remove_sessions(fixture: &Fixture) -> u32 {
+    fs::write(fixture.config(), "[retention]\nsessions = \"1ms\"\n").unwrap();
+    let server = fixture.start(&[]);
+    comes("the end of old sessions", || {
+        assert_eq!(server.ask("POST", "/api/v1/cleanup", "").status, 200);
+        server.get("/api/v1/sessions")["total"] == 0
+    });
+    let pid = server.pid();
+    server.end();
+    pid
+}
+
 #[test]
 fn slow_sessions_stand_random_requests_and_kills() {
     if !Fixture::can_run() {
@@ -256,13 +299,10 @@ fn slow_sessions_stand_random_requests_and_kills() {
     fixture.assert_source_untouched();
     server.end();
     fixture.assert_nothing_left(&servers);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let rows = runtime.block_on(async {
-        let store = Store::open(DataDir::open(fixture.data()).unwrap()).await.unwrap();
-        let rows = store.count_rows_without_owner().await.unwrap();
-        store.close().await;
-        rows
-    });
-    assert_eq!(rows, []);
+    assert_eq!(rows_without_owner(&fixture), []);
+    assert_no_directory_left(&fixture.data());
+    servers.push(remove_sessions(&fixture));
+    fixture.assert_nothing_left(&servers);
+    assert_eq!(rows_without_owner(&fixture), []);
     eprintln!("{rounds} rounds, {} sessions, {} branches", ended.len(), delivered.len());
 }

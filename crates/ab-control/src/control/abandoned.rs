@@ -46,8 +46,6 @@ impl Plane {
         let mut state = restored.unwrap_or_else(|| SessionState::new(session.keep_open));
         let job = SessionAttempt { session: session.clone(), generation: state.generation };
         let notes = close_session(self, &job, Duration::ZERO).await;
-        let reason = "the session ended".to_owned();
-        self.store.expire_session_approvals(id, reason).await?;
         let mut kinds = Vec::new();
         for input in [SessionInput::Failed(SessionEndReason::Interrupted), SessionInput::Closed] {
             if let Ok((next, events)) = session_machine::apply_session_input(&state, input) {

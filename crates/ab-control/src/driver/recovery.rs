@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_api::SessionId;
 use ab_executor::CleanupToken;
-use ab_store::StoreError;
+use ab_store::{StoreError, WriteUrgency};
 
 use super::{Command, CommandReply, Driver, SessionRequest};
 use crate::control::Plane;
@@ -17,23 +17,48 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// What the driver must do once the store works again.
 #[derive(Default)]
 pub(super) struct Recovery {
-    /// Whether a person cancelled the session. If the disk is full, the workspace of a cancelled
-    /// session may be removed before the cancellation is stored.
-    is_cancelled: bool,
-    /// The caller that waits until the cancellation is stored.
-    reply: Option<CommandReply>,
+    /// The end that a person asked for.
+    end: Option<RequestedEnd>,
+    /// The callers that wait until the end is stored.
+    replies: Vec<CommandReply>,
+}
+
+/// The end that a person asks for, weaker first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RequestedEnd {
+    Stop,
+    /// The workspace may be removed before the end is stored.
+    Cancel,
+}
+
+impl RequestedEnd {
+    /// The end that a command asks for, if it asks for one.
+    pub(super) fn of(request: &SessionRequest) -> Option<Self> {
+        match request {
+            SessionRequest::Input(SessionInput::Stop) => Some(Self::Stop),
+            SessionRequest::Input(SessionInput::Cancel) => Some(Self::Cancel),
+            SessionRequest::Input(_) | SessionRequest::Prompts { .. } => None,
+        }
+    }
+
+    fn input(self) -> SessionInput {
+        match self {
+            Self::Stop => SessionInput::Stop,
+            Self::Cancel => SessionInput::Cancel,
+        }
+    }
 }
 
 impl Recovery {
-    /// Records that the session must be cancelled, and which caller waits for it.
-    pub(super) fn cancel(&mut self, reply: CommandReply) {
-        self.is_cancelled = true;
-        self.reply = Some(reply);
+    /// Notes that the session is to end.
+    pub(super) fn end(&mut self, end: RequestedEnd, reply: CommandReply) {
+        self.end = self.end.max(Some(end));
+        self.replies.push(reply);
     }
 
-    /// Answers the caller that cancelled the session, if it still waits.
+    /// Answers the callers that asked for the end of the session.
     fn answer(&mut self, outcome: Result<(), &StoreError>) {
-        if let Some(reply) = self.reply.take() {
+        for reply in self.replies.drain(..) {
             // The caller may have stopped waiting for the reply.
             let _ = reply.send(outcome.map(|()| None).map_err(|error| error.clone().into()));
         }
@@ -69,8 +94,8 @@ impl Driver {
                 self.plane.abandon_session(self.session.id, &detail).await;
                 return false;
             }
-            // If a caller waits for the cancellation, try at once instead of after a pause.
-            if self.recovery.reply.is_none() && !self.wait_for_retry(&error).await {
+            // If a caller waits for the end, try at once instead of after a pause.
+            if self.recovery.replies.is_empty() && !self.wait_for_retry(&error).await {
                 return false;
             }
             if error.is_disk_full() && self.needs_no_workspace() {
@@ -78,7 +103,7 @@ impl Driver {
             }
             match self.begin_again(&error).await {
                 Ok(()) => {
-                    self.recovery.is_cancelled = false;
+                    self.recovery.end = None;
                     self.recovery.answer(Ok(()));
                     return true;
                 }
@@ -88,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// Waits until it is time for the next attempt, or the session is cancelled. Returns `false` if the server shuts
+    /// Waits until it is time for the next attempt, or a person ends the session. Returns `false` if the server shuts
     /// down.
     async fn wait_for_retry(&mut self, error: &StoreError) -> bool {
         let retry = tokio::time::sleep(STORE_RETRY);
@@ -97,15 +122,15 @@ impl Driver {
             tokio::select! {
                 () = self.plane.shutdown.cancelled() => return false,
                 () = &mut retry => return true,
-                command = self.commands.recv() => match command {
-                    Some(Command { request: SessionRequest::Input(SessionInput::Cancel), reply }) => {
-                        self.recovery.cancel(reply);
+                command = self.commands.recv() => {
+                    let Some(Command { request, reply }) = command else { return false };
+                    if let Some(end) = RequestedEnd::of(&request) {
+                        self.recovery.end(end, reply);
                         return true;
                     }
                     // The caller may have stopped waiting for the reply.
-                    Some(Command { reply, .. }) => drop(reply.send(Err(error.clone().into()))),
-                    None => return false,
-                },
+                    drop(reply.send(Err(error.clone().into())));
+                }
             }
         }
     }
@@ -116,19 +141,23 @@ impl Driver {
             SessionPhase::Closing { ending, .. } => Plane::removes_workspace(ending.status),
             _ => false,
         };
-        self.recovery.is_cancelled || is_over
+        self.recovery.end == Some(RequestedEnd::Cancel) || is_over
     }
 
-    /// Stores that the session restarts. If a person cancelled it, stores the cancellation too.
+    /// Stores that the session restarts. If a person asked for its end, stores the end too.
     async fn begin_again(&mut self, cause: &StoreError) -> Result<(), StoreError> {
         let record = self.plane.store.session_record(self.session.id).await?;
         let cause = format!("The session's events could not be stored: {cause}.");
-        if let Some((session, state)) = self.plane.begin_again(record, &cause).await? {
+        let urgency = match self.recovery.end {
+            Some(_) => WriteUrgency::Urgent,
+            None => WriteUrgency::Normal,
+        };
+        if let Some((session, state)) = self.plane.begin_again(record, &cause, urgency).await? {
             self.session = session;
             self.state = state;
         }
-        if self.recovery.is_cancelled {
-            self.commit(SessionInput::Cancel, Vec::new()).await?;
+        if let Some(end) = self.recovery.end {
+            self.commit(end.input(), Vec::new()).await?;
         }
         Ok(())
     }

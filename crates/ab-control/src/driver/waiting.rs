@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
-use ab_api::{Approval, ApprovalId, ApprovalStatus, Event, LogLevel, SubjectDescriber, Time};
+use ab_api::{
+    Approval, ApprovalDecider, ApprovalId, ApprovalStatus, ApprovalSubject, Event, LogLevel,
+    SubjectDescriber, Time,
+};
 use ab_executor::{AgentQuestion, AgentQuestionId};
 use ab_store::{
     ApprovalOwner, PromptQueuePosition, QueuedPrompt, SessionPromptChange, StoreError,
@@ -59,14 +62,21 @@ impl Driver {
     }
 
     /// Stores a question. If an earlier attempt asked the same question, the approval of that
-    /// question is used. A decision about it therefore stays valid.
+    /// question is used. A decision about it therefore stays valid. A session that is ending asks
+    /// nobody: the agent gets a no.
     pub(super) async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let AgentQuestion { id: question, subject } = question;
+        if matches!(self.state.phase, SessionPhase::Closing { .. }) {
+            let approval = refused_at_the_end(subject);
+            self.give(&question, &approval).await;
+            return Ok(());
+        }
         let same = |known: &Inherited| known.digest.is_some() && known.digest == subject.digest;
         let id = match self.inherited.iter().position(same) {
             Some(index) => {
                 let Inherited { id, .. } = self.inherited.remove(index);
-                let note = format!("The agent asked again; the decision of approval {id} is used.");
+                let approval = self.plane.store.get_approval(id).await?;
+                let note = asked_again(&approval);
                 self.append(vec![Event::at_current_time(log(LogLevel::Info, note))]).await?;
                 id
             }
@@ -124,13 +134,16 @@ impl Driver {
                 Err(error) => return Err(error),
             };
         self.plane.reach(CrashTestPoint::DecisionUsed);
-        if let Err(error) =
-            self.plane.executor.answer_question(&self.job(), question, &answer).await
-        {
-            tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
-        }
+        self.give(question, &answer).await;
         self.plane.reach(CrashTestPoint::DecisionDelivered);
         Ok(())
+    }
+
+    async fn give(&mut self, question: &AgentQuestionId, answer: &Approval) {
+        let job = self.job();
+        if let Err(error) = self.plane.executor.answer_question(&job, question, answer).await {
+            tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
+        }
     }
 
     /// Queues one prompt for the restarted agent that lists everything that was decided while it
@@ -184,7 +197,7 @@ impl Driver {
     pub(super) async fn drop_inherited(&mut self) -> Result<(), StoreError> {
         for known in std::mem::take(&mut self.inherited) {
             if known.describer == SubjectDescriber::Agent {
-                let by = ab_api::ApprovalDecider::for_server_rule("end of the turn");
+                let by = ApprovalDecider::for_server_rule("end of the turn");
                 let reason = "the agent ended its turn without asking again".to_owned();
                 self.plane.store.withdraw_approval(known.id, by, reason).await?;
             } else {
@@ -192,6 +205,30 @@ impl Driver {
             }
         }
         Ok(())
+    }
+}
+
+/// The answer to a question that an agent asks while its session ends. It is not stored.
+fn refused_at_the_end(subject: ApprovalSubject) -> Approval {
+    Approval {
+        status: ApprovalStatus::Expired,
+        decided_by: Some(ApprovalDecider::for_server_rule("end of the session")),
+        reason: Some("the session is ending".to_owned()),
+        ..Approval::new_pending(subject, Time::now())
+    }
+}
+
+/// The line of the session's log about a question that the agent asked before a restart.
+fn asked_again(approval: &Approval) -> String {
+    let id = approval.id;
+    match approval.status {
+        ApprovalStatus::Pending => {
+            format!("The agent asked again; approval {id} still waits for a decision.")
+        }
+        status => {
+            let status = status.as_str();
+            format!("The agent asked again; the decision of approval {id} is used: {status}.")
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod catalog;
 mod cleanup;
+mod diff;
 mod drafts;
 mod events;
 mod ide;
@@ -248,8 +249,8 @@ pub(crate) async fn found(
     session.map_err(|error| problems::of_session(id, error))
 }
 
-pub(crate) use problems::{PageProblems, of_approval, of_session, of_task, violated};
-pub(crate) use sessions::unified_diff;
+pub(crate) use diff::unified_diff;
+pub(crate) use problems::{PageProblems, disk_full, of_approval, of_session, of_task, violated};
 
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
@@ -258,7 +259,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(sessions::show, sessions::cancel)))
         .routes(Access::Admin.to(routes!(sessions::info)))
         .routes(Access::Admin.to(routes!(sessions::logs)))
-        .routes(Access::Admin.to(routes!(sessions::diff)))
+        .routes(Access::Admin.to(routes!(diff::diff)))
         .routes(Access::Admin.to(routes!(audit::list)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
         .routes(Access::Admin.to(routes!(sessions::resume_work)))

@@ -38,6 +38,8 @@ pub(crate) enum Script {
     Ask,
     /// Thinks and never ends its turn.
     Silence,
+    /// Never ends its turn, and a diff that was begun fails when its session ends.
+    DiffEndsWithSession,
     /// Waits until it is released, prints this many lines and ends its turn.
     Flood(u64),
 }
@@ -54,6 +56,10 @@ pub(crate) struct Fake {
     token: Mutex<Option<String>>,
     /// Whether the flood may begin.
     released: watch::Sender<bool>,
+    /// How many diffs were begun.
+    diffs: watch::Sender<usize>,
+    /// Whether the processes of a session were ended.
+    is_terminated: watch::Sender<bool>,
 }
 
 impl Fake {
@@ -141,7 +147,7 @@ impl Executor for Fake {
                 let id = AgentQuestionId("q1".to_owned());
                 send(AgentReport::Question(AgentQuestion { id, subject })).await;
             }
-            Script::Silence => {}
+            Script::Silence | Script::DiffEndsWithSession => {}
             Script::Flood(lines) => {
                 self.released.subscribe().wait_for(|released| *released).await.unwrap();
                 for number in 0..lines {
@@ -193,6 +199,12 @@ impl Executor for Fake {
     }
 
     async fn session_diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
+        self.diffs.send_modify(|diffs| *diffs += 1);
+        if self.script == Script::DiffEndsWithSession && !*self.is_terminated.borrow() {
+            self.is_terminated.subscribe().wait_for(|ended| *ended).await.unwrap();
+            let (reason, detail) = (SessionEndReason::Delivery, "its sandbox ended".to_owned());
+            return Err(ExecutorError { reason, detail });
+        }
         Ok("a diff".to_owned())
     }
 
@@ -226,6 +238,7 @@ impl Executor for Fake {
     }
 
     async fn terminate_session(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
+        self.is_terminated.send_replace(true);
         Ok(())
     }
 
@@ -280,8 +293,9 @@ async fn serve_routes(
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
-    let released = watch::Sender::new(false);
-    let executor = Arc::new(Fake { script, reports, token, released });
+    let (released, diffs, is_terminated) =
+        (watch::Sender::new(false), watch::Sender::new(0), watch::Sender::new(false));
+    let executor = Arc::new(Fake { script, reports, token, released, diffs, is_terminated });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
     let control = ControlPlane::start(store, shared, settings).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
@@ -355,6 +369,11 @@ impl Served {
     /// Reads the events of a session until it ends.
     pub(crate) async fn events(&self, session: &str, headers: &[(&str, &str)]) -> Got {
         self.ask_with("GET", &format!("{session}/events"), headers, "").await
+    }
+
+    /// Waits until a diff was begun.
+    pub(crate) async fn diff_begun(&self) {
+        self.executor.diffs.subscribe().wait_for(|diffs| *diffs > 0).await.unwrap();
     }
 
     /// Lets the flood begin.

@@ -117,9 +117,7 @@ fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
             (ErrorCode::Timeout, ErrorKind::Timeout)
         }
-        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::NOT_IMPLEMENTED => {
-            (ErrorCode::NotImplemented, ErrorKind::Unsupported)
-        }
+        StatusCode::NOT_IMPLEMENTED => (ErrorCode::NotImplemented, ErrorKind::Unsupported),
         StatusCode::TOO_MANY_REQUESTS => (ErrorCode::ReadFailed, ErrorKind::Unavailable),
         status if status.is_client_error() => (ErrorCode::InvalidConfiguration, ErrorKind::Invalid),
         _ => (ErrorCode::ReadFailed, ErrorKind::Unavailable),
@@ -284,7 +282,7 @@ mod tests {
         check(
             422,
             r#"{"title":"Unprocessable","errors":{"delivery.mode":["\"pr\" is not available yet"]}}"#,
-            ErrorKind::Unsupported,
+            ErrorKind::Invalid,
             "Unprocessable: delivery.mode \"pr\" is not available yet",
         );
     }

@@ -111,16 +111,19 @@ fn general(error: ControlPlaneError) -> Problem {
         ControlPlaneError::Store(StoreError::TooLarge { .. }) => {
             Problem::new(ProblemKind::TooLarge, detail)
         }
-        ControlPlaneError::Store(error) if error.is_disk_full() => {
-            let detail = "the disk of the server is full, so the request was not stored. Cancel a session, remove uploads \
-                          or spaces, or run `agent-backend cleanup`, and repeat the request";
-            Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
-        }
+        ControlPlaneError::Store(error) if error.is_disk_full() => disk_full(),
         ControlPlaneError::Store(error) => {
             tracing::error!(%error, "the store failed");
             Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
         }
     }
+}
+
+/// The problem of a request that could not be stored.
+pub(crate) fn disk_full() -> Problem {
+    let detail = "the disk of the server is full, so the request was not stored. Cancel a session, remove uploads or \
+                  spaces, or run `agent-backend cleanup`, and repeat the request";
+    Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
 }
 
 /// Describes the errors of every session route.

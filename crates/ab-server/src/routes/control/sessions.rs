@@ -4,13 +4,12 @@ use ab_api::{
     ContinueRequest, Event, FieldViolations, Fleet, Page, PageRequest, Session, SessionId,
     SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse,
 };
-use ab_control::{ControlPlane, ControlPlaneError};
+use ab_control::ControlPlaneError;
 use ab_core::Principal;
-use ab_executor::SessionAttempt;
 use ab_store::{SessionFilter, StoreError};
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -21,7 +20,7 @@ use super::problems::SessionProblems;
 use super::{Items, found, of_session, violated};
 use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
-use crate::problem::{Problem, ProblemDocument, ProblemKind};
+use crate::problem::{Problem, ProblemDocument};
 
 /// Maximum number of log lines in one response.
 const MAX_TAIL: usize = 1000;
@@ -319,57 +318,6 @@ pub(crate) async fn logs(
     let records = records.map_err(store_failed)?;
     let items = records.iter().map(|record| record.parse_event()).collect::<Result<_, _>>();
     Ok(Json(Items { items: items.map_err(store_failed)? }))
-}
-
-/// Show the changes of a session as a unified diff
-#[utoipa::path(
-    get,
-    path = "/api/v1/sessions/{id}/diff",
-    tag = "sessions",
-    params(("id" = SessionId, Path)),
-    responses(
-        (status = OK, description = "The diff, empty if nothing changed", body = String, content_type = "text/plain"),
-        (status = CONFLICT, description = "The session has no workspace yet", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = BAD_GATEWAY, description = "The executor cannot make the diff", body = ProblemDocument, content_type = "application/problem+json"),
-        SessionProblems
-    )
-)]
-pub(crate) async fn diff(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SessionId>,
-) -> Result<Response, Problem> {
-    let diff = unified_diff(&app.control()?.control, id).await?;
-    // The agent controls the text, so a browser must not guess a different content type.
-    let headers = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-        (HeaderName::from_static("x-content-type-options"), "nosniff"),
-    ];
-    Ok((headers, diff).into_response())
-}
-
-/// The changes of a session. For a session that has ended, this is the stored diff. Otherwise it is
-/// the current diff of the session's workspace.
-pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Result<String, Problem> {
-    let record = control.store().session_record(id).await;
-    let record = record.map_err(|error| of_session(id, error.into()))?;
-    if record.session.status.is_terminal() {
-        return control.store().get_session_artifact(id, "diff").await.map_err(
-            |error| match error {
-                StoreError::NotFound => {
-                    let detail = "the session ended before there was anything to compare";
-                    Problem::new(ProblemKind::NotFound, detail).coded("diff_not_found")
-                }
-                error => store_failed(error),
-            },
-        );
-    }
-    if record.session.workspace.mount_path.is_none() {
-        let detail = "the session has no workspace yet";
-        return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_provisioned"));
-    }
-    let job = SessionAttempt { session: record.session, generation: record.progress.generation };
-    let diff = control.executor().session_diff(&job).await;
-    diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
 }
 
 /// Converts an error of the store that does not concern a single session.

@@ -11,6 +11,7 @@ use utoipa::IntoResponses;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
+use crate::routes::control::disk_full;
 
 /// Returns the problem for an invalid body, with all issues and their JSON pointers.
 pub(crate) fn invalid(invalid: &InvalidMessage) -> Problem {
@@ -58,12 +59,13 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
         SpacesError::Store(error @ StoreError::TooManyTokens { .. }) => {
             Problem::new(ProblemKind::TooManyRequests, error.to_string()).coded("quota_exceeded")
         }
-        SpacesError::Store(error) if error.is_disk_full() => {
+        SpacesError::RunNotStored(error) if error.is_disk_full() => {
             let detail = "the disk of the server is full. Nothing is lost: what cannot be stored now is stored when \
                           there is room";
             Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
         }
-        SpacesError::Store(error) => {
+        SpacesError::Store(error) if error.is_disk_full() => disk_full(),
+        SpacesError::RunNotStored(error) | SpacesError::Store(error) => {
             tracing::error!(%error, "the store failed");
             Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
         }

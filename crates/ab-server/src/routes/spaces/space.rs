@@ -116,7 +116,7 @@ pub(crate) async fn show(on: OnSpaces<SpaceId>) -> Result<Json<Enveloped<SpaceBo
 
 /// Remove a space
 ///
-/// Its runs are cancelled and its files are removed.
+/// Its runs are cancelled, its pending approvals expire, and its files are removed.
 #[utoipa::path(
     delete,
     path = "/v1/spaces/{id}",
