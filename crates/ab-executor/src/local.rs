@@ -333,7 +333,7 @@ impl LocalExecutor {
             (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch.to_owned())),
             (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
                 let mut diff = mask.text(changed.diff.clone());
-                if changed.diff_cut {
+                if changed.diff_truncated {
                     diff.push_str("\n# The diff is truncated here: the rest is not stored.\n");
                 }
                 Ok(diff)

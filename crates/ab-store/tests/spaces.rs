@@ -54,7 +54,7 @@ async fn removal_of_a_space_ends_its_runs_and_approvals() {
         store.add_approval(approval.clone()).await.expect("ask");
     }
     let waiting = Run { status: RunStatus::AwaitingApproval, ..parked.clone() };
-    let asked = RunUpdate { asked: Some(of_run.clone()), ..RunUpdate::new(waiting.clone()) };
+    let asked = RunUpdate { requested_approval: Some(of_run.clone()), ..RunUpdate::new(waiting.clone()) };
     store.update_run(asked).await.expect("park");
     let before = store.last_approval_revision();
 
@@ -68,7 +68,7 @@ async fn removal_of_a_space_ends_its_runs_and_approvals() {
         assert_eq!(told.decided_by.map(|by| by.kind), Some(DeciderKind::Rule));
         let by = ApprovalDecider::for_server_rule("test");
         let late = store.decide_approval(asked.id, ApproveOrDeny::Approve.into(), by).await;
-        assert!(matches!(late, Err(StoreError::Decided(_))), "{late:?}");
+        assert!(matches!(late, Err(StoreError::AlreadyDecided(_))), "{late:?}");
     }
     let status = async |id| store.get_approval(id).await.expect("read").status;
     assert_eq!(status(of_other.id).await, ApprovalStatus::Pending);
@@ -84,7 +84,7 @@ async fn removal_of_a_space_ends_its_runs_and_approvals() {
     let running = Run { status: RunStatus::Running, ..waiting };
     let late = RunUpdate { events: vec![event("late")], ..RunUpdate::new(running.clone()) };
     let unchanged = RunUpdate { is_run_changed: false, ..late.clone() };
-    let asking = RunUpdate { asked: Some(of_run.clone()), ..RunUpdate::new(running) };
+    let asking = RunUpdate { requested_approval: Some(of_run.clone()), ..RunUpdate::new(running) };
     for late in [late, unchanged, asking] {
         let late = store.update_run(late).await;
         assert!(matches!(late, Err(StoreError::NotFound)), "{late:?}");

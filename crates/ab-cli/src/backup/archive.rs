@@ -60,7 +60,9 @@ async fn tar(
     Ok(match (output.code, reason(&output.stderr)) {
         (Some(0), _) => Ok(()),
         (_, Some(line)) => Err(line.to_owned()),
-        (Some(code), None) => Err(format!("tar ended with the exit code {code} and gave no reason")),
+        (Some(code), None) => {
+            Err(format!("tar ended with the exit code {code} and gave no reason"))
+        }
         (None, None) => Err("tar was ended by a signal".to_owned()),
     })
 }

@@ -347,7 +347,8 @@ mod tests {
 
     #[test]
     fn lines_of_one_file_are_limited_with_their_context() {
-        let query = TextQuery { max_lines_per_file: Some(1), context_after: 1, ..TextQuery::literal("x") };
+        let query =
+            TextQuery { max_lines_per_file: Some(1), context_after: 1, ..TextQuery::literal("x") };
         assert_eq!(lines(query.clone(), "x1\nx2\nx3\n"), [(1, "x1".into()), (2, "x2".into())]);
         let counts = TextQuery { output_mode: SearchOutputMode::Counts, ..query };
         assert_eq!(search(counts, b"x\nx\nx\n").unwrap().count, 1);

@@ -233,7 +233,8 @@ mod tests {
             ..LocalExecSettings::default()
         };
         let readable = ["tools", "other", "other/bin"].map(|name| base.join(name)).to_vec();
-        settings.toolchains = vec![super::super::Toolchain { readable_paths: readable, ..Default::default() }];
+        settings.toolchains =
+            vec![super::super::Toolchain { readable_paths: readable, ..Default::default() }];
         let root = base.join("tools/w").to_string_lossy().into_owned();
         let found = SocketOverlays::find(&settings, &[], &[root]).unwrap();
         assert!(found.open.contains(&base.join("tools")), "{found:?}");
