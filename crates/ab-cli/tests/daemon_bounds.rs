@@ -102,7 +102,11 @@ fn the_operators_floor_and_limits_hold_against_callers() {
     command.args(["--floor", "landlock"]);
     let refused = run(command, b"");
     assert_eq!(refused.code, 1, "{}", refused.err);
-    assert!(refused.err.contains("isolation 'landlock' is required"), "{}", refused.err);
+    assert!(
+        refused.err.contains("weaker than the required isolation 'landlock'"),
+        "{}",
+        refused.err
+    );
     let flags = ["--rootDir", ".", "--processes", "24", "--memory", "256M"];
     let daemon = Daemon::start(&stage, &flags);
     let (processes, memory) = (control(&daemon, "process_count"), control(&daemon, "memory"));

@@ -376,6 +376,7 @@ fn values_that_make_no_sense_are_refused() {
 #[test]
 fn flags_that_contradict_each_other_are_named() {
     let stage = Stage::new();
+    fs::write(stage.path("a"), "").unwrap();
     let floor = "hint: remove --isolation none, or --floor bwrap\n";
     let network = "hint: use --isolation auto, bwrap or landlock; or accept missing enforcement with \
                    --accept-unenforced network\n";

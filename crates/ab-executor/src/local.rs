@@ -236,7 +236,7 @@ impl LocalExecutor {
             .default_command_limits(self.settings.command_limits)
             .mount_read_write_dir(&workspace.bundle_dir);
         if let Some(socket) = &handle.socket {
-            builder = builder.mount_read_only_dir(socket);
+            builder = builder.mount_socket_dir(socket);
         }
         for toolchain in self.toolchains(agent) {
             builder = builder.add_toolchain(toolchain);

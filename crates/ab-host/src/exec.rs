@@ -50,8 +50,8 @@ use visible_files::{Terms, VisibleFiles};
 
 pub(crate) use visible_files::Origin;
 
-pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
+pub use mounts::{MountedSockets, SandboxMount};
 pub use requirements::{SandboxRequirement, check_path_restrictions_enforceable};
 pub use settings::{
     CommandShell, GitIdentity, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,

@@ -19,9 +19,9 @@ mod sandbox;
 mod stripes;
 
 pub use exec::{
-    CommandShell, GitIdentity, LocalExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS,
-    SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, SandboxMount, SandboxRequirement, Toolchain,
-    check_path_restrictions_enforceable,
+    CommandShell, GitIdentity, LocalExecSettings, MountedSockets, OutputSpoolLimits,
+    READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH, SYSTEM_PROGRAM_DIRS, SandboxMount,
+    SandboxRequirement, Toolchain, check_path_restrictions_enforceable,
 };
 pub use limits::cgroup::{ControlGroup, ControlGroupLimits};
 pub use local::{LocalDriver, LocalDriverOptions, MissingRootPolicy, PathResolutionMode};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
-use ab_core::process::{ExecLimits, HostDirectoryAccess};
+use ab_core::process::ExecLimits;
 use ab_core::{BackendOptions, Isolation, NetworkAccess};
 use ab_host::{ControlGroup, SandboxMount, Toolchain};
 use ab_policy::PolicyRuleFile;
@@ -61,6 +61,12 @@ impl LocalWorkspaceBuilder {
         self.mount(SandboxMount::read_only(directory))
     }
 
+    /// Adds a directory with a local socket for commands, at the same path as on the host. Commands
+    /// cannot change the directory.
+    pub fn mount_socket_dir(self, directory: impl Into<PathBuf>) -> Self {
+        self.mount(SandboxMount::socket_dir(directory))
+    }
+
     /// Adds a file of the host that commands can read at the path `inside`. If `inside` differs
     /// from `host`, this requires bwrap.
     pub fn mount_read_only_file(
@@ -69,7 +75,7 @@ impl LocalWorkspaceBuilder {
         inside: impl Into<PathBuf>,
     ) -> Self {
         let (source, at) = (host.into(), inside.into());
-        self.mount(SandboxMount { source, target: at, access: HostDirectoryAccess::ReadOnly })
+        self.mount(SandboxMount { target: at, ..SandboxMount::read_only(source) })
     }
 
     /// Makes the program that runs this code visible in the sandbox, read-only and at the same path

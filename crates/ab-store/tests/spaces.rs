@@ -54,7 +54,8 @@ async fn removal_of_a_space_ends_its_runs_and_approvals() {
         store.add_approval(approval.clone()).await.expect("ask");
     }
     let waiting = Run { status: RunStatus::AwaitingApproval, ..parked.clone() };
-    let asked = RunUpdate { requested_approval: Some(of_run.clone()), ..RunUpdate::new(waiting.clone()) };
+    let asked =
+        RunUpdate { requested_approval: Some(of_run.clone()), ..RunUpdate::new(waiting.clone()) };
     store.update_run(asked).await.expect("park");
     let before = store.last_approval_revision();
 

@@ -38,7 +38,7 @@ pub(crate) struct Policy {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    Check(check::Check),
+    Check(Box<check::Check>),
     Rules(list::List),
     Test(examples::Examples),
 }

@@ -181,7 +181,7 @@ impl Binds {
                 let data = data.display();
                 return Err(format!("'{path}' would show the data directory {data} to agents"));
             }
-            Ok(SandboxMount { target: real.clone(), source: real, access })
+            Ok(SandboxMount { access, ..SandboxMount::read_only(real) })
         };
         let mounts = words.iter().map(mount).collect::<Result<Vec<_>, String>>()?;
         Ok(Binds { words, mounts })

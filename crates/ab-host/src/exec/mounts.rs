@@ -23,13 +23,34 @@ pub struct SandboxMount {
     /// from `source`.
     pub target: PathBuf,
     pub access: HostDirectoryAccess,
+    pub sockets: MountedSockets,
+}
+
+/// Whether commands can connect to the local sockets in a read-only mount. They can connect to those
+/// in a writable one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MountedSockets {
+    #[default]
+    Refused,
+    Allowed,
 }
 
 impl SandboxMount {
     /// Creates a mount of a directory or file that commands can read, at its own path.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         let source = path.into();
-        Self { target: source.clone(), source, access: HostDirectoryAccess::ReadOnly }
+        Self {
+            target: source.clone(),
+            source,
+            access: HostDirectoryAccess::ReadOnly,
+            sockets: MountedSockets::Refused,
+        }
+    }
+
+    /// Creates a mount of a directory with a local socket for commands, at its own path. Commands
+    /// can connect to the socket, and cannot change the directory.
+    pub fn socket_dir(path: impl Into<PathBuf>) -> Self {
+        Self { sockets: MountedSockets::Allowed, ..Self::read_only(path) }
     }
 
     /// Creates a mount of a directory that commands can read and write, at its own path.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use ab_core::error::Result;
 use ab_core::process::{ExecRequest, HostDirectoryAccess};
 
+use super::mounts::{self, MountedSockets};
 use super::settings::LocalExecSettings;
+use super::unstarted;
 use super::visible_files::VisibleFiles;
-use super::{mounts, unstarted};
 use crate::process::child::{EMPTY_LAYER, Overlay, can_mount_overlays};
 use crate::sandbox::bwrap::SystemPlace;
 use crate::sandbox::seccomp::LocalSockets;
@@ -48,20 +49,24 @@ impl SocketOverlays {
         roots: &[String],
     ) -> Result<Self> {
         let mounts = mounts::all(settings);
-        let sources = |access: HostDirectoryAccess| {
-            mounts.iter().filter(move |it| it.access == access).map(|it| it.source.as_path())
+        let read_only = |sockets: MountedSockets| {
+            let wanted = mounts.iter().filter(move |it| {
+                it.access == HostDirectoryAccess::ReadOnly && it.sockets == sockets
+            });
+            wanted.map(|it| it.source.as_path())
         };
+        let read_write = mounts.iter().filter(|it| it.access == HostDirectoryAccess::ReadWrite);
+        let read_write = read_write.map(|it| it.source.as_path());
         let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable_paths);
         let toolchains = toolchains.map(PathBuf::as_path);
-        let mut shown = directories(toolchains.chain(sources(HostDirectoryAccess::ReadOnly)));
+        let mut shown = directories(toolchains.chain(read_only(MountedSockets::Refused)));
         let system = system.iter().filter_map(|place| match place {
             SystemPlace::Directory(path) => Some(Path::new(path)),
             SystemPlace::Link { .. } => None,
         });
         let mut system = directories(system.chain([Path::new(CONFIGURATION)]));
         let roots = roots.iter().map(Path::new);
-        let writable: Vec<PathBuf> =
-            roots.chain(sources(HostDirectoryAccess::ReadWrite)).filter_map(real).collect();
+        let writable: Vec<PathBuf> = roots.chain(read_write).filter_map(real).collect();
         // What lies in the workspace is reachable there.
         for directories in [&mut shown, &mut system] {
             directories.retain(|path| !writable.iter().any(|it| path.starts_with(it)));
@@ -69,7 +74,9 @@ impl SocketOverlays {
         let ours = [Some(&settings.temporary_dir), settings.cache_dir.as_ref()];
         let ours = ours.into_iter().flatten().filter_map(|path| real(path));
         // An overlay does not show what is mounted below its directory, and nobody can write to it.
-        let below: Vec<PathBuf> = writable.into_iter().chain(ours).chain(mount_points()).collect();
+        let with_socket = read_only(MountedSockets::Allowed).filter_map(real);
+        let below = writable.into_iter().chain(with_socket).chain(ours).chain(mount_points());
+        let below: Vec<PathBuf> = below.collect();
         let mut wanted: Vec<(PathBuf, Overlay)> = Vec::new();
         let mut all: Vec<&PathBuf> = shown.iter().chain(&system).collect();
         all.sort();
