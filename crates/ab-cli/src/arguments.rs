@@ -47,8 +47,7 @@ value, and an error is {\"error\": {\"code\", \"kind\", \"message\", \"path\", \
 
 Exit codes:
   0    done
-  1    failed, or a negative result: not found, conflict, no match, different,
-       a task that the server does not take
+  1    failed, or a negative result: not found, conflict, no match, different
   2    invalid command line
   3    refused: the path leaves the workspace, or a rule forbids it
   4    unavailable: a program or server is missing or does not answer

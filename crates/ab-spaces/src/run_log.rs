@@ -67,6 +67,8 @@ pub(crate) struct StepExtras {
     pub(crate) asked: Option<Approval>,
     /// The granted approval that the operation uses.
     pub(crate) used: Option<ApprovalId>,
+    /// Why the run ends, for its pending approvals.
+    pub(crate) end_reason: Option<String>,
 }
 
 impl RunLog {
@@ -156,7 +158,7 @@ impl RunLog {
             change(&mut run);
             let row = Run { updated_at: run.updated_at, ..state.row.clone() };
             let is_run_changed = run != row;
-            let StepExtras { started, asked, used } = extras;
+            let StepExtras { started, asked, used, end_reason } = extras;
             let events = state.events.clone();
             (
                 RunUpdate {
@@ -166,6 +168,7 @@ impl RunLog {
                     started_operation: started,
                     requested_approval: asked,
                     used_approval: used,
+                    end_reason,
                 },
                 state.events.len(),
             )
@@ -227,12 +230,26 @@ impl RunLog {
     ///
     /// Fails if the store is closed or refuses the step.
     pub(crate) async fn end(&self, status: RunStatus) -> Result<(), StoreError> {
+        self.end_with(status, StepExtras::default()).await
+    }
+
+    /// Ends the run like [`end`](Self::end). Its pending approvals expire with the reason.
+    pub(crate) async fn end_because(
+        &self,
+        status: RunStatus,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let extras = StepExtras { end_reason: Some(reason.to_owned()), ..StepExtras::default() };
+        self.end_with(status, extras).await
+    }
+
+    async fn end_with(&self, status: RunStatus, extras: StepExtras) -> Result<(), StoreError> {
         let change = |run: &mut Run| {
             run.status = status;
             run.pending_approval = None;
             run.ended_at = Some(run.updated_at);
         };
-        self.store_eventually(change, StepExtras::default()).await
+        self.store_eventually(change, extras).await
     }
 
     fn lock(&self) -> MutexGuard<'_, Unstored> {

@@ -121,7 +121,7 @@ async fn end_unclaimed(
         }
     }
     log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
-    Ok(log.end(status).await?)
+    Ok(log.end_because(status, reason).await?)
 }
 
 async fn perform_run(
@@ -170,7 +170,7 @@ async fn perform_run(
             Outcome::Cancelled(reason) => {
                 log.add(Some(number), perform::failed(&operation, reason));
                 log.add(None, ProtocolEvent::error(ErrorCategory::Execution, reason, None));
-                return Ok(log.end(RunStatus::Cancelled).await?);
+                return Ok(log.end_because(RunStatus::Cancelled, reason).await?);
             }
         }
     }
@@ -280,7 +280,7 @@ impl RunDriver<'_> {
                 let extras = StepExtras {
                     started: Some((number, told.to_string())),
                     used: granted.map(|granted| granted.approval_id),
-                    asked: None,
+                    ..StepExtras::default()
                 };
                 let change = |run: &mut Run| {
                     run.status = RunStatus::Running;

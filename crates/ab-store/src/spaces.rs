@@ -64,6 +64,8 @@ pub struct RunUpdate {
     pub requested_approval: Option<Approval>,
     /// The granted approval that permits the operation. It is marked as used.
     pub used_approval: Option<ApprovalId>,
+    /// Why the run ends. Its pending approvals expire with this reason.
+    pub end_reason: Option<String>,
 }
 
 /// Why a space is removed.
@@ -86,6 +88,7 @@ impl RunUpdate {
             started_operation: None,
             requested_approval: None,
             used_approval: None,
+            end_reason: None,
         }
     }
 }
@@ -452,6 +455,7 @@ async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), Stor
         started_operation: started,
         requested_approval: asked,
         used_approval: used,
+        end_reason,
     } = step;
     if is_cancelled(writing, run.id).await? {
         return Err(StoreError::NotFound);
@@ -484,7 +488,8 @@ async fn perform_step(writing: &mut Writing, step: RunUpdate) -> Result<(), Stor
         });
     }
     if run.status.is_terminal() {
-        approvals::expire_of_run(writing, run.id, "the run has ended").await?;
+        let reason = end_reason.as_deref().unwrap_or("the run has ended");
+        approvals::expire_of_run(writing, run.id, reason).await?;
         records.push(NewRecord { at: now, kind: RUN_END_RECORD_KIND, json: to_json("run", &run)? });
     }
     if is_run_changed {

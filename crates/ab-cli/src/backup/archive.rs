@@ -15,6 +15,8 @@ use crate::failure::Failure;
 /// Time limit for packing or unpacking an archive.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
+/// What programs say about a full disk.
+const NO_SPACE: &str = "No space left on device";
 
 /// Packs the contents of `directory` into the new private file `archive`. The name of the archive
 /// determines the compression.
@@ -68,12 +70,13 @@ async fn tar(
 }
 
 fn failed(act: &str, archive: &Path, why: &str) -> Failure {
+    let kind = if why.contains(NO_SPACE) { ErrorKind::NoSpace } else { ErrorKind::CommandFailed };
     let message = format!("cannot {act} the archive {}: {why}", archive.display());
-    Error::new(ErrorCode::ExecFailed, ErrorKind::CommandFailed, message).into()
+    Error::new(ErrorCode::ExecFailed, kind, message).into()
 }
 
-/// The line of the output that says what is wrong. Decompressors begin theirs with an empty line,
-/// and tar adds lines that say only that it failed.
+/// The line of the output that says what is wrong. A full disk goes before its consequences.
+/// Decompressors begin their lines with an empty one, and tar adds lines that say only that it failed.
 fn reason(stderr: &str) -> Option<&str> {
     const WITHOUT_REASON: [&str; 4] = [
         "Child returned status",
@@ -82,7 +85,8 @@ fn reason(stderr: &str) -> Option<&str> {
         "Exiting with failure status",
     ];
     let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.find(|line| !WITHOUT_REASON.iter().any(|text| line.contains(text)))
+    let full = lines.clone().find(|line| line.contains(NO_SPACE));
+    full.or_else(|| lines.find(|line| !WITHOUT_REASON.iter().any(|text| line.contains(text))))
 }
 
 #[cfg(test)]
@@ -97,7 +101,7 @@ mod tests {
                 Some("gzip: stdin: unexpected end of file"),
             ),
             (
-                "tar: Child returned status 1\ntar: ./a: Cannot write: No space left on device\n",
+                "tar: ./a: Wrote only 3072 of 10240 bytes\ntar: ./a: Cannot write: No space left on device\n",
                 Some("tar: ./a: Cannot write: No space left on device"),
             ),
             ("tar: Error is not recoverable: exiting now\n", None),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, ErrorKind};
+use ab_core::{Backend, Error, ErrorKind};
 use ab_host::directory::{DirectoryCopyLimits, copy_directory, remove_directory};
 use ab_store::{DataDir, Store, check_backup};
 
@@ -90,7 +90,10 @@ async fn fill(
         let from = std::path::absolute(from)
             .map_err(|error| Failure::input(format!("find {}", from.display()), error))?;
         archive::unpack(&from, staging).await.map_err(|failure| {
-            failure.with_hint("if the backup is damaged or incomplete, use another one")
+            match failure.error().map(Error::kind) {
+                Some(ErrorKind::NoSpace) => failure,
+                _ => failure.with_hint("if the backup is damaged or incomplete, use another one"),
+            }
         })?;
     }
     step("the database");

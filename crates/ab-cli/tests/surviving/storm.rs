@@ -206,7 +206,7 @@ fn assert_no_directory_left(data: &Path) {
         let entries = data.join(directory).read_dir().into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
-    for directory in ["sessions/workspaces", "uploads", "spaces"] {
+    for directory in ["sessions/workspaces", "uploads", "spaces", "agent-servers"] {
         assert_eq!(names(directory), BTreeSet::new(), "{directory}");
     }
     let expected = ["cache", "git", "workspaces"].map(str::to_owned);
@@ -214,7 +214,7 @@ fn assert_no_directory_left(data: &Path) {
     let caches = names("sessions/cache");
     assert_eq!(caches.iter().filter(|name| name.ends_with(".git")).count(), 1, "{caches:?}");
     let directories = names("").into_iter().filter(|name| data.join(name).is_dir());
-    let known = ["agents", "sessions", "spaces", "uploads"];
+    let known = ["agent-servers", "agents", "sessions", "spaces", "uploads"];
     let unknown: Vec<_> = directories.filter(|name| !known.contains(&name.as_str())).collect();
     assert_eq!(unknown, [""; 0]);
 }
