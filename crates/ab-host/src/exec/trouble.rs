@@ -89,21 +89,33 @@ impl Unproven {
         if exit.cause != ExitCause::Exited
             || exit.signal.is_some_and(|signal| signal != libc::SIGSYS)
         {
-            let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);
+            let ended = format!("a test command ended with {} {stderr}", status_text(exit));
             return Unproven::this_time(isolation, ended.trim_end());
         }
         let refused = exit.signal == Some(libc::SIGSYS);
         if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1 | NOT_RUN))) {
             // Either the kernel lacks a system call, or the configured program is not a sandbox,
             // for example `true`.
-            return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));
+            return Unproven::Impossible(format!(
+                "a test command ended with {}",
+                status_text(exit)
+            ));
         }
         if says_lacking(&stderr, namespaces_are_off) {
             Unproven::Impossible(stderr)
         } else {
-            let ended = format!("a test command ended with {:?} {stderr}", exit.code);
+            let ended = format!("a test command ended with {} {stderr}", status_text(exit));
             Unproven::this_time(isolation, ended.trim_end())
         }
+    }
+}
+
+/// How a command ended, in words.
+fn status_text(exit: &ProcessExit) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown status".to_owned(),
     }
 }
 

@@ -48,7 +48,10 @@ async fn less_than_the_floor_is_refused() {
     });
     let error = expect_error(fixture.backend.exec("true").await, ErrorKind::Unavailable);
     assert_eq!(error.code(), ErrorCode::MissingUtilities);
-    assert!(error.message().contains("'bwrap' is required, but only '"), "{error}");
+    assert!(
+        error.message().contains("'bwrap' is required, but commands would have only '"),
+        "{error}"
+    );
     fixture.leave().await;
 }
 
