@@ -6,7 +6,7 @@ use ab_api::{
     Event, EventKind, LogLevel, LogSource, Session, SessionId, SessionStatus, Space, SpaceBackend,
     SpaceId, SpaceStatus, TaskCapabilities, TaskRequest, Time,
 };
-use ab_store::{DataDir, NewSession, SessionRecord, Store, StoredSessionProgress};
+use ab_store::{DataDir, MAX_EVENT_BYTES, NewSession, SessionRecord, Store, StoredSessionProgress};
 use tempfile::TempDir;
 
 pub(crate) struct Scratch {
@@ -96,4 +96,10 @@ pub(crate) fn line(text: &str) -> Event {
         source: LogSource::Agent,
         tool_execution_id: None,
     })
+}
+
+/// An event that stays too large if its texts are cut.
+pub(crate) fn of_many_short_texts() -> Event {
+    let passed = vec!["x".to_owned(); MAX_EVENT_BYTES / 4];
+    Event::at_current_time(EventKind::Summary { passed, failed: Vec::new() })
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ab_api::{Event, EventKind, SessionEndReason, SessionId, SessionStatus};
+use ab_api::{EventKind, SessionEndReason, SessionId, SessionStatus};
 use ab_store::{
     EventLogReader, EventLogScope, EventRecord, EventStreamId, MAX_EVENT_BYTES, Store, StoreError,
 };
 use futures_util::StreamExt;
 
-use crate::fixture::{line, scratch, status, stored};
+use crate::fixture::{line, of_many_short_texts, scratch, status, stored};
 
 async fn take(follow: &mut EventLogReader, count: usize) -> Vec<Arc<EventRecord>> {
     let mut records = Vec::new();
@@ -22,12 +22,6 @@ async fn append(store: &Store, session: SessionId, from: usize, count: usize) {
     for number in from..from + count {
         store.append_events(session, vec![line(&number.to_string())]).await.expect("append");
     }
-}
-
-/// An event that stays too large if its texts are cut.
-fn of_many_short_texts() -> Event {
-    let passed = vec!["x".to_owned(); MAX_EVENT_BYTES / 4];
-    Event::at_current_time(EventKind::Summary { passed, failed: Vec::new() })
 }
 
 fn seqs(records: &[Arc<EventRecord>]) -> Vec<u64> {

@@ -11,7 +11,7 @@ use ab_store::{
     SessionGroup, SessionRecord, StoreError, StoredSessionProgress, StoredSessionStage,
 };
 
-use crate::fixture::{line, new_session, scratch, session, status, stored};
+use crate::fixture::{line, new_session, of_many_short_texts, scratch, session, status, stored};
 
 #[tokio::test]
 async fn a_session_survives_a_restart_with_its_progress() {
@@ -68,7 +68,7 @@ async fn a_state_and_its_events_fail_together() {
     let id = stored(&scratch.store, "a").await;
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Running;
-    let events = vec![line(&"x".repeat(100_000))];
+    let events = vec![of_many_short_texts()];
     scratch.store.update_session(record, events).await.expect_err("the event is too large");
     let session = scratch.store.get_session(id).await.expect("read");
     assert_eq!(session.status, SessionStatus::Queued);
