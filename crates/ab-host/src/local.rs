@@ -6,7 +6,6 @@
 
 mod describe;
 mod handle;
-mod leftovers;
 mod place;
 mod read;
 mod search;

@@ -8,7 +8,6 @@ use ab_core::options::{
     AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions,
     WritePosition,
 };
-use ab_core::path::TEMP_FILE_PREFIX;
 use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,7 +16,7 @@ use rustix::fs::{Mode, OFlags, fchmod, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
-use super::{Shared, describe, is_in_memory, leftovers, place, read, write};
+use super::{Shared, describe, is_in_memory, place, read, write};
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Purpose, Spot};
@@ -101,14 +100,7 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
 fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(options.permissions.unwrap_or(0o666) & 0o777);
     let flags = flags(options.access, options.position) | OFlags::CREATE | OFlags::EXCL;
-    let is_temporary = name.starts_with(TEMP_FILE_PREFIX);
-    if is_temporary {
-        leftovers::sweep_once(&spot.dir);
-    }
     let fd = openat(&spot.dir, name, flags, mode)?;
-    if is_temporary {
-        leftovers::mark_in_use(&fd);
-    }
     if options.permissions.is_some() {
         // Set exactly the requested bits, whatever the umask of this process is.
         fchmod(&fd, mode)?;

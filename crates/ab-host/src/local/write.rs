@@ -3,7 +3,7 @@
 //!
 //! Open handles and other hard links of the old file keep the old content. If a step fails, the old
 //! file remains and no temporary file is left. Only a process that is killed leaves a temporary
-//! file, which has a name that is never listed. A later write into the directory removes it.
+//! file, which has a name that is never listed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +18,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::Shared;
 use super::describe::{self, ContentId, Described};
-use super::{Shared, leftovers};
 use crate::blocking::Cancel;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Purpose, Spot};
@@ -224,7 +224,6 @@ impl<'a> Temporary<'a> {
         existing: Option<&Described>,
         permissions: Option<u32>,
     ) -> Result<Self, Errno> {
-        leftovers::sweep_once(dir);
         // Until the file gets the mode of the file that it replaces, only its owner may read it.
         let at_first = if existing.is_some() { 0o600 } else { 0o666 };
         let (name, file) = loop {
@@ -236,7 +235,6 @@ impl<'a> Temporary<'a> {
                 Err(errno) => return Err(errno),
             }
         };
-        leftovers::mark_in_use(&file);
         let temporary = Self { dir, name, file, placed: false };
         match (existing, permissions) {
             (Some(described), _) => temporary.dress_like(described)?,
