@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_api::{EventKind, SessionEndReason, SessionId, SessionStatus};
+use ab_api::{Event, EventKind, SessionEndReason, SessionId, SessionStatus};
 use ab_store::{
     EventLogReader, EventLogScope, EventRecord, EventStreamId, MAX_EVENT_BYTES, Store, StoreError,
 };
