@@ -190,6 +190,10 @@ fn make_dir_all(path: &Path) -> Result<()> {
     made.map_err(|error| failure("create", path, error))
 }
 
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|error| failure("rename", from, error))
+}
+
 /// Writes a small file atomically.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::ErrorKind;
+use ab_host::directory::remove_directory;
 
 use crate::area::{self, Area};
 use crate::branch::BranchName;
@@ -117,9 +118,14 @@ pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
 pub(crate) async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     if !area::exists(&cache.join("HEAD")) {
         let format = format!("--object-format={}", commit.object_format());
-        let init = git.at(&git.home, Authority::Clean);
-        let init = init.args(["init", "--quiet", "--bare", "--template=", &format]);
-        init.args([cache.as_os_str()]).stdout().await?;
+        // A killed git leaves lock files and half a configuration, so the repository gets its name
+        // when it is complete.
+        let new = cache.with_extension("new");
+        for directory in [&new, cache] {
+            remove_directory(directory).await?;
+        }
+        git.init(&new, &["--bare", &format]).await?;
+        area::rename(&new, cache)?;
     }
     area::sweep(&cache.join("objects/pack"), "tmp_");
     for directory in ["", "refs/agent-backend", "refs/agent-backend/commits"] {

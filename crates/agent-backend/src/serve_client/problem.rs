@@ -217,8 +217,13 @@ mod tests {
     fn hint_is_about_the_object_that_the_problem_names() {
         let hint = |status, code: &str| {
             let body = format!(r#"{{"type":"{PROBLEM_TYPE}{code}","detail":"x"}}"#);
-            let error =
-                error("the server", "/api/v1/x", status, &HeaderMap::new(), body.as_bytes());
+            let error = error(
+                "the server",
+                "/api/v1/sessions/x",
+                status,
+                &HeaderMap::new(),
+                body.as_bytes(),
+            );
             error.hint().map(str::to_owned)
         };
         for (status, code, command) in [
