@@ -62,7 +62,7 @@ impl WebSocketEndpoint {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid), unless
-    /// [`token_in_clear`](Self::token_in_clear) allows this.
+    /// [`cleartext_token_policy`](Self::cleartext_token_policy) allows this.
     pub fn check_cleartext_credentials(&self) -> Result<()> {
         let secret =
             self.token.is_some() || self.headers.as_header_map().contains_key(AUTHORIZATION);
