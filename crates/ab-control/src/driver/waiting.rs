@@ -63,7 +63,7 @@ impl Driver {
 
     /// Stores a question. If an earlier attempt asked the same question, the approval of that
     /// question is used. A decision about it therefore stays valid. A session that is ending asks
-    /// nobody: the agent gets a no.
+    /// no person. The agent gets a refusal.
     pub(super) async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let AgentQuestion { id: question, subject } = question;
         if matches!(self.state.phase, SessionPhase::Closing { .. }) {

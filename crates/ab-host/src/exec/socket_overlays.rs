@@ -73,7 +73,8 @@ impl SocketOverlays {
         }
         let ours = [Some(&settings.temporary_dir), settings.cache_dir.as_ref()];
         let ours = ours.into_iter().flatten().filter_map(|path| real(path));
-        // An overlay does not show what is mounted below its directory, and nobody can write to it.
+        // An overlay does not show what is mounted below its directory, and no process can write to
+        // it.
         let with_socket = read_only(MountedSockets::Allowed).filter_map(real);
         let below = writable.into_iter().chain(with_socket).chain(ours).chain(mount_points());
         let below: Vec<PathBuf> = below.collect();
